@@ -1,0 +1,19 @@
+//! The values that every part of Bunraku speaks of, and their hashes.
+//!
+//! No I/O, no async, no clock and no randomness in here: times and ids are
+//! arguments. Everything that crosses a wire or a disk is defined here or is
+//! built from what is.
+
+mod canonical;
+mod facts;
+mod ids;
+mod names;
+mod node;
+mod role;
+
+pub use canonical::{canonical_json, content_id_of_json};
+pub use facts::{FactSet, FactSetError, VolatileFacts};
+pub use ids::{CommandId, ContentId, ContentIdError, FactSetId, ServerId};
+pub use names::{EnvironmentName, InvalidName, NodeName};
+pub use node::{Activity, Administration, Connection, NodeStatus, StatusWord};
+pub use role::{InvalidRole, Role};

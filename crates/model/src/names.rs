@@ -1,0 +1,113 @@
+//! Names that people give: checked once, at the border.
+//!
+//! A name becomes part of store keys, file names and certificates. So it has
+//! no slash, no control character, no upper case (Puppet's rule for
+//! certificate names) and is never `.` or `..`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+const LONGEST: usize = 253;
+
+/// Why a name was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{name}` cannot be the name of {what}: {why}")]
+pub struct InvalidName {
+    what: &'static str,
+    name: String,
+    why: &'static str,
+}
+
+macro_rules! name {
+    ($(#[$doc:meta])* $name:ident, $what:literal, $allowed:expr, $rule:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+        #[serde(transparent)]
+        pub struct $name(String);
+
+        impl $name {
+            /// Checks the text and takes it as a name.
+            pub fn new(text: impl Into<String>) -> Result<Self, InvalidName> {
+                let name = text.into();
+                let allowed: fn(u8) -> bool = $allowed;
+                let why = if name.is_empty() {
+                    "it is empty"
+                } else if name.len() > LONGEST {
+                    "it is longer than 253 characters"
+                } else if !name.bytes().all(allowed) {
+                    $rule
+                } else if !name.as_bytes()[0].is_ascii_alphanumeric() && name.as_bytes()[0] != b'_' {
+                    "it must start with a letter, a digit or `_`"
+                } else {
+                    return Ok(Self(name));
+                };
+                Err(InvalidName { what: $what, name, why })
+            }
+
+            /// The name as text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(&self.0)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = InvalidName;
+
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                Self::new(text)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                Self::new(String::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
+
+name! {
+    /// A managed machine, by the name in its certificate.
+    NodeName, "a node",
+    |byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'.' | b'-' | b'_'),
+    "only a-z, 0-9, `.`, `-` and `_` are allowed"
+}
+
+name! {
+    /// Code at one revision, by the name people use for it.
+    EnvironmentName, "an environment",
+    |byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_',
+    "only a-z, 0-9 and `_` are allowed"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ordinary_names_are_taken() {
+        for name in ["dev1.devco.net", "web-01", "a", "_x", "10.0.0.1"] {
+            assert_eq!(NodeName::new(name).expect(name).as_str(), name);
+        }
+    }
+
+    #[test]
+    fn names_that_could_leave_their_place_are_refused() {
+        let long = "a".repeat(254);
+        for name in ["", ".", "..", "a/b", "A", "a b", "a\0", "-a", "é", &long] {
+            assert!(NodeName::new(name).is_err(), "{name:?}");
+        }
+        assert_eq!(
+            NodeName::new("Web/1").expect_err("upper case").to_string(),
+            "`Web/1` cannot be the name of a node: only a-z, 0-9, `.`, `-` and `_` are allowed"
+        );
+    }
+}

@@ -1,0 +1,66 @@
+//! What can go wrong in a store.
+
+use std::path::PathBuf;
+
+use crate::{LeaseId, Revision};
+
+type Source = Box<dyn std::error::Error + Send + Sync>;
+
+/// One enum for all operations: a caller handles the same few cases everywhere.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Nothing was done. Trying again later may help.
+    #[error("the store is not available")]
+    Unavailable(#[source] Source),
+
+    /// The connection broke after the request had left: it may have been done.
+    #[error("the store did not say whether the write was done")]
+    OutcomeUnknown(#[source] Source),
+
+    /// The history before `oldest` is gone: read everything anew, then watch on.
+    #[error("the history at revision {wanted} is gone; the oldest that is left is {oldest}")]
+    Compacted { wanted: Revision, oldest: Revision },
+
+    #[error("lease {0} does not exist or has ended")]
+    LeaseNotFound(LeaseId),
+
+    /// A limit of the store: refused before anything was done.
+    #[error("{what} is {size}, and the store takes at most {limit}")]
+    TooLarge {
+        what: &'static str,
+        size: usize,
+        limit: usize,
+    },
+
+    /// A key, a prefix or a request that has no meaning.
+    #[error("{0}")]
+    Invalid(String),
+
+    /// Another process has the directory open.
+    #[error("{} is in use by {owner}", path.display())]
+    Locked { path: PathBuf, owner: String },
+
+    /// The files are not what was written: say so, touch nothing.
+    #[error("{} is damaged: {what}", path.display())]
+    Damaged { path: PathBuf, what: String },
+
+    /// The files were written by a later version.
+    #[error("{} has format {found}, and this version reads up to {supported}", path.display())]
+    NewerFormat {
+        path: PathBuf,
+        found: u64,
+        supported: u64,
+    },
+
+    /// The disk or the operating system refused.
+    #[error("cannot {doing}")]
+    Io {
+        doing: String,
+        #[source]
+        source: std::io::Error,
+    },
+
+    /// The store was closed.
+    #[error("the store is closed")]
+    Closed,
+}

@@ -1,0 +1,64 @@
+//! Where everything that must last is kept.
+//!
+//! [`Store`] holds small values under keys, with transactions, watches and
+//! leases. Two backends keep one contract: the embedded one (a directory, no
+//! other software) and etcd. Every write that depends on a read is a
+//! transaction whose compares name what was read.
+//!
+//! Keys are UTF-8 paths without a leading slash (`nodes/web-1/facts`). Values
+//! are small: pointers and coordination. What is large belongs in blobs.
+
+mod error;
+mod key_value;
+mod lease;
+mod transaction;
+mod watch;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+pub use error::StoreError;
+pub use key_value::{KeyValue, Range, RangePage, Revision};
+pub use lease::{LeaseId, LeaseStatus};
+pub use transaction::{Compare, Operation, Transaction, TransactionOutcome};
+pub use watch::{Change, WatchBatch, WatchStart, WatchStream};
+
+/// A store that is shared by everything in a process.
+pub type SharedStore = Arc<dyn Store>;
+
+/// Keys, transactions, watches and leases. See the module's notes for the contract.
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    /// The newest value of one key. Linearizable.
+    async fn get(&self, key: &str) -> Result<Option<KeyValue>, StoreError>;
+
+    /// The newest values under a prefix, in key order, a page at a time. Linearizable.
+    async fn range(&self, range: Range) -> Result<RangePage, StoreError>;
+
+    /// Commits all operations if every compare holds, and none otherwise.
+    ///
+    /// When this returns, the outcome is durable. [`StoreError::OutcomeUnknown`]
+    /// means that it may or may not have been committed: read before trying again.
+    async fn commit(&self, transaction: Transaction) -> Result<TransactionOutcome, StoreError>;
+
+    /// Everything that changes under a prefix, in order of revision, each
+    /// revision's events together, none lost and none twice for as long as the
+    /// stream is read. A connection that breaks underneath is resumed.
+    async fn watch(&self, prefix: &str, start: WatchStart) -> Result<WatchStream, StoreError>;
+
+    /// A new lease that ends `ttl` after its last keep-alive, also across restarts.
+    async fn lease_grant(&self, ttl: std::time::Duration) -> Result<LeaseId, StoreError>;
+
+    /// Starts the lease's time anew. [`StoreError::LeaseNotFound`] once it has ended.
+    async fn lease_keep_alive(&self, lease: LeaseId) -> Result<(), StoreError>;
+
+    /// Ends the lease now, and deletes the keys that are bound to it.
+    async fn lease_revoke(&self, lease: LeaseId) -> Result<(), StoreError>;
+
+    /// What is left of the lease.
+    async fn lease_status(&self, lease: LeaseId) -> Result<Option<LeaseStatus>, StoreError>;
+
+    /// Forgets history before `revision`. The newest value of each key stays.
+    async fn compact(&self, revision: Revision) -> Result<(), StoreError>;
+}
