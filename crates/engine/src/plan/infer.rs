@@ -58,13 +58,20 @@ fn one(
             edges.push(Edge::inferred(*provider, index, why));
         }
     }
-    for path in &relations.needs_above {
-        let above = path
-            .ancestors()
-            .skip(1)
+    let above: &[_] = if genius { &relations.genius_above } else { &[] };
+    let always = relations
+        .needs_above
+        .iter()
+        .map(|path| (path, "its directory"));
+    for (path, why) in always.chain(above.iter().map(|(path, why)| (path, *why))) {
+        let nearest = (path.ancestors().skip(1))
             .find_map(|above: &Path| providers.get(&Thing::Path(above.to_owned())));
-        for provider in above.into_iter().flatten().filter(|other| **other != index) {
-            edges.push(Edge::inferred(*provider, index, "its directory"));
+        for provider in nearest
+            .into_iter()
+            .flatten()
+            .filter(|other| **other != index)
+        {
+            edges.push(Edge::inferred(*provider, index, why));
         }
     }
     let serves: &[_] = if genius { &relations.serves } else { &[] };
