@@ -26,7 +26,7 @@
 
 mod erased;
 pub mod exec;
-mod file;
+pub(crate) mod file;
 mod marker;
 mod notify;
 mod test;
