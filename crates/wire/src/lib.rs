@@ -1,1 +1,3 @@
-//! placeholder
+//! What crosses the network: messages, the client, TLS, certificates, roles.
+
+pub mod api;
