@@ -59,9 +59,9 @@ enum ProbeError {
 pub(super) async fn explain(options: &EtcdOptions) -> Option<Source> {
     let tls = options.tls.as_ref()?;
     for endpoint in &options.endpoints {
-        match tokio::time::timeout(PATIENCE, probe(endpoint, tls)).await {
-            Ok(Err(reason)) => return Some(Box::new(reason)),
-            Ok(Ok(())) | Err(_) => {}
+        let probed = tokio::time::timeout(PATIENCE, probe(endpoint, tls)).await;
+        if let Ok(Err(reason)) = probed {
+            return Some(Box::new(reason));
         }
     }
     None
