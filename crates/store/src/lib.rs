@@ -9,8 +9,11 @@
 //! are small: pointers and coordination. What is large belongs in blobs.
 
 mod error;
+pub mod etcd;
 mod key_value;
 mod lease;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod transaction;
 mod watch;
 
