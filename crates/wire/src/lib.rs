@@ -8,7 +8,7 @@
 pub mod api;
 pub mod authority;
 pub mod certificate;
-
+pub mod client;
 pub mod fingerprint;
 pub mod key;
 mod private_file;
@@ -19,6 +19,7 @@ pub mod tls;
 
 pub use authority::Authority;
 pub use certificate::Certificate;
+pub use client::{Client, ClientError, ClientOptions, ServerAddress};
 pub use fingerprint::Fingerprint;
 pub use key::PrivateKey;
 pub use request::{Grant, Request, SignedCertificate};

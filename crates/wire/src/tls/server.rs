@@ -4,14 +4,23 @@
 //! each route who may use it (joining needs none). A peer *with* a
 //! certificate that is not valid gets nothing.
 
+use std::io;
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use rustls::ServerConfig;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
 use super::{HTTP_1, HTTP_2, Identity, TlsError, VERSIONS, provider, revocation_lists, roots};
 use crate::certificate;
+
+/// How long a refused peer has to read why.
+const LINGER: Duration = Duration::from_secs(2);
+/// How much of what a refused peer still sends is read and thrown away.
+const LINGER_BYTES: u64 = 64 << 10;
 
 /// What a server's TLS is made of.
 #[derive(Clone, Debug)]
@@ -90,4 +99,35 @@ impl ReloadableServerTls {
             &self.config.read().unwrap_or_else(PoisonError::into_inner),
         ))
     }
+
+    /// Takes one connection through its handshake.
+    ///
+    /// A peer that is refused gets to read why: closing at once would reset
+    /// the connection while its first request is in flight, and the reset
+    /// overtakes the refusal.
+    pub async fn accept<IO>(&self, stream: IO, timeout: Duration) -> io::Result<TlsStream<IO>>
+    where
+        IO: AsyncRead + AsyncWrite + Unpin,
+    {
+        let handshake = self.acceptor().accept(stream).into_fallible();
+        match tokio::time::timeout(timeout, handshake).await {
+            Ok(Ok(stream)) => Ok(stream),
+            Ok(Err((error, stream))) => {
+                let _ = tokio::time::timeout(LINGER, drain(stream)).await;
+                Err(error)
+            }
+            Err(_) => Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                "the TLS handshake took too long",
+            )),
+        }
+    }
+}
+
+async fn drain<IO: AsyncRead + AsyncWrite + Unpin>(mut stream: IO) -> io::Result<()> {
+    stream.shutdown().await?;
+    let mut rest = stream.take(LINGER_BYTES);
+    let mut piece = [0; 1024];
+    while rest.read(&mut piece).await? > 0 {}
+    Ok(())
 }
