@@ -65,7 +65,10 @@ async fn interrupted() -> TempDir {
     fill(&store).await;
     let copy = copy(directory.path());
     let length = log(copy.path()).metadata().expect("a log").len();
-    assert!((100_000..4_000_000).contains(&length), "{length} bytes of log");
+    assert!(
+        (100_000..4_000_000).contains(&length),
+        "{length} bytes of log"
+    );
     copy
 }
 
