@@ -115,6 +115,14 @@ pub(crate) struct Call {
     body: CallBody,
 }
 
+/// A reply that has started well.
+pub(crate) struct Reply {
+    response: Response<Incoming>,
+    server: ServerAddress,
+    /// When it must be complete.
+    deadline: Instant,
+}
+
 enum CallBody {
     /// Can be sent again.
     Bytes(Bytes),
@@ -179,10 +187,11 @@ impl Client {
     }
 
     async fn json<T: DeserializeOwned>(&self, call: Call) -> Result<T, ClientError> {
-        let deadline = Instant::now() + self.options().request_timeout;
-        let (response, server) = self.send(call, deadline).await?;
-        let body = self.whole_body(response, &server, deadline).await?;
-        decode(&body, server)
+        let reply = self.send(call, self.options().request_timeout).await?;
+        let body = self
+            .whole_body(reply.response, &reply.server, reply.deadline)
+            .await?;
+        decode(&body, reply.server)
     }
 
     async fn whole_body(
@@ -210,15 +219,16 @@ impl Client {
     }
 
     /// Sends until a server replies, or until it must not be sent again. A
-    /// reply that says "error" is turned into one.
-    pub(crate) async fn send(
-        &self,
-        mut call: Call,
-        deadline: Instant,
-    ) -> Result<(Response<Incoming>, ServerAddress), ClientError> {
+    /// reply that says "error" is turned into one. The time to connect does
+    /// not count: it has limits of its own.
+    pub(crate) async fn send(&self, mut call: Call, limit: Duration) -> Result<Reply, ClientError> {
+        if !call.path.starts_with('/') {
+            return Err(ClientError::InvalidPath(call.path));
+        }
         let mut attempts_left = self.options().servers.len();
         loop {
             let connection = self.connection().await?;
+            let deadline = Instant::now() + limit;
             let request = call.request(&connection.server, &self.options().user_agent)?;
             let sent = connection.send(request);
             let failure = match tokio::time::timeout_at(deadline, sent).await {
@@ -226,7 +236,10 @@ impl Client {
                 Ok(Ok(response)) => return self.check(response, connection.server, deadline).await,
                 Ok(Err(failure)) => failure,
             };
-            self.give_up_on(&connection).await;
+            // A body that could not be read is not the connection's fault.
+            if !call.is_stream() || !connection.is_open() {
+                self.give_up_on(&connection).await;
+            }
             if attempts_left == 0 || !call.may_repeat(&failure) {
                 return Err(failure.into_error(connection.server));
             }
@@ -240,10 +253,14 @@ impl Client {
         response: Response<Incoming>,
         server: ServerAddress,
         deadline: Instant,
-    ) -> Result<(Response<Incoming>, ServerAddress), ClientError> {
+    ) -> Result<Reply, ClientError> {
         let status = response.status();
         if status.is_success() {
-            return Ok((response, server));
+            return Ok(Reply {
+                response,
+                server,
+                deadline,
+            });
         }
         let body = self.whole_body(response, &server, deadline).await?;
         Err(ClientError::Api {
@@ -374,10 +391,14 @@ impl Call {
         Ok(request)
     }
 
+    fn is_stream(&self) -> bool {
+        matches!(self.body, CallBody::Stream(_))
+    }
+
     /// What never left may go to another server; what may have left only if
     /// doing it twice is doing it once.
     fn may_repeat(&self, failure: &SendFailure) -> bool {
-        let repeatable = matches!(self.body, CallBody::Bytes(_)) && self.method.is_idempotent();
+        let repeatable = !self.is_stream() && self.method.is_idempotent();
         repeatable || failure.unsent.is_some()
     }
 

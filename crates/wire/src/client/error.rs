@@ -50,7 +50,7 @@ pub enum ClientError {
     #[error("`{0}` is not a path of the API")]
     InvalidPath(String),
     #[error("what was to be sent cannot be read")]
-    Upload(#[source] std::io::Error),
+    Upload(#[source] BoxError),
 }
 
 /// What the server says of an error.

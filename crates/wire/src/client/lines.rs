@@ -12,7 +12,6 @@ use http::Method;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use serde::de::DeserializeOwned;
-use tokio::time::Instant;
 
 use super::{Call, Client, ClientError, ServerAddress};
 
@@ -33,13 +32,12 @@ impl Client {
     /// Opens a stream. The reply must start within the request timeout;
     /// after that the stream lives as long as the server speaks.
     pub async fn stream<T: DeserializeOwned>(&self, path: &str) -> Result<Lines<T>, ClientError> {
-        let deadline = Instant::now() + self.options().request_timeout;
         let mut call = Call::new(Method::GET, path);
         call.accept = "application/x-ndjson";
-        let (response, server) = self.send(call, deadline).await?;
+        let reply = self.send(call, self.options().request_timeout).await?;
         Ok(Lines {
-            server,
-            body: response.into_body(),
+            server: reply.server,
+            body: reply.response.into_body(),
             buffer: BytesMut::new(),
             searched: 0,
             idle_timeout: self.options().idle_timeout,

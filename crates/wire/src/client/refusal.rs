@@ -61,7 +61,8 @@ impl Refusal {
         match alert {
             AlertDescription::CertificateExpired => Self::OwnExpired,
             AlertDescription::CertificateRevoked => Self::OwnRevoked,
-            AlertDescription::UnknownCA => Self::OwnUnknown,
+            // The second comes when both authorities have the same name.
+            AlertDescription::UnknownCA | AlertDescription::DecryptError => Self::OwnUnknown,
             AlertDescription::CertificateRequired => Self::OwnMissing,
             AlertDescription::BadCertificate
             | AlertDescription::CertificateUnknown

@@ -3,9 +3,8 @@
 //! A transfer may take as long as it needs, as long as it moves: only
 //! silence for longer than the idle timeout ends it.
 
-use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -23,6 +22,9 @@ use super::{BoxError, Call, CallBody, Client, ClientError, ServerAddress};
 
 /// The size of the pieces that a file is read in.
 const PIECE: usize = 64 << 10;
+
+/// For uploads the idle timeout is the limit; this one only has to exist.
+const FAR: Duration = Duration::from_secs(24 * 3600);
 
 /// A reply that arrives piece by piece.
 pub struct Download {
@@ -58,24 +60,20 @@ impl Client {
         path: &str,
         pieces: impl Stream<Item = Result<Bytes, E>> + Send + 'static,
     ) -> Result<T, ClientError> {
-        let moved = Arc::new(AtomicU64::new(0));
-        let counter = Arc::clone(&moved);
-        let frames = pieces.map(move |piece| {
-            counter.fetch_add(1, Ordering::Relaxed);
-            piece.map(Frame::data).map_err(Into::into)
-        });
+        let progress = Arc::new(Progress::default());
+        let watched = Arc::clone(&progress);
+        let frames = pieces.map(move |piece| watched.note(piece.map_err(Into::into)));
         let mut call = Call::new(method, path);
         call.content_type = Some("application/octet-stream");
         call.body = CallBody::Stream(Some(StreamBody::new(frames).boxed_unsync()));
-        let mut request: Pin<Box<dyn Future<Output = _> + Send>> =
-            Box::pin(self.send_while_moving(call));
+        let mut request = Box::pin(self.send(call, FAR));
         let idle = self.options().idle_timeout;
         let mut seen = 0;
-        let (response, server) = loop {
+        let reply = loop {
             match tokio::time::timeout(idle, &mut request).await {
-                Ok(reply) => break reply?,
+                Ok(reply) => break reply.map_err(|error| progress.explain(error))?,
                 Err(_) => {
-                    let now = moved.load(Ordering::Relaxed);
+                    let now = progress.pieces.load(Ordering::Relaxed);
                     if now == seen {
                         return Err(self.stalled().await);
                     }
@@ -84,17 +82,10 @@ impl Client {
             }
         };
         let deadline = Instant::now() + self.options().request_timeout;
-        let body = self.whole_body(response, &server, deadline).await?;
-        super::decode(&body, server)
-    }
-
-    async fn send_while_moving(
-        &self,
-        call: Call,
-    ) -> Result<(http::Response<Incoming>, ServerAddress), ClientError> {
-        // The idle timeout is the real limit; this one only has to exist.
-        let far = Instant::now() + Duration::from_secs(24 * 3600);
-        self.send(call, far).await
+        let body = self
+            .whole_body(reply.response, &reply.server, deadline)
+            .await?;
+        super::decode(&body, reply.server)
     }
 
     async fn stalled(&self) -> ClientError {
@@ -111,22 +102,49 @@ impl Client {
 
     /// Fetches something large.
     pub async fn download(&self, path: &str) -> Result<Download, ClientError> {
-        let deadline = Instant::now() + self.options().request_timeout;
         let mut call = Call::new(Method::GET, path);
         call.accept = "*/*";
-        let (response, server) = self.send(call, deadline).await?;
-        let length = response
+        let reply = self.send(call, self.options().request_timeout).await?;
+        let length = reply
+            .response
             .headers()
             .get(CONTENT_LENGTH)
             .and_then(|value| value.to_str().ok()?.parse().ok());
         Ok(Download {
-            server,
+            server: reply.server,
             length,
             received: 0,
-            body: response.into_body(),
+            body: reply.response.into_body(),
             idle_timeout: self.options().idle_timeout,
             ended: false,
         })
+    }
+}
+
+/// What became of the source of an upload, seen from outside the request.
+#[derive(Default)]
+struct Progress {
+    pieces: AtomicU64,
+    failure: Mutex<Option<BoxError>>,
+}
+
+impl Progress {
+    fn note(&self, piece: Result<Bytes, BoxError>) -> Result<Frame<Bytes>, BoxError> {
+        self.pieces.fetch_add(1, Ordering::Relaxed);
+        piece.map(Frame::data).map_err(|error| {
+            *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+            "what was to be sent cannot be read".into()
+        })
+    }
+
+    /// When the source failed, that is the news, not the reset it caused.
+    fn explain(&self, error: ClientError) -> ClientError {
+        let failure = self
+            .failure
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        failure.map_or(error, ClientError::Upload)
     }
 }
 

@@ -2,5 +2,13 @@
 
 #![allow(clippy::unwrap_used)] // helpers of tests too
 
+mod authority;
 mod client;
+mod openssl;
+mod parsers;
+mod puppet;
+mod requests;
+mod streams;
 mod support;
+mod tls;
+mod tools;

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bunraku_model::{NodeName, Role};
@@ -104,18 +104,27 @@ pub(crate) struct TestServer {
     /// How many requests arrived.
     pub(crate) requests: Arc<AtomicUsize>,
     pub(crate) connections: Arc<AtomicUsize>,
+    /// While set, requests arrive and are never answered.
+    pub(crate) hangs: Arc<AtomicBool>,
+    completed: Arc<AtomicUsize>,
     task: JoinHandle<()>,
 }
 
 impl TestServer {
     pub(crate) async fn start(tls: &ServerTls) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::start_at(tls, (Ipv4Addr::LOCALHOST, 0).into()).await
+    }
+
+    pub(crate) async fn start_at(tls: &ServerTls, at: SocketAddr) -> Self {
+        let listener = TcpListener::bind(at).await.unwrap();
         let server = Self {
             local: listener.local_addr().unwrap(),
             tls: ReloadableServerTls::new(tls).unwrap(),
             revocations: Revocations::default(),
             requests: Arc::default(),
             connections: Arc::default(),
+            hangs: Arc::default(),
+            completed: Arc::default(),
             task: tokio::spawn(async {}),
         };
         let shared = State {
@@ -123,6 +132,8 @@ impl TestServer {
             revocations: server.revocations.clone(),
             requests: Arc::clone(&server.requests),
             connections: Arc::clone(&server.connections),
+            hangs: Arc::clone(&server.hangs),
+            completed: Arc::clone(&server.completed),
         };
         let task = tokio::spawn(serve(listener, shared));
         Self { task, ..server }
@@ -138,6 +149,18 @@ impl TestServer {
         let _ = (&mut self.task).await;
     }
 
+    /// Waits until this many requests have arrived.
+    pub(crate) async fn arrived(&self, count: usize) {
+        while self.requests() < count {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    /// How many uploads arrived whole.
+    pub(crate) fn completed(&self) -> usize {
+        self.completed.load(Ordering::SeqCst)
+    }
+
     pub(crate) fn requests(&self) -> usize {
         self.requests.load(Ordering::SeqCst)
     }
@@ -149,6 +172,8 @@ struct State {
     revocations: Revocations,
     requests: Arc<AtomicUsize>,
     connections: Arc<AtomicUsize>,
+    hangs: Arc<AtomicBool>,
+    completed: Arc<AtomicUsize>,
 }
 
 async fn serve(listener: TcpListener, state: State) {
@@ -181,6 +206,9 @@ async fn answer(
     peer: Option<PeerIdentity>,
 ) -> Reply {
     state.requests.fetch_add(1, Ordering::SeqCst);
+    if state.hangs.load(Ordering::SeqCst) {
+        std::future::pending::<()>().await;
+    }
     let path = request.uri().path().to_owned();
     if path == "/open" {
         return json(StatusCode::OK, r#""welcome""#);
@@ -207,7 +235,7 @@ async fn answer(
         "/garbage" => json(StatusCode::OK, "<html>it works</html>"),
         "/broken" => json(StatusCode::BAD_GATEWAY, "<html>oops</html>"),
         "/empty" => json(StatusCode::NO_CONTENT, ""),
-        "/count" => count(request.into_body()).await,
+        "/count" => count(request.into_body(), state).await,
         "/large" => streamed(futures::stream::iter(
             (0..256).map(|_| Ok(Bytes::from(vec![7; 64 << 10]))),
         )),
@@ -222,6 +250,9 @@ async fn answer(
             futures::stream::iter([Ok(Bytes::from_static(b"{\"n\":1}\n"))])
                 .chain(futures::stream::pending()),
         ),
+        "/beating" => streamed(beating()),
+        "/garbage-line" => streamed(futures::stream::iter([Ok(Bytes::from_static(b"<html>\n"))])),
+        "/short" => short(),
         "/endless" => streamed(futures::stream::repeat_with(|| {
             Ok(Bytes::from_static(b"no line end in sight "))
         })),
@@ -232,12 +263,36 @@ async fn answer(
     }
 }
 
-async fn count(mut body: Incoming) -> Reply {
+async fn count(mut body: Incoming, state: &State) -> Reply {
     let mut bytes = 0;
-    while let Some(Ok(frame)) = body.frame().await {
-        bytes += frame.data_ref().map_or(0, Bytes::len);
+    while let Some(frame) = body.frame().await {
+        match frame {
+            Ok(frame) => bytes += frame.data_ref().map_or(0, Bytes::len),
+            Err(_) => return json(StatusCode::BAD_REQUEST, ""),
+        }
     }
+    state.completed.fetch_add(1, Ordering::SeqCst);
     json(StatusCode::OK, &bytes.to_string())
+}
+
+/// A heartbeat every 100 ms for two seconds, then one value.
+fn beating() -> impl futures::Stream<Item = Result<Bytes, std::io::Error>> + Send + Sync {
+    futures::stream::unfold(0, |beat| async move {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let text: &[u8] = match beat {
+            0..20 => b"\n",
+            20 => b"{\"n\":1}\n",
+            _ => return None,
+        };
+        Some((Ok(Bytes::from_static(text)), beat + 1))
+    })
+}
+
+fn short() -> Reply {
+    let mut reply = streamed(futures::stream::iter([Ok(Bytes::from_static(b"abc"))]));
+    let headers = reply.headers_mut();
+    headers.insert(http::header::CONTENT_LENGTH, 100.into());
+    reply
 }
 
 fn whole(body: Bytes) -> BoxBody<Bytes, std::io::Error> {
