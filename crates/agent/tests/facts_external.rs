@@ -1,5 +1,7 @@
 //! External facts: order, formats, limits, and what must not hang or run.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};

@@ -1,5 +1,10 @@
 //! Facts of machines that are only directories: several distributions, and
 //! machines where something is missing, broken or hostile.
+//!
+//! The distributions were checked against Facter 4.3 with the same files laid
+//! over /etc: what is expected here is what it printed.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::fs;
 use std::os::unix::fs::symlink;
