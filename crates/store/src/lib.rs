@@ -8,6 +8,7 @@
 //! Keys are UTF-8 paths without a leading slash (`nodes/web-1/facts`). Values
 //! are small: pointers and coordination. What is large belongs in blobs.
 
+pub mod blobs;
 #[cfg(feature = "contract")]
 pub mod contract;
 pub mod embedded;

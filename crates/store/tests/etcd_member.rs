@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bunraku_store::etcd::{EtcdOptions, EtcdStore};
+use bunraku_store::etcd::EtcdStore;
 use bunraku_store::testing::EtcdCluster;
 use bunraku_store::{
     Change, Compare, Range, Revision, Store, StoreError, Transaction, TransactionOutcome,
@@ -41,7 +41,6 @@ async fn one_member_keeps_its_particulars_behind_the_contract() {
     a_large_range_comes_in_pages(&cluster).await;
     a_revision_that_comes_in_fragments_stays_whole(&cluster).await;
     a_reader_that_lags_misses_nothing(&cluster).await;
-    limits_of_the_server_that_we_were_not_told_are_explained(&cluster).await;
     leases_are_rounded_up(&cluster).await;
     compacting_twice_is_fine_and_the_future_is_not(&cluster).await;
     a_reader_that_lags_behind_compaction_is_told(&cluster).await;
@@ -178,36 +177,6 @@ async fn a_reader_that_lags_behind_compaction_is_told(cluster: &EtcdCluster) {
     }
 }
 
-async fn limits_of_the_server_that_we_were_not_told_are_explained(cluster: &EtcdCluster) {
-    let told_wrong = EtcdOptions {
-        max_operations: 1000,
-        max_request_bytes: 1 << 30,
-        ..cluster.options("/limits/")
-    };
-    let store = EtcdStore::connect(told_wrong).await.expect("etcd answers");
-    let many = (0..129).fold(Transaction::new(), |many, number| {
-        many.put(format!("key/{number}"), "")
-    });
-    let large = Transaction::new()
-        .put("large/1", vec![0; 900_000])
-        .put("large/2", vec![0; 900_000]);
-    for transaction in [many, large] {
-        let refused = store.commit(transaction).await;
-        assert!(
-            matches!(refused, Err(StoreError::TooLarge { .. })),
-            "{refused:?}"
-        );
-    }
-    assert!(
-        store
-            .range(Range::prefix(""))
-            .await
-            .expect("reads")
-            .items
-            .is_empty()
-    );
-}
-
 async fn leases_are_rounded_up(cluster: &EtcdCluster) {
     let store = store(cluster, "/leases/").await;
     let lease = store
@@ -250,4 +219,30 @@ async fn compacting_twice_is_fine_and_the_future_is_not(cluster: &EtcdCluster) {
         .await
         .expect("compares");
     assert!(kept.is_committed());
+}
+
+#[tokio::test]
+async fn a_server_with_lower_limits_is_heard() {
+    let flags = ["--max-txn-ops=16", "--max-request-bytes=65536"];
+    let cluster = EtcdCluster::start_with_flags(1, &flags).await;
+    let store = store(&cluster, "/limits/").await;
+    let many = (0..17).fold(Transaction::new(), |many, number| {
+        many.put(format!("key/{number}"), "")
+    });
+    let large = Transaction::new().put("large", vec![0; 100_000]);
+    for transaction in [many, large] {
+        let refused = store.commit(transaction).await;
+        assert!(
+            matches!(refused, Err(StoreError::TooLarge { .. })),
+            "{refused:?}"
+        );
+    }
+    assert!(
+        store
+            .range(Range::prefix(""))
+            .await
+            .expect("reads")
+            .items
+            .is_empty()
+    );
 }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::{KeyValue, LeaseId, Revision, StoreError};
+use crate::{KeyValue, LeaseId, Revision, StoreError, limits};
 
 /// What every key starts with in etcd.
 #[derive(Clone, Debug)]
@@ -20,20 +20,18 @@ impl Root {
 
     /// A key as etcd knows it.
     pub(super) fn key(&self, key: &str) -> Result<Vec<u8>, StoreError> {
-        if key.is_empty() {
-            return Err(StoreError::Invalid("a key must not be empty".to_owned()));
-        }
-        self.prefix(key)
+        limits::check_key(key)?;
+        Ok(self.join(key))
     }
 
     /// A prefix as etcd knows it. Empty: everything under the root.
     pub(super) fn prefix(&self, prefix: &str) -> Result<Vec<u8>, StoreError> {
-        if prefix.starts_with('/') {
-            return Err(StoreError::Invalid(format!(
-                "the key `{prefix}` must not begin with a slash"
-            )));
-        }
-        Ok([self.0.as_bytes(), prefix.as_bytes()].concat())
+        limits::check_prefix(prefix)?;
+        Ok(self.join(prefix))
+    }
+
+    fn join(&self, key: &str) -> Vec<u8> {
+        [self.0.as_bytes(), key.as_bytes()].concat()
     }
 
     /// Our name for a key of etcd's; `None` for what is not ours.

@@ -26,19 +26,16 @@ pub use options::{EtcdIdentity, EtcdOptions, EtcdTls};
 
 use crate::{
     KeyValue, LeaseId, LeaseStatus, Range, RangePage, Revision, Store, StoreError, Transaction,
-    TransactionOutcome, WatchStart, WatchStream,
+    TransactionOutcome, WatchStart, WatchStream, limits,
 };
 use failure::{Failure, Refusal};
 use keys::{Root, number, prefix_end, revision};
 use members::{LARGEST_ANSWER, Members, Repeat};
-use transaction::Limits;
 
 /// Keys with values in one page, at most.
 const PAGE: usize = 1000;
 /// Keys without values in one page, at most.
 const KEYS_PAGE: usize = 10_000;
-/// What else is in a request beside the transaction.
-const ENVELOPE: usize = 1024;
 
 /// A store on etcd. Clones share the connections.
 #[derive(Clone)]
@@ -49,7 +46,6 @@ pub struct EtcdStore {
 struct Inner {
     members: Members,
     root: Root,
-    limits: Limits,
 }
 
 impl EtcdStore {
@@ -59,10 +55,6 @@ impl EtcdStore {
             inner: Arc::new(Inner {
                 members: Members::new(&options).await?,
                 root: Root::new(&options.root)?,
-                limits: Limits {
-                    operations: options.max_operations,
-                    bytes: options.max_request_bytes.saturating_sub(ENVELOPE),
-                },
             }),
         };
         let first = Range {
@@ -137,6 +129,14 @@ impl EtcdStore {
     }
 }
 
+/// What etcd counts: the longest of the three lists.
+fn most_entries(transaction: &Transaction) -> usize {
+    let operations = transaction.operations.len();
+    operations
+        .max(transaction.compares.len())
+        .max(transaction.reads_on_failure.len())
+}
+
 /// For calls that are safe to repeat: no answer means not available.
 fn unavailable(failure: Failure) -> StoreError {
     match failure {
@@ -201,7 +201,7 @@ impl Store for EtcdStore {
     }
 
     async fn commit(&self, transaction: Transaction) -> Result<TransactionOutcome, StoreError> {
-        transaction::check(&transaction, &self.inner.root, &self.inner.limits)?;
+        limits::check_transaction(&transaction)?;
         let txn = transaction::build(&transaction, &self.inner.root)?;
         let answer = if transaction.operations.is_empty() {
             // Nothing can be done twice.
@@ -228,6 +228,11 @@ impl Store for EtcdStore {
     }
 
     async fn lease_grant(&self, ttl: Duration) -> Result<LeaseId, StoreError> {
+        if ttl.is_zero() {
+            return Err(StoreError::Invalid(
+                "a lease must last for some time".to_owned(),
+            ));
+        }
         // etcd counts whole seconds, and may give more than was asked for.
         let seconds = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
         let seconds = i64::try_from(seconds.max(1)).unwrap_or(i64::MAX);
@@ -349,16 +354,16 @@ impl EtcdStore {
                     None => Refusal::LeaseNotFound.into_error(),
                 }
             }
-            // The server's limits are lower than we were told.
+            // The server is set to less than its default, and does not say to how much.
             Failure::Refused(Refusal::RequestTooLarge) => StoreError::TooLarge {
-                what: "the transaction in bytes",
-                size: transaction::encoded_size(transaction, &self.inner.root).unwrap_or_default(),
-                limit: self.inner.limits.bytes,
+                what: "a transaction's size in bytes",
+                size: limits::transaction_bytes(transaction),
+                limit: limits::transaction_bytes(transaction) - 1,
             },
             Failure::Refused(Refusal::TooManyOperations) => StoreError::TooLarge {
                 what: "the number of operations",
-                size: transaction.operations.len().max(transaction.compares.len()),
-                limit: self.inner.limits.operations,
+                size: most_entries(transaction),
+                limit: most_entries(transaction) - 1,
             },
             Failure::Refused(Refusal::AnswerTooLarge) => StoreError::TooLarge {
                 what: "what is read when the transaction is refused",

@@ -17,14 +17,9 @@ pub struct EtcdOptions {
     pub request_timeout: Duration,
     /// How long to go on trying what is safe to repeat.
     pub retry_for: Duration,
-    /// The server's `--max-txn-ops`.
-    pub max_operations: usize,
-    /// The server's `--max-request-bytes`.
-    pub max_request_bytes: usize,
 }
 
 impl EtcdOptions {
-    /// The limits are etcd's defaults.
     pub fn new(endpoints: Vec<String>, root: impl Into<String>) -> Self {
         Self {
             endpoints,
@@ -32,8 +27,6 @@ impl EtcdOptions {
             root: root.into(),
             request_timeout: Duration::from_secs(5),
             retry_for: Duration::from_secs(15),
-            max_operations: 128,
-            max_request_bytes: 1536 * 1024,
         }
     }
 }

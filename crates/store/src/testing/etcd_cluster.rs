@@ -20,6 +20,7 @@ pub struct EtcdCluster {
     members: Vec<EtcdMember>,
     initial: String,
     token: String,
+    flags: Vec<String>,
     authority: Option<TestAuthority>,
     directory: TempDir,
 }
@@ -27,20 +28,26 @@ pub struct EtcdCluster {
 impl EtcdCluster {
     /// Starts `size` members without TLS.
     pub async fn start(size: usize) -> Self {
-        Self::start_in(size, false).await
+        Self::start_in(size, false, &[]).await
     }
 
     /// Starts members that speak TLS only, and only with clients whose
     /// certificate comes from [`EtcdCluster::authority`].
     pub async fn start_with_tls(size: usize) -> Self {
-        Self::start_in(size, true).await
+        Self::start_in(size, true, &[]).await
     }
 
-    async fn start_in(size: usize, tls: bool) -> Self {
+    /// Starts members with more flags: `--max-txn-ops=16`.
+    pub async fn start_with_flags(size: usize, flags: &[&str]) -> Self {
+        Self::start_in(size, false, flags).await
+    }
+
+    async fn start_in(size: usize, tls: bool, flags: &[&str]) -> Self {
         // Between choosing a port and listening on it, someone else may take it.
         let mut said = String::new();
         for _ in 0..ATTEMPTS {
             let mut cluster = Self::new(size, tls);
+            cluster.flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
             for index in 0..size {
                 cluster.launch(index);
             }
@@ -66,13 +73,15 @@ impl EtcdCluster {
             members,
             initial: initial.join(","),
             token: uuid::Uuid::new_v4().to_string(),
+            flags: Vec::new(),
             authority: tls.then(TestAuthority::new),
             directory,
         }
     }
 
     fn launch(&mut self, index: usize) {
-        let flags = self.tls_flags(index);
+        let mut flags = self.tls_flags(index);
+        flags.extend_from_slice(&self.flags);
         self.members[index].start(&self.initial, &self.token, &flags);
     }
 
