@@ -60,8 +60,9 @@ pub struct ClientOptions {
     pub patience: Duration,
     /// How long to wait between two rounds through the list.
     pub back_off: BackOff,
-    /// HTTP/2 pings, so that a dead connection is noticed; `None` for
-    /// programs that end after one request.
+    /// HTTP/2 pings, so that a dead connection is noticed: one after each
+    /// such span, answered within another. `None` for programs that end
+    /// after one request.
     pub keep_alive: Option<Duration>,
     /// The longest reply, and the longest line of a stream, in bytes.
     pub largest_reply: usize,

@@ -203,7 +203,7 @@ impl Request {
         Fingerprint::of(&self.der)
     }
 
-    /// Whether two requests are for the same key.
+    /// Whether a certificate was made for the same key.
     pub fn has_key_of(&self, certificate: &certificate::Certificate) -> bool {
         certificate::parse(certificate.der())
             .is_ok_and(|parsed| parsed.public_key().raw == self.public_key_info)

@@ -4,7 +4,6 @@ use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use http::{Request, Response};
 use hyper::body::Incoming;
@@ -17,9 +16,6 @@ use tokio_rustls::TlsConnector;
 use super::error::ConnectError;
 use super::{Body, BoxError, ClientError, ClientOptions, Refusal, ServerAddress, ServerFailure};
 use crate::tls::HTTP_2;
-
-/// How long a ping may stay unanswered.
-const PING_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug)]
 pub(super) struct Connection {
@@ -146,7 +142,7 @@ fn builder(options: &ClientOptions) -> http2::Builder<TokioExecutor> {
     if let Some(interval) = options.keep_alive {
         builder
             .keep_alive_interval(interval)
-            .keep_alive_timeout(PING_TIMEOUT)
+            .keep_alive_timeout(interval)
             .keep_alive_while_idle(true);
     }
     builder

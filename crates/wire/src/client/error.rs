@@ -110,6 +110,9 @@ pub enum ConnectError {
 }
 
 fn list(failures: &[ServerFailure]) -> String {
+    if failures.is_empty() {
+        return "none is configured".to_owned();
+    }
     let each: Vec<_> = failures
         .iter()
         .map(|failure| format!("{}: {}", failure.server, failure.cause))

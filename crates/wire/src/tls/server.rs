@@ -109,18 +109,28 @@ impl ReloadableServerTls {
     where
         IO: AsyncRead + AsyncWrite + Unpin,
     {
-        let handshake = self.acceptor().accept(stream).into_fallible();
-        match tokio::time::timeout(timeout, handshake).await {
-            Ok(Ok(stream)) => Ok(stream),
-            Ok(Err((error, stream))) => {
-                let _ = tokio::time::timeout(LINGER, drain(stream)).await;
-                Err(error)
-            }
-            Err(_) => Err(io::Error::new(
-                io::ErrorKind::TimedOut,
-                "the TLS handshake took too long",
-            )),
+        // In a box: what the handshake needs is given back after it, and does
+        // not stay in the caller's task for as long as the connection lives.
+        Box::pin(shake_hands(self.acceptor(), stream, timeout)).await
+    }
+}
+
+async fn shake_hands<IO: AsyncRead + AsyncWrite + Unpin>(
+    acceptor: TlsAcceptor,
+    stream: IO,
+    timeout: Duration,
+) -> io::Result<TlsStream<IO>> {
+    let handshake = acceptor.accept(stream).into_fallible();
+    match tokio::time::timeout(timeout, handshake).await {
+        Ok(Ok(stream)) => Ok(stream),
+        Ok(Err((error, stream))) => {
+            let _ = tokio::time::timeout(LINGER, drain(stream)).await;
+            Err(error)
         }
+        Err(_) => Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            "the TLS handshake took too long",
+        )),
     }
 }
 

@@ -3,9 +3,12 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::support::{TestServer, authority, client, client_tls, identity, options, server_tls};
+use crate::support::{
+    self, TestServer, authority, client, client_tls, identity, options, server_tls,
+};
 use bunraku_model::Role;
 use bunraku_wire::client::{Client, ClientError, Refusal, ServerAddress};
+use futures::StreamExt;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -259,4 +262,63 @@ async fn a_path_that_is_none_is_refused_before_it_is_sent() {
         );
     }
     assert_eq!(server.requests(), 0);
+}
+
+#[tokio::test]
+async fn a_server_that_leaves_politely_loses_no_request_and_repeats_none() {
+    let authority = authority();
+    let first = TestServer::start(&server_tls(&authority)).await;
+    let second = TestServer::start(&server_tls(&authority)).await;
+    let client = client(&authority, &[&first, &second]);
+    // A long-lived stream keeps the old connection open while it drains.
+    let mut lines = client.stream::<Value>("/silent").await.unwrap();
+    lines.next().await.unwrap().unwrap();
+    let posts = (0..300_u32).map(|number| {
+        let (client, first) = (client.clone(), &first);
+        async move {
+            if number == 150 {
+                first.drain();
+            }
+            let reply: u32 = client.post("/echo", &number).await.unwrap();
+            assert_eq!(reply, number);
+        }
+    });
+    futures::stream::iter(posts)
+        .buffer_unordered(8)
+        .collect::<()>()
+        .await;
+    assert_eq!(first.requests() + second.requests(), 301);
+    assert!(second.requests() > 0);
+    assert_eq!(client.server().await, Some(second.address()));
+}
+
+#[tokio::test]
+async fn a_connection_that_went_dead_is_noticed_by_pings() {
+    let authority = authority();
+    let server = TestServer::start(&server_tls(&authority)).await;
+    let (address, stop) = support::relay(server.local).await;
+    let node = identity(&authority, "node1", Role::Node);
+    let mut options = options(&[&server], client_tls(&authority, Some(node)));
+    options.servers.insert(0, address);
+    options.keep_alive = Some(Duration::from_millis(300));
+    let client = Client::new(options);
+    let mut lines = client.stream::<Value>("/silent").await.unwrap();
+    lines.next().await.unwrap().unwrap();
+    // From now on every packet is lost, and nobody says so.
+    stop.send_replace(true);
+    let error = lines.next().await.unwrap().unwrap_err();
+    assert!(matches!(error, ClientError::Lost { .. }), "{error:?}");
+    client.get::<Value>("/who").await.unwrap();
+    assert_eq!(client.server().await, Some(server.address()));
+}
+
+#[tokio::test]
+async fn without_any_server_the_error_says_so() {
+    let authority = authority();
+    let options = options(&[], client_tls(&authority, None));
+    let error = Client::new(options).get::<Value>("/who").await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "no server can be reached: none is configured"
+    );
 }

@@ -167,10 +167,10 @@ fn a_puppet_authority_goes_on_where_puppet_was() {
 
     let directory = authority.puppet_directory().unwrap();
     directory
-        .revoke(&authority, &[signed.serial.clone()], now)
+        .revoke(&authority, std::slice::from_ref(&signed.serial), now)
         .unwrap();
     directory
-        .revoke(&authority, &[signed.serial.clone()], now)
+        .revoke(&authority, std::slice::from_ref(&signed.serial), now)
         .unwrap();
     let lists = RevocationList::from_pem(&read(&cadir, "ca_crl.pem")).unwrap();
     assert_eq!(lists.len(), 2, "the root's list must stay");

@@ -25,6 +25,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use jiff::{SignedDuration, Timestamp};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 pub(crate) const DAY: SignedDuration = SignedDuration::from_hours(24);
@@ -107,6 +108,7 @@ pub(crate) struct TestServer {
     /// While set, requests arrive and are never answered.
     pub(crate) hangs: Arc<AtomicBool>,
     completed: Arc<AtomicUsize>,
+    draining: watch::Sender<bool>,
     task: JoinHandle<()>,
 }
 
@@ -125,6 +127,7 @@ impl TestServer {
             connections: Arc::default(),
             hangs: Arc::default(),
             completed: Arc::default(),
+            draining: watch::Sender::new(false),
             task: tokio::spawn(async {}),
         };
         let shared = State {
@@ -134,6 +137,7 @@ impl TestServer {
             connections: Arc::clone(&server.connections),
             hangs: Arc::clone(&server.hangs),
             completed: Arc::clone(&server.completed),
+            draining: server.draining.subscribe(),
         };
         let task = tokio::spawn(serve(listener, shared));
         Self { task, ..server }
@@ -147,6 +151,11 @@ impl TestServer {
     pub(crate) async fn die(&mut self) {
         self.task.abort();
         let _ = (&mut self.task).await;
+    }
+
+    /// Ends politely: finishes what is under way, takes nothing new.
+    pub(crate) fn drain(&self) {
+        self.draining.send_replace(true);
     }
 
     /// Waits until this many requests have arrived.
@@ -174,15 +183,23 @@ struct State {
     connections: Arc<AtomicUsize>,
     hangs: Arc<AtomicBool>,
     completed: Arc<AtomicUsize>,
+    draining: watch::Receiver<bool>,
 }
 
 async fn serve(listener: TcpListener, state: State) {
     // Dropped with this task, and every connection with it.
     let mut connections = tokio::task::JoinSet::new();
+    let mut draining = state.draining.clone();
     loop {
-        let (stream, _) = listener.accept().await.unwrap();
-        connections.spawn(serve_one(stream, state.clone()));
+        tokio::select! {
+            accepted = listener.accept() => {
+                connections.spawn(serve_one(accepted.unwrap().0, state.clone()));
+            }
+            _ = draining.wait_for(|draining| *draining) => break,
+        }
     }
+    drop(listener);
+    connections.join_all().await;
 }
 
 async fn serve_one(stream: TcpStream, state: State) {
@@ -191,13 +208,19 @@ async fn serve_one(stream: TcpStream, state: State) {
     };
     state.connections.fetch_add(1, Ordering::SeqCst);
     let peer = PeerIdentity::of(&stream).unwrap();
+    let mut draining = state.draining.clone();
     let service = service_fn(move |request: http::Request<Incoming>| {
         let (state, peer) = (state.clone(), peer.clone());
         async move { Ok::<_, Infallible>(answer(request, &state, peer).await) }
     });
-    let _ = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
-        .serve_connection(TokioIo::new(stream), service)
-        .await;
+    let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+        .serve_connection(TokioIo::new(stream), service);
+    let mut connection = std::pin::pin!(connection);
+    tokio::select! {
+        _ = &mut connection => return,
+        _ = draining.wait_for(|draining| *draining) => connection.as_mut().graceful_shutdown(),
+    }
+    let _ = connection.await;
 }
 
 async fn answer(
@@ -310,4 +333,30 @@ fn streamed(
 ) -> Reply {
     let frames = pieces.map(|piece| piece.map(Frame::data));
     Response::new(BodyExt::boxed(StreamBody::new(frames)))
+}
+
+/// A TCP relay that can be told to swallow everything without closing.
+pub(crate) async fn relay(to: SocketAddr) -> (ServerAddress, watch::Sender<bool>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (stop, stopped) = watch::channel(false);
+    tokio::spawn(async move {
+        loop {
+            let (mut near, _) = listener.accept().await.unwrap();
+            let mut stopped = stopped.clone();
+            tokio::spawn(async move {
+                if *stopped.borrow() {
+                    return;
+                }
+                let mut far = TcpStream::connect(to).await.unwrap();
+                tokio::select! {
+                    _ = tokio::io::copy_bidirectional(&mut near, &mut far) => return,
+                    _ = stopped.wait_for(|stopped| *stopped) => {}
+                }
+                // Both ends stay open, and nothing moves.
+                std::future::pending::<()>().await;
+            });
+        }
+    });
+    (ServerAddress::new("127.0.0.1", port).unwrap(), stop)
 }
