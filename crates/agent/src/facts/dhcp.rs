@@ -56,10 +56,10 @@ fn server_in_leases(leases: &str, interface: &str) -> Option<String> {
     for line in leases.lines().map(str::trim) {
         if let Some(name) = line.strip_prefix("interface ") {
             ours = name.trim_end_matches(';') == quoted;
-        } else if let Some((_, server)) = line.split_once("dhcp-server-identifier ") {
-            if ours {
-                found = Some(server.trim_end_matches(';').to_owned());
-            }
+        } else if let Some((_, server)) = line.split_once("dhcp-server-identifier ")
+            && ours
+        {
+            found = Some(server.trim_end_matches(';').to_owned());
         }
     }
     found
