@@ -253,6 +253,22 @@ fn a_large_file_is_refused() {
 }
 
 #[test]
+fn many_large_files_come_to_a_limit() {
+    let place = Place::new();
+    let half = "x".repeat(900 * 1024);
+    for number in 0..6 {
+        place.file(&format!("{number}.txt"), format!("fact{number}={half}\n"));
+    }
+    place.file("small.txt", "small=1\n");
+    let collected = place.collect();
+    assert_ne!(fact(&collected, "fact3"), Value::Null);
+    assert_eq!(fact(&collected, "fact4"), Value::Null);
+    assert_eq!(fact(&collected, "small"), json!("1"));
+    let said = said(&collected, &place);
+    assert!(said[0].starts_with("4.txt: is left out"), "{said:?}");
+}
+
+#[test]
 fn a_slow_executable_is_killed_with_all_its_children() {
     let mut place = Place::new();
     let notes = tempfile::tempdir().unwrap();
@@ -280,6 +296,29 @@ fn a_slow_executable_is_killed_with_all_its_children() {
     eventually("the end of the child", || {
         test_kill_process(child).is_err() || is_zombie(child)
     });
+}
+
+#[test]
+fn a_slow_executable_cannot_hide_in_another_group() {
+    let mut place = Place::new();
+    let notes = tempfile::tempdir().unwrap();
+    let own = notes.path().join("own");
+    // It joins the group of its parent, which nobody would kill.
+    let path = place.file(
+        "hides",
+        format!(
+            "#!/usr/bin/perl\nmy $parent = getpgrp(getppid());\nsetpgrp(0, $parent);\n\
+             open(my $f, '>', '{}'); print $f $$; close $f; sleep 600;\n",
+            own.display()
+        ),
+    );
+    set_mode(&path, 0o755);
+    place.timeout = Duration::from_secs(3);
+    let collected = place.collect();
+    let said = said(&collected, &place);
+    assert!(said[0].starts_with("hides: was killed"), "{said:?}");
+    let own = pid_in(&own).expect("it was started");
+    eventually("its end", || test_kill_process(own).is_err());
 }
 
 /// Orphans stay as zombies where process 1 does not wait for them.

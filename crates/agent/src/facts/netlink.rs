@@ -6,7 +6,9 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
 
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
 
 const NLMSG_ERROR: u16 = 2;
@@ -24,6 +26,9 @@ const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
 const TABLE_MAIN: u32 = 254;
 const LINKDOWN: u32 = 16;
+
+/// The kernel answers at once; but nothing may wait for ever.
+const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Link {
@@ -74,6 +79,7 @@ fn ask(kind: u16, dump: &mut Dump) -> io::Result<()> {
         SocketFlags::CLOEXEC,
         None,
     )?;
+    set_socket_timeout(&socket, Timeout::Recv, Some(ANSWER_LIMIT))?;
     let kernel = netlink::SocketAddrNetlink::new(0, 0);
     rustix::net::sendto(&socket, &request(kind), SendFlags::empty(), &kernel)?;
     // The kernel fills at most 32 KiB at a time.
@@ -107,7 +113,11 @@ fn read(datagram: &[u8], dump: &mut Dump) -> io::Result<bool> {
             }
             RTM_NEWLINK => dump.links.extend(link(message.body)),
             RTM_NEWADDR => dump.addresses.extend(address(message.body)),
-            RTM_NEWROUTE => dump.routes.extend(route(message.body)),
+            RTM_NEWROUTE => {
+                // A router has a million routes, but few source addresses.
+                let route = route(message.body).filter(|route| !dump.routes.contains(route));
+                dump.routes.extend(route);
+            }
             _ => {}
         }
     }

@@ -22,9 +22,13 @@ use parse::Trouble;
 /// The most files of one directory that are looked at.
 const FILE_LIMIT: usize = 1000;
 
+/// The most that all external facts may come to, written as JSON.
+const TOTAL_LIMIT: usize = 4 * 1024 * 1024;
+
 /// Facts of all directories, and what went wrong.
 #[derive(Default)]
 pub(super) struct Found {
+    size: usize,
     pub(super) facts: Map<String, Value>,
     pub(super) warnings: Vec<FactWarning>,
 }
@@ -83,16 +87,25 @@ impl Found {
     fn load(&mut self, path: &Path, timeout: Duration) {
         let mut troubles = Vec::new();
         let facts = load(path, timeout, &mut troubles);
-        let facts = facts.unwrap_or_else(|trouble| {
-            troubles.push(trouble);
-            Map::new()
-        });
-        for (name, value) in facts {
-            self.facts.insert(name.to_lowercase(), value);
-        }
+        let added = facts.and_then(|facts| self.add(facts));
+        troubles.extend(added.err());
         for trouble in troubles {
             self.warn(path, trouble);
         }
+    }
+
+    fn add(&mut self, facts: Map<String, Value>) -> Result<(), Trouble> {
+        let size = serde_json::to_vec(&facts).map_or(usize::MAX, |json| json.len());
+        let total = self.size.saturating_add(size);
+        if total > TOTAL_LIMIT {
+            let problem = "is left out: with it, external facts exceed 4 MiB";
+            return Err(Trouble::new(problem, "facts are small: shorten the files"));
+        }
+        self.size = total;
+        for (name, value) in facts {
+            self.facts.insert(name.to_lowercase(), value);
+        }
+        Ok(())
     }
 }
 

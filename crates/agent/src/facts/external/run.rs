@@ -185,6 +185,8 @@ fn end(mut child: Child) -> Option<ExitStatus> {
     let pid = Pid::from_child(&child);
     // The child is not waited for yet, so no other group can have its number.
     let _ = kill_process_group(pid, Signal::KILL);
+    // It may have moved itself to another group.
+    let _ = child.kill();
     let deadline = Instant::now() + GRACE;
     while Instant::now() < deadline {
         if let Ok(Some(status)) = child.try_wait() {
