@@ -29,7 +29,7 @@ mod config_file;
 mod cron;
 mod erased;
 pub mod exec;
-mod file;
+pub(crate) mod file;
 mod group;
 mod host;
 mod marker;
