@@ -35,6 +35,7 @@ mod host;
 mod marker;
 mod mount;
 mod notify;
+mod package;
 mod presence;
 mod single_line;
 mod ssh_authorized_key;
@@ -72,6 +73,7 @@ impl Registry {
         registry.add(group::Group);
         registry.add(host::Host);
         registry.add(mount::Mount);
+        registry.add(package::Package);
         registry.add(ssh_authorized_key::SshAuthorizedKey);
         registry.add(sysctl::Sysctl);
         registry.add(user::User);
