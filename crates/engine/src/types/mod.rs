@@ -37,6 +37,7 @@ mod mount;
 mod notify;
 mod package;
 mod presence;
+mod service;
 mod single_line;
 mod ssh_authorized_key;
 mod sysctl;
@@ -74,6 +75,7 @@ impl Registry {
         registry.add(host::Host);
         registry.add(mount::Mount);
         registry.add(package::Package);
+        registry.add(service::Service);
         registry.add(ssh_authorized_key::SshAuthorizedKey);
         registry.add(sysctl::Sysctl);
         registry.add(user::User);

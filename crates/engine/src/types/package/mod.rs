@@ -10,7 +10,7 @@ mod holder;
 mod manager;
 mod spec;
 #[cfg(test)]
-mod test_repository;
+pub(crate) mod test_repository;
 #[cfg(test)]
 mod tests_apt;
 #[cfg(test)]
