@@ -77,7 +77,7 @@ impl Manager for Apt {
     }
 
     fn refresh(&self, lock_timeout: Duration, hands: &Hands<'_>) -> Result<(), StepError> {
-        let words = words(hands, "apt-get", &["-q", "update"]);
+        let words = words(hands, "apt-get", STRICT_UPDATE);
         apt_get(words, "apt-get update", lock_timeout, hands).map(drop)
     }
 
@@ -113,6 +113,31 @@ impl Manager for Apt {
         apt_get(words, "apt-mark", Duration::from_secs(60), hands).map(drop)
     }
 }
+
+/// Fetches the metadata of the sources in one file and leaves all other alone.
+pub(crate) fn refresh_apt_file(
+    file: &std::path::Path,
+    lock_timeout: Duration,
+    hands: &Hands<'_>,
+) -> Result<(), StepError> {
+    let mut words = words(hands, "apt-get", STRICT_UPDATE);
+    let mut list = OsString::from("Dir::Etc::sourcelist=");
+    list.push(file);
+    words.extend(["-o".into(), list]);
+    words.extend(
+        [
+            "-o",
+            "Dir::Etc::sourceparts=-",
+            "-o",
+            "APT::Get::List-Cleanup=0",
+        ]
+        .map(OsString::from),
+    );
+    apt_get(words, "apt-get update", lock_timeout, hands).map(drop)
+}
+
+/// By itself apt takes a repository that it cannot reach for a warning.
+const STRICT_UPDATE: &[&str] = &["-q", "-o", "APT::Update::Error-Mode=any", "update"];
 
 /// A program of apt with what leads it to another root.
 fn words(sight: &Sight<'_>, program: &str, arguments: &[&str]) -> Vec<OsString> {

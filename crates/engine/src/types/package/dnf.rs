@@ -115,6 +115,22 @@ impl Manager for Dnf {
     }
 }
 
+/// Fetches the metadata of one repository.
+pub(crate) fn refresh_dnf_repository(
+    name: &str,
+    lock_timeout: Duration,
+    hands: &Hands<'_>,
+) -> Result<(), StepError> {
+    let repository = format!("--repo={name}");
+    // By itself dnf takes a repository that it cannot reach for a warning.
+    let strict = "--setopt=skip_if_unavailable=False";
+    let words = words(
+        hands,
+        &["-q", strict, "makecache", "--refresh", &repository],
+    );
+    dnf(&words, "dnf makecache", lock_timeout, hands).map(drop)
+}
+
 fn rpm(sight: &Sight<'_>, arguments: &[&str]) -> Vec<OsString> {
     let mut words: Vec<OsString> = vec!["rpm".into()];
     if let Some(root) = sight.root() {

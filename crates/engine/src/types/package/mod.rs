@@ -29,6 +29,8 @@ use crate::{
     Applied, Change, Declaration, Hands, Provider, Refusal, Relations, ResourceType, Shown, Sight,
     StepError, Thing, TypeSpec,
 };
+pub(crate) use apt::refresh_apt_file;
+pub(crate) use dnf::refresh_dnf_repository;
 pub(crate) use manager::{Manager, of_machine};
 use wish::{Ensure, Wanted, Wish};
 
