@@ -30,7 +30,14 @@ impl Secrets {
     pub fn add(&mut self, value: &Value) {
         match value {
             Value::String(text) => {
-                for part in std::iter::once(text.as_str()).chain(text.lines()) {
+                // Of `NAME=value`, as environments have it, the value alone is the secret.
+                let values = text
+                    .lines()
+                    .filter_map(|line| Some(line.split_once('=')?.1));
+                for part in std::iter::once(text.as_str())
+                    .chain(text.lines())
+                    .chain(values)
+                {
                     let part = part.trim();
                     if part.len() >= SHORTEST && !self.texts.iter().any(|known| known == part) {
                         self.texts.push(part.to_owned());
