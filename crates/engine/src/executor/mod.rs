@@ -168,4 +168,6 @@ impl<'a> Run<'a> {
 }
 
 #[cfg(test)]
+mod group_tests;
+#[cfg(test)]
 mod tests;
