@@ -88,6 +88,7 @@ impl Provider for Pack {
     }
 
     fn apply_group(&self, group: &[Observation<'_, Self>]) -> Vec<Result<Applied, StepError>> {
+        assert!(group[0].desired.manager != "bug", "a bug in the provider");
         let refreshed = group[0].hands.once("metadata", || {
             self.0
                 .lock()
@@ -216,4 +217,23 @@ fn other_modes_and_noop_make_no_transactions() {
     let (summary, transactions) = run(Mode::Genius, true, resources);
     assert_eq!(summary.count(crate::Status::Pending), 2);
     assert!(transactions.is_empty(), "a noop run reaches no apply");
+}
+
+#[test]
+fn a_provider_that_breaks_down_fails_its_resources_and_not_the_run() {
+    let resources = json!([
+        pack("a", json!({"manager": "bug"})),
+        pack("b", json!({"manager": "bug"})),
+        pack("fine", json!({"manager": "apt"})),
+    ]);
+    let (summary, _) = run(Mode::Genius, false, resources);
+    assert_eq!(
+        (
+            summary.count(crate::Status::Failed),
+            summary.count(crate::Status::Changed)
+        ),
+        (2, 1),
+        "{}",
+        lines(&summary)
+    );
 }
