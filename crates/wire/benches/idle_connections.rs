@@ -58,6 +58,7 @@ async fn serve(mode: String, directory: &Path) -> Result<()> {
     println!("{}", listener.local_addr()?.port());
     loop {
         let (stream, _) = listener.accept().await?;
+        stream.set_nodelay(true)?;
         let (tls, http2) = (tls.clone(), mode == "http2");
         tokio::spawn(async move {
             let Ok(mut stream) = tls.accept(stream, Duration::from_secs(60)).await else {
