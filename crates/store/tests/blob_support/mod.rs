@@ -44,6 +44,16 @@ impl World {
         }
     }
 
+    /// In the given store, as chunks.
+    pub(crate) fn in_store(store: SharedStore, options: BlobOptions) -> Self {
+        Self {
+            store,
+            options,
+            in_directory: false,
+            directory: tempfile::tempdir().expect("a temporary directory"),
+        }
+    }
+
     pub(crate) async fn both(options: BlobOptions) -> [Self; 2] {
         [
             Self::new(true, options.clone()).await,
