@@ -3,10 +3,11 @@
 mod blob_support;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use blob_support::forgetful::Forgetful;
 use blob_support::{Random, World, content, options, read};
 use bunraku_model::ContentId;
 use bunraku_store::Range;
@@ -167,7 +168,8 @@ async fn settle(world: &World, seed: u64, held: Held) {
     let mut wanted: Vec<_> = held.keys().map(|(id, _)| *id).collect();
     wanted.dedup();
     end_leases_of_the_dead(world).await;
-    for round in 10..12 {
+    // Condemn, remove, clear away; more often, as answers may have been lost.
+    for round in 10..20 {
         blobs.collect(at(round * 1000)).await.expect("collects");
     }
     let listed = blobs.list(None).await.expect("lists");
@@ -220,4 +222,16 @@ async fn what_is_referred_to_in_etcd_survives_every_race() {
         .await
         .expect("connects");
     race(World::in_store(Arc::new(store), options()), 21, 40).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_referred_to_survives_a_store_that_forgets_to_answer() {
+    for (seed, in_directory) in [(31, true), (32, false)] {
+        let mut world = World::new(in_directory, options()).await;
+        world.store = Arc::new(Forgetful {
+            store: Arc::clone(&world.store),
+            random: Mutex::new(Random::new(seed)),
+        });
+        race(world, seed, 80).await;
+    }
 }

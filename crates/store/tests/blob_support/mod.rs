@@ -1,6 +1,8 @@
 //! What the tests of blobs have in common.
 #![allow(dead_code)]
 
+pub(crate) mod forgetful;
+
 use std::sync::Arc;
 use std::time::Duration;
 
