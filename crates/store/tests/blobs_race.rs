@@ -8,10 +8,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use blob_support::forgetful::Forgetful;
-use blob_support::{Random, World, content, options, read};
+use blob_support::{World, content, options, place, read};
 use bunraku_model::ContentId;
 use bunraku_store::Range;
 use bunraku_store::blobs::{BlobError, CHUNK_SIZE, SharedBlobs};
+use bunraku_store::contract::Random;
 use bunraku_store::etcd::EtcdStore;
 use bunraku_store::testing::EtcdCluster;
 use jiff::Timestamp;
@@ -34,7 +35,7 @@ struct Worker {
 
 impl Worker {
     async fn round(&mut self, number: usize) {
-        let bytes = Arc::clone(&self.contents[self.random.below(self.contents.len())]);
+        let bytes = Arc::clone(&self.contents[place(&mut self.random, self.contents.len())]);
         let id = ContentId::of(&bytes);
         let referrer = format!("{}/{number}", self.name);
         let choice = if self.held.len() > 2 {
@@ -75,12 +76,12 @@ impl Worker {
     /// content is its own, or its pin would keep the others' for long.
     async fn give_up_writing(&mut self, number: usize) {
         let bytes = format!("{} gives up in round {number}", self.name).into_bytes();
-        let patience = Duration::from_micros(self.random.below(20_000) as u64);
+        let patience = Duration::from_micros(self.random.below(20_000));
         let _ = tokio::time::timeout(patience, self.blobs.put(&mut &bytes[..], None)).await;
     }
 
     async fn let_go(&mut self) {
-        let nth = self.random.below(self.held.len().max(1));
+        let nth = place(&mut self.random, self.held.len());
         if let Some(key) = self.held.keys().nth(nth).cloned() {
             self.held.remove(&key);
             self.blobs
@@ -91,7 +92,7 @@ impl Worker {
     }
 
     async fn check_one(&mut self) {
-        let nth = self.random.below(self.held.len().max(1));
+        let nth = place(&mut self.random, self.held.len());
         if let Some(((id, referrer), bytes)) = self.held.iter().nth(nth) {
             let found = read(&*self.blobs, *id).await.unwrap_or_else(|error| {
                 panic!("seed {}: {referrer} refers to {id}: {error}", self.seed)
@@ -115,7 +116,7 @@ async fn race(world: World, seed: u64, rounds: usize) {
     for number in 0..2 {
         let (blobs, stop, removed) = (world.open().await, Arc::clone(&stop), Arc::clone(&removed));
         collectors.push(tokio::spawn(async move {
-            let mut random = Random::new(seed + 1000 + number);
+            let mut random = Random(seed + 1000 + number);
             while !stop.load(Ordering::Relaxed) {
                 // Clocks of servers differ, and jump.
                 let now = at(i64::try_from(random.below(1000)).expect("small"));
@@ -128,7 +129,7 @@ async fn race(world: World, seed: u64, rounds: usize) {
     for number in 0..4 {
         let mut worker = Worker {
             blobs: world.open().await,
-            random: Random::new(seed * 10 + number),
+            random: Random(seed * 10 + number),
             name: format!("worker-{number}"),
             contents: Arc::clone(&contents),
             held: Held::new(),
@@ -230,7 +231,7 @@ async fn what_is_referred_to_survives_a_store_that_forgets_to_answer() {
         let mut world = World::new(in_directory, options()).await;
         world.store = Arc::new(Forgetful {
             store: Arc::clone(&world.store),
-            random: Mutex::new(Random::new(seed)),
+            random: Mutex::new(Random(seed)),
         });
         race(world, seed, 80).await;
     }

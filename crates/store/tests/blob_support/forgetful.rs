@@ -4,12 +4,11 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bunraku_store::contract::Random;
 use bunraku_store::{
     KeyValue, LeaseId, LeaseStatus, Range, RangePage, Revision, SharedStore, Store, StoreError,
     Transaction, TransactionOutcome, WatchStart, WatchStream,
 };
-
-use super::Random;
 
 /// Of eight transactions one is not answered, and half of those are not done.
 pub(crate) struct Forgetful {
