@@ -48,6 +48,28 @@ struct Inner {
     root: Root,
 }
 
+impl Inner {
+    async fn read(&self, key: Vec<u8>, options: GetOptions) -> Result<GetResponse, Failure> {
+        self.members
+            .call(Repeat::Always, |_, mut member| {
+                let (key, options) = (key.clone(), options.clone());
+                async move { member.keys.get(key, Some(options)).await }
+            })
+            .await
+    }
+
+    /// The cluster's, not only that of the member that is asked.
+    async fn newest_revision(&self) -> Result<Revision, StoreError> {
+        let options = GetOptions::new().with_count_only();
+        // Of one key that need not exist: the answer's header is what counts.
+        let root = self.root.prefix("")?;
+        let response = self.read(root, options).await.map_err(unavailable)?;
+        Ok(revision(
+            response.header().map_or(0, |header| header.revision()),
+        ))
+    }
+}
+
 impl EtcdStore {
     /// Connects, and checks that a member answers.
     pub async fn connect(options: EtcdOptions) -> Result<Self, StoreError> {
@@ -57,28 +79,13 @@ impl EtcdStore {
                 root: Root::new(&options.root)?,
             }),
         };
-        let first = Range {
-            limit: 1,
-            keys_only: true,
-            ..Range::prefix("")
-        };
-        match store.range(first).await {
+        match store.inner.newest_revision().await {
             Ok(_) => Ok(store),
             Err(StoreError::Unavailable(source)) => Err(StoreError::Unavailable(
                 probe::explain(&options).await.unwrap_or(source),
             )),
             Err(other) => Err(other),
         }
-    }
-
-    async fn read(&self, key: Vec<u8>, options: GetOptions) -> Result<GetResponse, Failure> {
-        self.inner
-            .members
-            .call(Repeat::Always, |_, mut member| {
-                let (key, options) = (key.clone(), options.clone());
-                async move { member.keys.get(key, Some(options)).await }
-            })
-            .await
     }
 
     async fn send(&self, txn: &etcd_client::Txn) -> Result<TxnResponse, Failure> {
@@ -157,6 +164,7 @@ impl Store for EtcdStore {
     async fn get(&self, key: &str) -> Result<Option<KeyValue>, StoreError> {
         let key = self.inner.root.key(key)?;
         let response = self
+            .inner
             .read(key, GetOptions::new())
             .await
             .map_err(unavailable)?;
@@ -189,7 +197,7 @@ impl Store for EtcdStore {
             if range.keys_only {
                 options = options.with_keys_only();
             }
-            match self.read(from.clone(), options).await {
+            match self.inner.read(from.clone(), options).await {
                 Ok(response) => return Ok(self.page(&response)),
                 // The page's number of keys is a guess; their sizes decide.
                 Err(Failure::Refused(Refusal::AnswerTooLarge)) if limit > 1 => {
