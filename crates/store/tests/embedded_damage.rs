@@ -193,7 +193,7 @@ async fn a_file_cut_short_anywhere_is_damaged() {
     ] {
         let copy = copy(whole.path());
         change(&database(copy.path()), |bytes| {
-            bytes.truncate(usize::try_from(left).unwrap());
+            bytes.truncate(usize::try_from(left).expect("it fits"));
         });
         is_damaged(copy.path(), &format!("{left} of {length} bytes")).await;
     }
@@ -245,7 +245,7 @@ async fn flip_bits(options: EmbeddedOptions, rounds: u64) {
             _ => random.below(length * 8),
         };
         change(&database(copy.path()), |bytes| {
-            bytes[usize::try_from(bit / 8).unwrap()] ^= 1 << (bit % 8);
+            bytes[usize::try_from(bit / 8).expect("it fits")] ^= 1 << (bit % 8);
         });
         let found = match open_with(copy.path(), options.clone()).await {
             Ok(store) => content(&store).await,
@@ -348,14 +348,14 @@ async fn a_log_that_lost_acknowledged_writes_is_damaged() {
     for left in [0, 10, 32, length / 3, length - 4096, length - 1] {
         let copy = copy(whole.path());
         change(&log(copy.path()), |bytes| {
-            bytes.truncate(usize::try_from(left).unwrap());
+            bytes.truncate(usize::try_from(left).expect("it fits"));
         });
         is_damaged(copy.path(), &format!("{left} of {length} bytes of log")).await;
     }
     for place in [0, 20, length / 3, length / 2, length - 5000] {
         let copy = copy(whole.path());
         change(&log(copy.path()), |bytes| {
-            bytes[usize::try_from(place).unwrap()] ^= 16;
+            bytes[usize::try_from(place).expect("it fits")] ^= 16;
         });
         is_damaged(copy.path(), &format!("byte {place} of the log")).await;
     }
