@@ -310,17 +310,24 @@ async fn a_value_that_rotted_in_a_large_file_is_noticed_when_it_is_read() {
         matches!(first, Some(Err(StoreError::Damaged { .. }))),
         "{first:?}"
     );
-    // What depends on the rotten value is refused, the rest goes on.
-    let compare = bunraku_store::Compare::Exists("bad".to_owned());
-    let refused = store
-        .commit(Transaction::new().when(compare).put("x", "y"))
-        .await;
-    assert!(
-        matches!(refused, Err(StoreError::Damaged { .. })),
-        "{refused:?}"
-    );
-    let outcome = store.commit(Transaction::new().put("good", "still")).await;
-    assert!(outcome.expect("an answer").is_committed());
+    // What depends on the rotten value is refused; the rest goes on, also when both
+    // come at once and share a commit.
+    let writes = (0..40).map(|number| {
+        let key = if number % 10 == 5 { "bad" } else { "good" };
+        let compare = bunraku_store::Compare::Exists(key.to_owned());
+        let transaction = Transaction::new().when(compare);
+        store.commit(transaction.put(format!("x/{number}"), "y"))
+    });
+    let outcomes = futures::future::join_all(writes).await;
+    for (number, outcome) in outcomes.into_iter().enumerate() {
+        match outcome {
+            Ok(outcome) => assert!(number % 10 != 5 && outcome.is_committed()),
+            Err(StoreError::Damaged { .. }) => assert_eq!(number % 10, 5),
+            Err(error) => panic!("{number}: {error:?}"),
+        }
+    }
+    let page = store.range(Range::prefix("x/")).await.expect("an answer");
+    assert_eq!(page.items.len(), 36);
 }
 
 #[tokio::test]
