@@ -119,7 +119,8 @@ impl Limited {
     }
 
     fn limit(&self, bytes: Option<u64>) {
-        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).expect("a process");
+        let pid = Pid::from_raw(i32::try_from(self.child.id()).expect("a small number"))
+            .expect("a process");
         let limit = Rlimit {
             current: bytes,
             maximum: None,

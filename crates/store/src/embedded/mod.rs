@@ -162,6 +162,8 @@ fn open(directory: PathBuf, options: EmbeddedOptions) -> Result<EmbeddedStore, S
         retention: Retention::new(options.keep_history_for, options.keep_revisions),
         messages: received,
         trimming: true,
+        rest_until: None,
+        quota_bytes: file::quota(&options),
         failed: false,
         lock,
     };
