@@ -3,8 +3,10 @@
 mod blob_support;
 
 use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use blob_support::{World, options, read};
@@ -12,9 +14,8 @@ use bunraku_model::ContentId;
 use bunraku_store::contract::Random;
 use bunraku_store::{EmbeddedOptions, EmbeddedStore, Range, SharedStore};
 use jiff::Timestamp;
-use std::sync::Arc;
 
-const ROUNDS: u64 = 40;
+const ROUNDS: u64 = 25;
 
 /// Who refers to what, by the words of writers that are dead.
 #[derive(Default)]
@@ -40,7 +41,9 @@ impl Acknowledged {
     }
 }
 
-fn run_and_kill(directory: &Path, place: &str, seed: u64, delay: Duration) -> String {
+/// Lets the writer say some lines and work on for a while, then kills it.
+/// Gives what it said; the last line may be cut off.
+fn run_and_kill(directory: &Path, place: &str, seed: u64, random: &mut Random) -> String {
     let mut child = Command::new(env!("CARGO_BIN_EXE_bunraku-store-blob-writer"))
         .arg(directory)
         .args([place.to_owned(), seed.to_string()])
@@ -48,9 +51,14 @@ fn run_and_kill(directory: &Path, place: &str, seed: u64, delay: Duration) -> St
         .stderr(Stdio::piped())
         .spawn()
         .expect("the writer starts");
-    // A pipe holds more than is said in this time.
-    std::thread::sleep(delay);
+    let mut output = BufReader::new(child.stdout.take().expect("it is piped"));
+    let mut said = String::new();
+    for _ in 0..random.below(16) {
+        output.read_line(&mut said).expect("it speaks");
+    }
+    std::thread::sleep(Duration::from_millis(random.below(30)));
     child.kill().expect("it is ours to kill");
+    output.read_to_string(&mut said).expect("text");
     let ended = child.wait_with_output().expect("it ended");
     assert_eq!(
         std::os::unix::process::ExitStatusExt::signal(&ended.status),
@@ -58,7 +66,7 @@ fn run_and_kill(directory: &Path, place: &str, seed: u64, delay: Duration) -> St
         "it ended by itself: {}",
         String::from_utf8_lossy(&ended.stderr)
     );
-    String::from_utf8(ended.stdout).expect("text")
+    said
 }
 
 async fn open(directory: &tempfile::TempDir) -> EmbeddedStore {
@@ -80,13 +88,15 @@ async fn check(
         directory,
     };
     let blobs = world.open().await;
-    for (id, referrer) in &acknowledged.refers {
+    let wanted: BTreeSet<ContentId> = acknowledged.refers.iter().map(|(id, _)| *id).collect();
+    for id in &wanted {
         let found = read(&*blobs, *id).await;
-        assert!(
-            found.is_ok(),
-            "{referrer} refers to {id}: {:?}",
-            found.err()
-        );
+        assert!(found.is_ok(), "{id} is referred to: {:?}", found.err());
+        let referrers = blobs.references(*id).await.expect("lists");
+        let said = acknowledged.refers.iter().filter(|(of, _)| of == id);
+        for (_, referrer) in said {
+            assert!(referrers.contains(referrer), "{referrer} was forgotten");
+        }
     }
     let scrubbed = blobs.scrub().await.expect("reads");
     assert_eq!(scrubbed.damaged, [], "seen, and not whole");
@@ -94,8 +104,7 @@ async fn check(
     for _ in 0..3 {
         blobs.collect(Timestamp::now()).await.expect("collects");
     }
-    // A writer may have died between being answered and saying so.
-    let wanted: BTreeSet<ContentId> = acknowledged.refers.iter().map(|(id, _)| *id).collect();
+    // There may be more: a writer may have died before it could say so.
     let mut listed = BTreeSet::new();
     for info in blobs.list(None).await.expect("lists") {
         let referrers = blobs.references(info.id).await.expect("lists");
@@ -128,9 +137,7 @@ async fn crash_often(in_directory: bool) {
     let mut acknowledged = Acknowledged::default();
     let mut random = Random(7);
     for round in 0..ROUNDS {
-        let delay = Duration::from_millis(30 + random.below(200));
-        let said = run_and_kill(directory.path(), place, 1000 * round, delay);
-        // The last line may be cut off; then it was not said.
+        let said = run_and_kill(directory.path(), place, 1000 * round, &mut random);
         let whole = said.rfind('\n').map_or("", |end| &said[..end]);
         for line in whole.lines() {
             acknowledged.take(line);

@@ -30,12 +30,14 @@ use crate::{
 };
 use failure::{Failure, Refusal};
 use keys::{Root, number, prefix_end, revision};
-use members::{LARGEST_ANSWER, Members, Repeat};
+use members::{Members, Repeat};
 
 /// Keys with values in one page, at most.
 const PAGE: usize = 1000;
 /// Keys without values in one page, at most.
 const KEYS_PAGE: usize = 10_000;
+/// All values that one transaction may ask for, and their keys.
+const LARGEST_REFUSAL: usize = limits::MAX_OPERATIONS * (limits::MAX_VALUE_BYTES + 4096);
 
 /// A store on etcd. Clones share the connections.
 #[derive(Clone)]
@@ -88,12 +90,14 @@ impl EtcdStore {
         }
     }
 
-    async fn send(&self, txn: &etcd_client::Txn) -> Result<TxnResponse, Failure> {
+    async fn send(&self, txn: &etcd_client::Txn, repeat: Repeat) -> Result<TxnResponse, Failure> {
         self.inner
             .members
-            .call(Repeat::OnlyIfNotDone, |_, mut member| {
+            .call(repeat, |_, member| {
                 let txn = txn.clone();
-                async move { member.keys.txn(txn).await }
+                // What is read on failure comes whole: it cannot be paged.
+                let mut keys = member.keys.max_decoding_message_size(LARGEST_REFUSAL);
+                async move { keys.txn(txn).await }
             })
             .await
     }
@@ -101,21 +105,11 @@ impl EtcdStore {
     /// Sends copies until one is answered. A copy that is refused proves
     /// nothing: an earlier one may be the reason.
     async fn send_guarded(&self, txn: &etcd_client::Txn) -> Result<TxnResponse, Failure> {
-        match self.send(txn).await {
-            Err(Failure::Unknown(source)) => {
-                let again = self
-                    .inner
-                    .members
-                    .call(Repeat::Always, |_, mut member| {
-                        let txn = txn.clone();
-                        async move { member.keys.txn(txn).await }
-                    })
-                    .await;
-                match again {
-                    Ok(response) if response.succeeded() => Ok(response),
-                    _ => Err(Failure::Unknown(source)),
-                }
-            }
+        match self.send(txn, Repeat::OnlyIfNotDone).await {
+            Err(Failure::Unknown(source)) => match self.send(txn, Repeat::Always).await {
+                Ok(response) if response.succeeded() => Ok(response),
+                _ => Err(Failure::Unknown(source)),
+            },
             answered => answered,
         }
     }
@@ -213,21 +207,15 @@ impl Store for EtcdStore {
         let txn = transaction::build(&transaction, &self.inner.root)?;
         let answer = if transaction.operations.is_empty() {
             // Nothing can be done twice.
-            self.inner
-                .members
-                .call(Repeat::Always, |_, mut member| {
-                    let txn = txn.clone();
-                    async move { member.keys.txn(txn).await }
-                })
-                .await
+            self.send(&txn, Repeat::Always).await
         } else if transaction::guards_itself(&transaction) {
             self.send_guarded(&txn).await
         } else {
-            self.send(&txn).await
+            self.send(&txn, Repeat::OnlyIfNotDone).await
         };
         match answer {
             Ok(response) => Ok(self.outcome(&response)),
-            Err(failure) => Err(self.commit_error(failure, &transaction)),
+            Err(failure) => Err(Self::commit_error(failure, &transaction)),
         }
     }
 
@@ -352,7 +340,7 @@ impl EtcdStore {
         }
     }
 
-    fn commit_error(&self, failure: Failure, transaction: &Transaction) -> StoreError {
+    fn commit_error(failure: Failure, transaction: &Transaction) -> StoreError {
         match failure {
             Failure::Unknown(source) => StoreError::OutcomeUnknown(source),
             Failure::NotDone(source) => StoreError::Unavailable(source),
@@ -362,7 +350,8 @@ impl EtcdStore {
                     None => Refusal::LeaseNotFound.into_error(),
                 }
             }
-            // The server is set to less than its default, and does not say to how much.
+            // The server is set to less than its default. It does not say to how
+            // much, only that this is more.
             Failure::Refused(Refusal::RequestTooLarge) => StoreError::TooLarge {
                 what: "a transaction's size in bytes",
                 size: limits::transaction_bytes(transaction),
@@ -372,11 +361,6 @@ impl EtcdStore {
                 what: "the number of operations",
                 size: most_entries(transaction),
                 limit: most_entries(transaction) - 1,
-            },
-            Failure::Refused(Refusal::AnswerTooLarge) => StoreError::TooLarge {
-                what: "what is read when the transaction is refused",
-                size: transaction.reads_on_failure.len(),
-                limit: LARGEST_ANSWER,
             },
             Failure::Refused(refusal) => refusal.into_error(),
         }
