@@ -1,1 +1,44 @@
-fn main() {}
+//! The `bunraku` binary: flags, configuration, wiring, rendering.
+//!
+//! Only this crate reads the environment, prints, and turns errors into text
+//! and exit codes. One file per command under `commands/`.
+
+mod arguments;
+mod commands;
+mod config;
+mod connection;
+mod demo;
+mod duration;
+mod exit;
+mod failure;
+mod logging;
+mod output;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use arguments::Arguments;
+use exit::Exit;
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return usage(&error).into(),
+    };
+    match commands::run(arguments) {
+        Ok(exit) => exit.into(),
+        Err(failure) => failure.report().into(),
+    }
+}
+
+/// Help and version are answers; everything else is a usage error.
+fn usage(error: &clap::Error) -> Exit {
+    use clap::error::ErrorKind::{DisplayHelp, DisplayVersion};
+    // Nothing is left to do if the terminal is gone.
+    let _ = error.print();
+    match error.kind() {
+        DisplayHelp | DisplayVersion => Exit::Done,
+        _ => Exit::Usage,
+    }
+}
