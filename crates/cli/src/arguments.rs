@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::commands::{agent, cert, completions, config, demo, facts, man, node, server, token};
+use crate::commands::{
+    agent, apply, cert, completions, config, demo, facts, man, node, restore, server, token,
+};
 
 /// An asynchronous control plane for configuration management.
 ///
@@ -77,6 +79,8 @@ pub(crate) enum Command {
     Agent(agent::AgentArguments),
     /// Watch a server and four agents work together, on this machine only
     Demo(demo::DemoArguments),
+    Apply(apply::ApplyArgs),
+    Restore(restore::RestoreArgs),
     /// Nodes: where they stand, and whether they may run
     #[command(subcommand)]
     Node(node::NodeCommand),

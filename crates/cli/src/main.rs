@@ -3,6 +3,7 @@
 //! Only this crate reads the environment, prints, and turns errors into text
 //! and exit codes. One file per command under `commands/`.
 
+mod apply_view;
 mod arguments;
 mod commands;
 mod config;
@@ -27,7 +28,7 @@ fn main() -> ExitCode {
         Err(error) => return usage(&error).into(),
     };
     match commands::run(arguments) {
-        Ok(exit) => exit.into(),
+        Ok(code) => code,
         Err(failure) => failure.report().into(),
     }
 }

@@ -1,1 +1,41 @@
-//! placeholder
+//! Carries out a catalog on a machine. The only crate that changes one.
+//!
+//! A catalog becomes a [`Plan`] (every type and parameter known, every
+//! reference resolved, no cycle: all of it checked before anything changes),
+//! and a plan is carried out by [`carry_out`], which tells an [`EventSink`]
+//! what happens and returns a [`Summary`].
+//!
+//! Rules: types decide with a pure `changes`, providers only observe and
+//! apply, and applying needs [`Hands`], which a noop run does not have. The
+//! library never prints. Absent on purpose: compilers, the network, the store.
+
+pub mod cancel;
+mod change;
+mod declaration;
+mod event;
+mod executor;
+mod last_applied;
+mod lock;
+mod plan;
+mod resource_type;
+mod restore;
+mod secrets;
+mod sight;
+mod spec;
+pub mod types;
+
+pub use cancel::Cancellation;
+pub use change::{Applied, Change, Shown, StepError};
+pub use declaration::{Declaration, Refusal};
+pub use event::{Event, EventSink, Finished, Outcome, Reason, RunEnd, Status, Stream, Summary};
+pub use executor::{CarryOut, CarryOutError, carry_out};
+pub use last_applied::LastAppliedError;
+pub use lock::{ApplyLock, LockError, LockOwner};
+pub use plan::{CycleStep, Explanation, Mode, Plan, PlanError, PlanOptions, Problem, ProblemKind};
+pub use resource_type::{Observation, Provider, Relations, ResourceType, Thing};
+pub use restore::restore;
+pub use secrets::Secrets;
+pub use sight::{Hands, LocalSources, Sight, SourceEntry, Sources};
+pub use spec::{Argument, EVERYWHERE, ParameterSpec, StateFunction, TypeSpec};
+pub use types::Registry;
+pub use types::file::{Backup, BackupError, backups};

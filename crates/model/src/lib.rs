@@ -5,6 +5,7 @@
 //! built from what is.
 
 mod canonical;
+pub mod catalog;
 mod facts;
 mod ids;
 mod names;
@@ -12,6 +13,7 @@ mod node;
 mod role;
 
 pub use canonical::{canonical_json, content_id_of_json};
+pub use catalog::{Catalog, CatalogId};
 pub use facts::{FactSet, FactSetError, VolatileFacts};
 pub use ids::{CommandId, ContentId, ContentIdError, FactSetId, ServerId};
 pub use names::{EnvironmentName, InvalidName, NodeName};

@@ -1,6 +1,7 @@
 //! One file per command.
 
 pub(crate) mod agent;
+pub(crate) mod apply;
 pub(crate) mod cert;
 pub(crate) mod completions;
 pub(crate) mod config;
@@ -8,10 +9,12 @@ pub(crate) mod demo;
 pub(crate) mod facts;
 pub(crate) mod man;
 pub(crate) mod node;
+pub(crate) mod restore;
 pub(crate) mod server;
 pub(crate) mod token;
 
 use std::future::Future;
+use std::process::ExitCode;
 
 use bunraku_wire::Client;
 
@@ -28,7 +31,7 @@ pub(crate) struct Context {
     pub(crate) loaded: Loaded,
 }
 
-pub(crate) fn run(arguments: Arguments) -> Result<Exit, Failure> {
+pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     let Arguments { global, command } = arguments;
     // Daemons say what they do; commands speak only when something is wrong.
     let usual = match command {
@@ -37,13 +40,15 @@ pub(crate) fn run(arguments: Arguments) -> Result<Exit, Failure> {
     };
     logging::start(global.log.as_deref().unwrap_or(usual), global.log_format);
     if let Command::Config(command) = command {
-        return config::run(&command, &global);
+        return config::run(&command, &global).map(ExitCode::from);
     }
     let context = Context {
         loaded: load(global.config.as_deref())?,
         global,
     };
-    match command {
+    let exit = match command {
+        Command::Apply(arguments) => return Ok(apply::run(&arguments, context.global.json)),
+        Command::Restore(arguments) => return Ok(restore::run(&arguments, context.global.json)),
         Command::Server(arguments) => server::run(arguments, &context),
         Command::Agent(arguments) => agent::run(arguments, &context),
         Command::Demo(arguments) => demo::run(&arguments),
@@ -54,7 +59,8 @@ pub(crate) fn run(arguments: Arguments) -> Result<Exit, Failure> {
         Command::Completions(arguments) => completions::run(&arguments),
         Command::Man(arguments) => man::run(&arguments),
         Command::Config(_) => Ok(Exit::Done),
-    }
+    };
+    exit.map(ExitCode::from)
 }
 
 impl Context {

@@ -1,0 +1,289 @@
+//! One resource as its type reads it: plain values, checked one by one.
+
+use std::time::Duration;
+
+use bunraku_model::catalog::{Resource, ResourceReference, RichData, plain};
+use serde_json::{Map, Value};
+
+/// A resource's parameters with every rich value opened.
+#[derive(Clone, Debug)]
+pub struct Declaration {
+    reference: ResourceReference,
+    name_parameter: &'static str,
+    parameters: Map<String, Value>,
+    sensitive: Vec<String>,
+    state: bool,
+}
+
+/// Why a type cannot work with what was declared.
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+pub enum Refusal {
+    #[error("`{parameter}` must be {expected}, not {found}")]
+    Value {
+        parameter: String,
+        expected: String,
+        found: String,
+    },
+    #[error("`{0}` is missing")]
+    Missing(&'static str),
+    #[error("{0}")]
+    Other(String),
+}
+
+impl Refusal {
+    pub fn other(text: impl Into<String>) -> Self {
+        Self::Other(text.into())
+    }
+}
+
+impl Declaration {
+    /// Opens a resource's parameters.
+    pub fn new(resource: &Resource, name_parameter: &'static str) -> Self {
+        let open = |value: &Value| plain(value).into_owned();
+        Self {
+            reference: resource.reference(),
+            name_parameter,
+            parameters: (resource.parameters.iter())
+                .filter(|(_, value)| !value.is_null())
+                .map(|(name, value)| (name.clone(), open(value)))
+                .collect(),
+            sensitive: (resource.parameters.keys())
+                .filter(|name| resource.is_sensitive(name))
+                .cloned()
+                .collect(),
+            state: resource.state.is_some(),
+        }
+    }
+
+    pub fn reference(&self) -> &ResourceReference {
+        &self.reference
+    }
+
+    pub fn title(&self) -> &str {
+        self.reference.title()
+    }
+
+    /// Whether Salt's rules hold where they differ from Puppet's.
+    pub fn is_state(&self) -> bool {
+        self.state
+    }
+
+    /// The parameter that names the thing: given, or the title.
+    pub fn name(&self) -> Result<String, Refusal> {
+        let given = match self.text(self.name_parameter)? {
+            None => self.text("name")?,
+            given => given,
+        };
+        Ok(given.unwrap_or_else(|| self.title().to_owned()))
+    }
+
+    pub fn has(&self, name: &str) -> bool {
+        self.parameters.contains_key(name)
+    }
+
+    pub fn is_sensitive(&self, name: &str) -> bool {
+        self.sensitive.iter().any(|known| known == name)
+    }
+
+    pub fn value(&self, name: &str) -> Option<&Value> {
+        self.parameters.get(name)
+    }
+
+    pub(crate) fn parameters_mut(&mut self) -> &mut Map<String, Value> {
+        &mut self.parameters
+    }
+
+    pub fn parameters(&self) -> &Map<String, Value> {
+        &self.parameters
+    }
+
+    /// Text; numbers and booleans count as their text, as Puppet has it.
+    pub fn text(&self, name: &str) -> Result<Option<String>, Refusal> {
+        self.value(name)
+            .map(|value| as_text(value).ok_or_else(|| self.refuse(name, "text")))
+            .transpose()
+    }
+
+    /// Content: text, or bytes from a rich `Binary`.
+    pub fn bytes(&self, name: &str) -> Result<Option<Vec<u8>>, Refusal> {
+        let Some(value) = self.value(name) else {
+            return Ok(None);
+        };
+        if let Some(rich) = RichData::of(value) {
+            let text = rich.value.and_then(Value::as_str);
+            return match (rich.type_name, text.and_then(decode_base64)) {
+                ("Binary", Some(bytes)) => Ok(Some(bytes)),
+                _ => Err(self.refuse(name, "text or Binary")),
+            };
+        }
+        Ok(self.text(name)?.map(String::into_bytes))
+    }
+
+    pub fn boolean(&self, name: &str) -> Result<Option<bool>, Refusal> {
+        self.value(name)
+            .map(|value| match value {
+                Value::Bool(truth) => Ok(*truth),
+                Value::String(word) if matches!(word.to_lowercase().as_str(), "true" | "yes") => {
+                    Ok(true)
+                }
+                Value::String(word) if matches!(word.to_lowercase().as_str(), "false" | "no") => {
+                    Ok(false)
+                }
+                _ => Err(self.refuse(name, "true or false")),
+            })
+            .transpose()
+    }
+
+    pub fn integer(&self, name: &str) -> Result<Option<i64>, Refusal> {
+        self.value(name)
+            .map(|value| {
+                let text = as_text(value);
+                text.and_then(|text| text.trim().parse().ok())
+                    .ok_or_else(|| self.refuse(name, "a whole number"))
+            })
+            .transpose()
+    }
+
+    /// Seconds, also with a fraction.
+    pub fn seconds(&self, name: &str) -> Result<Option<Duration>, Refusal> {
+        self.value(name)
+            .map(|value| {
+                (as_text(value).and_then(|text| text.trim().parse::<f64>().ok()))
+                    .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+                    .ok_or_else(|| self.refuse(name, "a number of seconds"))
+            })
+            .transpose()
+    }
+
+    /// A list of texts; one text alone is a list of one.
+    pub fn texts(&self, name: &str) -> Result<Option<Vec<String>>, Refusal> {
+        self.value(name)
+            .map(|value| match value {
+                Value::Array(items) => items
+                    .iter()
+                    .map(|item| as_text(item).ok_or_else(|| self.refuse(name, "a list of texts")))
+                    .collect(),
+                value => as_text(value)
+                    .map(|text| vec![text])
+                    .ok_or_else(|| self.refuse(name, "a list of texts")),
+            })
+            .transpose()
+    }
+
+    /// One of a few words.
+    pub fn word(
+        &self,
+        name: &str,
+        allowed: &[&'static str],
+    ) -> Result<Option<&'static str>, Refusal> {
+        let Some(text) = self.text(name)? else {
+            return Ok(None);
+        };
+        match allowed.iter().find(|word| **word == text) {
+            Some(word) => Ok(Some(word)),
+            None => Err(self.refuse(name, &format!("one of {}", allowed.join(", ")))),
+        }
+    }
+
+    /// A refusal of a parameter's value, which shows the value unless it is secret.
+    pub fn refuse(&self, name: &str, expected: &str) -> Refusal {
+        let found = match self.value(name) {
+            _ if self.is_sensitive(name) => "the given secret".to_owned(),
+            Some(value) => format!("`{}`", shortened(&value.to_string())),
+            None => "nothing".to_owned(),
+        };
+        Refusal::Value {
+            parameter: name.to_owned(),
+            expected: expected.to_owned(),
+            found,
+        }
+    }
+}
+
+fn as_text(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        Value::Bool(truth) => Some(truth.to_string()),
+        Value::Null | Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(60) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+/// Standard base64, with or without padding; white space is passed over.
+fn decode_base64(text: &str) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(text.len() / 4 * 3);
+    let (mut bits, mut count) = (0_u32, 0);
+    for byte in text
+        .bytes()
+        .filter(|byte| !byte.is_ascii_whitespace() && *byte != b'=')
+    {
+        let six = match byte {
+            b'A'..=b'Z' => byte - b'A',
+            b'a'..=b'z' => byte - b'a' + 26,
+            b'0'..=b'9' => byte - b'0' + 52,
+            b'+' | b'-' => 62,
+            b'/' | b'_' => 63,
+            _ => return None,
+        };
+        bits = bits << 6 | u32::from(six);
+        count += 6;
+        if count >= 8 {
+            count -= 8;
+            out.push((bits >> count) as u8);
+            bits &= (1 << count) - 1;
+        }
+    }
+    Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn declaration(parameters: Value) -> Declaration {
+        let resource = Resource {
+            type_name: "Exec".to_owned(),
+            title: "t".to_owned(),
+            parameters: parameters.as_object().expect("an object").clone(),
+            sensitive_parameters: vec!["password".to_owned()],
+            ..Resource::default()
+        };
+        Declaration::new(&resource, "command")
+    }
+
+    #[test]
+    fn values_are_read_as_puppet_and_salt_write_them() {
+        let it = declaration(json!({
+            "mode": 644, "flag": "yes", "list": "one", "seconds": "1.5", "gone": null,
+            "bytes": {"__ptype": "Binary", "__pvalue": "AP9i"},
+        }));
+        assert_eq!(it.text("mode"), Ok(Some("644".to_owned())));
+        assert_eq!(it.boolean("flag"), Ok(Some(true)));
+        assert_eq!(it.texts("list"), Ok(Some(vec!["one".to_owned()])));
+        assert_eq!(it.seconds("seconds"), Ok(Some(Duration::from_millis(1500))));
+        assert_eq!(it.text("gone"), Ok(None));
+        assert_eq!(it.bytes("bytes"), Ok(Some(vec![0, 255, b'b'])));
+        assert_eq!(it.name(), Ok("t".to_owned()));
+    }
+
+    #[test]
+    fn a_refusal_says_what_was_expected_and_never_shows_a_secret() {
+        let it = declaration(json!({"flag": "maybe", "password": ["hunter2"]}));
+        assert_eq!(
+            it.boolean("flag").expect_err("no boolean").to_string(),
+            "`flag` must be true or false, not `\"maybe\"`"
+        );
+        assert_eq!(
+            it.boolean("password").expect_err("no boolean").to_string(),
+            "`password` must be true or false, not the given secret"
+        );
+    }
+}

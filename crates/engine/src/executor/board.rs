@@ -1,0 +1,205 @@
+//! Who waits for what, who is ready, and what came of those that are done.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+
+use serde_json::{Map, Value};
+
+use super::gate::{self, Gate};
+use super::group::Groups;
+use crate::event::RunEnd;
+use crate::plan::Node;
+use crate::{Finished, Mode, Plan};
+
+/// What is known of a node that is done.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(super) struct Mark {
+    pub(super) done: bool,
+    pub(super) failed: bool,
+    pub(super) changed: bool,
+    /// Noop: it or something before it would change.
+    pub(super) pending: bool,
+    /// The node that failed first, for `failed`.
+    pub(super) cause: u32,
+    /// The node that changed first, for `changed`.
+    pub(super) changer: u32,
+}
+
+/// What a worker should do next.
+pub(super) enum Work {
+    One(u32, Gate),
+    Group(Vec<(u32, Gate)>),
+    /// Nothing now: wait for others to finish.
+    Wait,
+    /// Nothing ever again.
+    Over,
+}
+
+/// Kept under one lock.
+pub(super) struct Board<'p> {
+    plan: &'p Plan,
+    waiting: Vec<u32>,
+    marks: Vec<Mark>,
+    /// Largest first: the priority, then what comes first in the files.
+    ready: BinaryHeap<(i64, Reverse<(i64, u32)>)>,
+    groups: Groups,
+    running: usize,
+    left: usize,
+    pub(super) ended: Option<RunEnd>,
+    /// Outputs by registered name.
+    pub(super) outputs: HashMap<String, Map<String, Value>>,
+    finished: Vec<Finished>,
+}
+
+impl<'p> Board<'p> {
+    pub(super) fn new(plan: &'p Plan) -> Self {
+        let nodes = plan.graph.nodes() as u32;
+        let mut board = Self {
+            plan,
+            waiting: (0..nodes).map(|node| plan.graph.waits_for(node)).collect(),
+            marks: vec![Mark::default(); nodes as usize],
+            ready: BinaryHeap::new(),
+            groups: Groups::new(plan),
+            running: 0,
+            left: plan.steps.len(),
+            ended: None,
+            outputs: HashMap::new(),
+            finished: Vec::with_capacity(plan.steps.len()),
+        };
+        let free: Vec<u32> = (0..nodes)
+            .filter(|node| board.waiting[*node as usize] == 0)
+            .collect();
+        let containers: Vec<u32> = free
+            .into_iter()
+            .filter(|node| !board.offer(*node))
+            .collect();
+        board.pass(containers);
+        board
+    }
+
+    /// Puts a step up for work. A container is no work: says no.
+    fn offer(&mut self, node: u32) -> bool {
+        let Node::Step(step) = self.plan.node(node) else {
+            return false;
+        };
+        if !self.groups.hold(node) {
+            let order = self.plan.steps[step as usize].order;
+            let priority = match self.plan.mode {
+                Mode::Genius => i64::from(self.plan.graph.height[node as usize]),
+                Mode::Ansible | Mode::JustDoIt => 0,
+            };
+            self.ready.push((priority, Reverse((order, node))));
+        }
+        true
+    }
+
+    /// Marks containers that nothing holds back any more, and all that this frees.
+    fn pass(&mut self, mut containers: Vec<u32>) {
+        while let Some(node) = containers.pop() {
+            let mark = gate::container_mark(self.plan, node, &self.marks);
+            self.mark(node, mark, &mut containers);
+        }
+    }
+
+    fn mark(&mut self, node: u32, mark: Mark, containers: &mut Vec<u32>) {
+        self.marks[node as usize] = Mark { done: true, ..mark };
+        let plan = self.plan;
+        for edge in plan.graph.outgoing(node) {
+            let waiting = &mut self.waiting[edge.to as usize];
+            *waiting -= 1;
+            if *waiting == 0 && !self.offer(edge.to) {
+                containers.push(edge.to);
+            }
+        }
+    }
+
+    /// The next piece of work.
+    pub(super) fn take(&mut self, cancelled: bool) -> Work {
+        if cancelled && self.ended.is_none() {
+            self.ended = Some(RunEnd::Interrupted);
+        }
+        if self.ended.is_some() || self.left == 0 {
+            return Work::Over;
+        }
+        let idle = self.running == 0 && self.ready.is_empty();
+        if let Some(members) = self.groups.take(idle) {
+            self.running += members.len();
+            let gates = members.into_iter().map(|node| (node, self.gate(node)));
+            return Work::Group(gates.collect());
+        }
+        match self.ready.pop() {
+            Some((_, Reverse((_, node)))) => {
+                self.running += 1;
+                Work::One(node, self.gate(node))
+            }
+            None => Work::Wait,
+        }
+    }
+
+    fn gate(&self, node: u32) -> Gate {
+        gate::decide(self.plan, node, &self.marks)
+    }
+
+    pub(super) fn next_number(&self) -> usize {
+        self.finished.len() + 1
+    }
+
+    /// A step is done: those that waited only for it become ready.
+    pub(super) fn finish(&mut self, node: u32, upstream_pending: bool, finished: Finished) {
+        let outcome = &finished.outcome;
+        let cause = match outcome.status {
+            crate::Status::Failed => node,
+            _ => self.cause_of(node),
+        };
+        let mark = Mark {
+            done: true,
+            failed: outcome.is_failure(),
+            changed: outcome.is_change(),
+            pending: upstream_pending || outcome.status == crate::Status::Pending,
+            cause,
+            changer: node,
+        };
+        self.finished.push(finished);
+        self.running -= 1;
+        self.left -= 1;
+        let mut containers = Vec::new();
+        self.mark(node, mark, &mut containers);
+        self.pass(containers);
+    }
+
+    fn cause_of(&self, node: u32) -> u32 {
+        (self.plan.graph.incoming(node).iter())
+            .map(|edge| self.marks[edge.from as usize])
+            .find(|mark| mark.failed)
+            .map_or(node, |mark| mark.cause)
+    }
+
+    /// Whether somebody else could start something now.
+    pub(super) fn has_work(&self) -> bool {
+        !self.ready.is_empty() || self.groups.has_complete()
+    }
+
+    /// Whether nobody will ever start anything again.
+    pub(super) fn is_over(&self) -> bool {
+        self.left == 0 || self.ended.is_some()
+    }
+
+    pub(super) fn marks(&self) -> &[Mark] {
+        &self.marks
+    }
+
+    /// The steps that never had their turn.
+    pub(super) fn never_run(&self) -> Vec<u32> {
+        (0..self.plan.steps.len() as u32)
+            .filter(|step| !self.marks[*step as usize].done)
+            .collect()
+    }
+
+    pub(super) fn push(&mut self, finished: Finished) {
+        self.finished.push(finished);
+    }
+
+    pub(super) fn into_parts(self) -> (Vec<Finished>, Option<RunEnd>) {
+        (self.finished, self.ended)
+    }
+}

@@ -1,0 +1,121 @@
+//! Whether a node may run, given what came of those before it. Pure.
+
+use super::board::Mark;
+use crate::Reason;
+use crate::plan::{Edge, EdgeKind, Plan};
+
+/// What the edges into a node say.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) enum Gate {
+    Run {
+        /// A change there refreshes it.
+        refreshed_by: Option<u32>,
+        /// Noop: something before it would change.
+        upstream_pending: bool,
+    },
+    Skip(Reason),
+}
+
+/// The answer of all edges into a step.
+pub(super) fn decide(plan: &Plan, node: u32, marks: &[Mark]) -> Gate {
+    let incoming = plan.graph.incoming(node);
+    let mark = |edge: &Edge| marks[edge.from as usize];
+    let mut refreshed_by = None;
+    for edge in incoming {
+        if matches!(edge.kind, EdgeKind::Refresh | EdgeKind::Contain) && mark(edge).changed {
+            refreshed_by.get_or_insert(mark(edge).changer);
+        }
+    }
+    for (position, edge) in incoming.iter().enumerate() {
+        let first_of_group = edge.group == 0
+            || !incoming[..position]
+                .iter()
+                .any(|earlier| earlier.group == edge.group);
+        if !first_of_group {
+            continue;
+        }
+        let members = incoming.iter().filter(|other| {
+            if edge.group == 0 {
+                std::ptr::eq(*other, edge)
+            } else {
+                other.group == edge.group
+            }
+        });
+        if let Some(reason) = refusal(plan, edge, members, marks) {
+            return Gate::Skip(reason);
+        }
+    }
+    Gate::Run {
+        refreshed_by,
+        upstream_pending: incoming.iter().any(|edge| mark(edge).pending),
+    }
+}
+
+/// Why a group of edges (often of one) holds the node back, if it does.
+fn refusal<'a>(
+    plan: &Plan,
+    edge: &Edge,
+    mut members: impl Iterator<Item = &'a Edge> + Clone,
+    marks: &[Mark],
+) -> Option<Reason> {
+    let mark = |member: &Edge| marks[member.from as usize];
+    let failed = members.clone().map(mark).find(|mark| mark.failed);
+    let culprit = |mark: Mark| plan.reference_of(mark.cause).clone();
+    match edge.kind {
+        EdgeKind::Require | EdgeKind::Refresh | EdgeKind::Contain => {
+            let held = if edge.all {
+                failed.is_some()
+            } else {
+                members.all(|member| mark(member).failed)
+            };
+            held.then(|| Reason::DependencyFailed(culprit(failed.expect("one member failed"))))
+        }
+        EdgeKind::Prereq => failed.map(|mark| Reason::PrerequisiteFailed(culprit(mark))),
+        EdgeKind::OnChanges => {
+            let mut fires = members.map(|member| mark(member).changed && !mark(member).failed);
+            let asked = if edge.all {
+                fires.all(|fires| fires)
+            } else {
+                fires.any(|fires| fires)
+            };
+            (!asked).then_some(Reason::NotAskedFor {
+                requisite: "onchanges",
+            })
+        }
+        EdgeKind::OnFail => {
+            let asked = if edge.all {
+                members.all(|member| mark(member).failed)
+            } else {
+                failed.is_some()
+            };
+            (!asked).then_some(Reason::NotAskedFor {
+                requisite: "onfail",
+            })
+        }
+        EdgeKind::Order => None,
+    }
+}
+
+/// What a container's node says to those behind it: it passes on failures and
+/// refreshes, and does nothing itself.
+pub(super) fn container_mark(plan: &Plan, node: u32, marks: &[Mark]) -> Mark {
+    let mut mark = Mark {
+        done: true,
+        cause: node,
+        ..Mark::default()
+    };
+    for edge in plan.graph.incoming(node) {
+        let before = marks[edge.from as usize];
+        mark.pending |= before.pending;
+        let passes = matches!(edge.kind, EdgeKind::Refresh | EdgeKind::Contain);
+        if before.changed && passes && !mark.changed {
+            mark.changed = true;
+            mark.changer = before.changer;
+        }
+        if before.failed && edge.kind != EdgeKind::Order && !mark.failed {
+            mark.failed = true;
+            mark.cause = before.cause;
+        }
+    }
+    mark
+}

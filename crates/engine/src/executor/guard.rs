@@ -1,0 +1,61 @@
+//! `onlyif`, `unless`, `creates` and `check_cmd` of resources whose type does
+//! not take them itself.
+
+use super::Run;
+use crate::plan::Step;
+use crate::sight::Sight;
+use crate::types::exec::{Run as Command, shell};
+use crate::{Reason, StepError};
+
+impl Run<'_> {
+    /// Whether the guards want the step to be left alone, and why.
+    pub(super) fn guarded(
+        &self,
+        step: &Step,
+        sight: &Sight<'_>,
+    ) -> Result<Option<Reason>, StepError> {
+        let control = &step.control;
+        if !control.creates.is_empty()
+            && control
+                .creates
+                .iter()
+                .all(|path| sight.path(path).symlink_metadata().is_ok())
+        {
+            let paths = control.creates.join(", ");
+            return Ok(Some(Reason::Guard(format!("creates: {paths} exists"))));
+        }
+        for command in &control.onlyif {
+            if !succeeds(command, sight)? {
+                return Ok(Some(Reason::Guard(format!("onlyif: `{command}` failed"))));
+            }
+        }
+        if control.unless.is_empty() {
+            return Ok(None);
+        }
+        for command in &control.unless {
+            if !succeeds(command, sight)? {
+                return Ok(None);
+            }
+        }
+        Ok(Some(Reason::Guard(format!(
+            "unless: `{}` succeeded",
+            control.unless.join("`, `")
+        ))))
+    }
+
+    /// `check_cmd`: a change counts only if these agree.
+    pub(super) fn check(&self, step: &Step, sight: &Sight<'_>) -> Result<(), StepError> {
+        for command in &step.control.check_cmd {
+            if !succeeds(command, sight)? {
+                return Err(StepError::new(format!("check_cmd `{command}` failed")));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn succeeds(command: &str, sight: &Sight<'_>) -> Result<bool, StepError> {
+    let run = Command::new(shell(command)).quiet();
+    let done = run.run(sight)?;
+    Ok(done.code == Some(0))
+}

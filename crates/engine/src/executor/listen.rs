@@ -1,0 +1,80 @@
+//! `listen`: one refresh at the very end, however many changes asked for it.
+
+use super::Run;
+use crate::{Outcome, Reason, Status};
+
+impl Run<'_> {
+    /// Refreshes every listener that heard a change, once, in file order.
+    pub(super) fn listen(&self) {
+        let mut heard: Vec<(u32, u32)> = Vec::new();
+        {
+            let board = self.board();
+            if board.ended.is_some() {
+                return;
+            }
+            for (listener, targets) in &self.plan.listens {
+                let changed = targets
+                    .iter()
+                    .find(|target| board.marks()[**target as usize].changed);
+                if let Some(target) = changed
+                    && !heard.iter().any(|(known, _)| known == listener)
+                {
+                    heard.push((*listener, *target));
+                }
+            }
+        }
+        heard.sort_by_key(|(listener, _)| {
+            self.plan
+                .steps
+                .get(*listener as usize)
+                .map(|step| step.order)
+        });
+        for (listener, target) in heard {
+            if self.context.cancellation.is_cancelled() {
+                return;
+            }
+            self.refresh_at_end(listener, target);
+        }
+    }
+
+    fn refresh_at_end(&self, listener: u32, target: u32) {
+        let Some(step) = self.plan.steps.get(listener as usize) else {
+            return;
+        };
+        let sight = self.sight(step, false);
+        let refreshed = self.prepared(step).and_then(|prepared| {
+            let observing = prepared.instance().observe(&sight)?;
+            let Some(change) = prepared.instance().refresh_change(&observing) else {
+                return Ok(None);
+            };
+            if let Some(licence) = self.licence.as_ref().filter(|_| !step.control.noop) {
+                prepared
+                    .instance()
+                    .refresh(&observing, &licence.hands(sight))?;
+            }
+            Ok(Some(change))
+        });
+        let mut outcome = match refreshed {
+            Ok(None) => return,
+            Ok(Some(change)) => {
+                let status = if self.licence.is_some() {
+                    Status::Changed
+                } else {
+                    Status::Pending
+                };
+                let mut outcome = Outcome::new(status);
+                outcome.changes.push(change);
+                outcome.refreshed = true;
+                outcome
+            }
+            Err(error) => super::step::failure(Vec::new(), &error),
+        };
+        outcome
+            .reasons
+            .push(Reason::RefreshedBy(self.plan.reference_of(target).clone()));
+        let mut board = self.board();
+        let finished = self.finished(board.next_number(), listener, outcome);
+        self.context.sink.tell(crate::Event::Finished(&finished));
+        board.push(finished);
+    }
+}

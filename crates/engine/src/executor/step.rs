@@ -1,0 +1,268 @@
+//! One step: guards, look, decide, act, check, refresh.
+
+use std::borrow::Cow;
+use std::time::Instant;
+
+use super::Run;
+use crate::plan::{Body, Step, resolve_outputs};
+use crate::sight::Sight;
+use crate::types::{AnyInstance, Observing};
+use crate::{Applied, Event, Outcome, Reason, Status, StepError};
+
+/// The instance of a step: its own, or one that was made for this run.
+pub(super) enum Prepared<'a> {
+    Own(&'a dyn AnyInstance),
+    Made(Box<dyn AnyInstance>),
+}
+
+impl Prepared<'_> {
+    pub(super) fn instance(&self) -> &dyn AnyInstance {
+        match self {
+            Self::Own(instance) => *instance,
+            Self::Made(instance) => &**instance,
+        }
+    }
+}
+
+/// What one attempt led to, before it becomes an outcome.
+pub(super) struct Attempt {
+    pub(super) changes: Vec<crate::Change>,
+    pub(super) applied: Applied,
+    pub(super) refreshed: bool,
+    pub(super) status: Status,
+}
+
+impl Run<'_> {
+    pub(super) fn sight<'s>(&'s self, step: &'s Step, upstream_pending: bool) -> Sight<'s> {
+        Sight {
+            run: &self.context,
+            reference: &step.reference,
+            noop: self.licence.is_none(),
+            upstream_pending,
+        }
+    }
+
+    /// Everything of one step. Never panics for what a machine may do.
+    pub(super) fn step(
+        &self,
+        node: u32,
+        refreshed_by: Option<u32>,
+        upstream_pending: bool,
+    ) -> Outcome {
+        let begun = Instant::now();
+        let step = &self.plan.steps[node as usize];
+        let sight = self.sight(step, upstream_pending);
+        let mut outcome = match self.reason_to_skip(node, step, &sight) {
+            Ok(Some(reason)) => Outcome::skipped(reason),
+            Ok(None) => self.tries(step, &sight, refreshed_by),
+            Err(error) => failure(Vec::new(), &error),
+        };
+        outcome.duration = begun.elapsed();
+        outcome
+    }
+
+    fn reason_to_skip(
+        &self,
+        node: u32,
+        step: &Step,
+        sight: &Sight<'_>,
+    ) -> Result<Option<Reason>, StepError> {
+        if let Some(targets) = self.plan.probes.get(&node)
+            && !self.would_any_change(targets)?
+        {
+            return Ok(Some(Reason::NotAskedFor {
+                requisite: "prereq",
+            }));
+        }
+        if step.control.has_guards() {
+            return self.guarded(step, sight);
+        }
+        Ok(None)
+    }
+
+    /// `prereq`: looks at the targets as a noop run would.
+    fn would_any_change(&self, targets: &[u32]) -> Result<bool, StepError> {
+        for target in targets {
+            let Some(step) = self.plan.steps.get(*target as usize) else {
+                continue;
+            };
+            let prepared = self.prepared(step)?;
+            let sight = Sight {
+                noop: true,
+                ..self.sight(step, false)
+            };
+            if !prepared.instance().observe(&sight)?.changes.is_empty() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    pub(super) fn prepared<'s>(&self, step: &'s Step) -> Result<Prepared<'s>, StepError> {
+        let declaration = match &step.body {
+            Body::Ready(instance) => return Ok(Prepared::Own(&**instance)),
+            Body::Lazy(declaration) => declaration,
+        };
+        let registered = |name: &str| self.plan.registered.contains(name);
+        let resolved = resolve_outputs(declaration, &self.board().outputs, registered)?;
+        let known =
+            (self.plan.registry.get(step.reference.type_name())).expect("the plan knows the type");
+        let instance = std::sync::Arc::clone(known).prepare(&resolved);
+        instance
+            .map(Prepared::Made)
+            .map_err(|refusal| StepError::because("the outputs do not fit", refusal))
+    }
+
+    /// `retry`: tries until the result is the wanted one.
+    fn tries(&self, step: &Step, sight: &Sight<'_>, refreshed_by: Option<u32>) -> Outcome {
+        let retry = step.control.retry.as_ref();
+        let attempts = retry.map_or(1, |retry| retry.attempts);
+        let mut attempt = 1;
+        loop {
+            let (mut outcome, interrupted) = self.attempt(step, sight, refreshed_by);
+            outcome.attempts = attempt;
+            let wanted = retry.is_none_or(|retry| retry.until);
+            let satisfied = outcome.result() != Some(!wanted);
+            let Some(retry) = retry.filter(|_| !satisfied && attempt < attempts && !interrupted)
+            else {
+                return outcome;
+            };
+            let why = outcome
+                .message
+                .clone()
+                .map_or(Cow::Borrowed("not yet"), |message| {
+                    Cow::Owned(self.context.secrets.hide(message))
+                });
+            self.context.sink.tell(Event::Retrying {
+                reference: &step.reference,
+                attempt,
+                wait: retry.interval,
+                why: &why,
+            });
+            if self.context.cancellation.sleep(retry.interval) {
+                return outcome;
+            }
+            attempt += 1;
+        }
+    }
+
+    /// One attempt, and whether it was cut short by the end of the run.
+    fn attempt(
+        &self,
+        step: &Step,
+        sight: &Sight<'_>,
+        refreshed_by: Option<u32>,
+    ) -> (Outcome, bool) {
+        let seen = (self.prepared(step)).and_then(|prepared| {
+            let observing = prepared.instance().observe(sight)?;
+            Ok((prepared, observing))
+        });
+        let (prepared, observing) = match seen {
+            Ok(seen) => seen,
+            Err(error) => return (failure(Vec::new(), &error), error.interrupted),
+        };
+        let result = self.act(
+            step,
+            sight,
+            prepared.instance(),
+            &observing,
+            None,
+            refreshed_by.is_some(),
+        );
+        self.outcome(step, observing, refreshed_by, result)
+    }
+
+    /// Applies and refreshes, or in a noop run says that it would. What a
+    /// group has applied already comes as `applied`.
+    pub(super) fn act(
+        &self,
+        step: &Step,
+        sight: &Sight<'_>,
+        instance: &dyn AnyInstance,
+        observing: &Observing,
+        applied: Option<Applied>,
+        refresh: bool,
+    ) -> Result<Attempt, StepError> {
+        let mut attempt = Attempt {
+            changes: Vec::new(),
+            applied: Applied::default(),
+            refreshed: false,
+            status: Status::Unchanged,
+        };
+        // Salt refreshes a watcher only if it had no changes of its own.
+        let refresh = (refresh && (step.state.is_none() || observing.changes.is_empty()))
+            .then(|| instance.refresh_change(observing))
+            .flatten();
+        let licence = self.licence.as_ref().filter(|_| !step.control.noop);
+        let Some(licence) = licence else {
+            attempt.refreshed = refresh.is_some();
+            attempt.changes.extend(refresh);
+            if !observing.changes.is_empty() || attempt.refreshed {
+                attempt.status = Status::Pending;
+            }
+            return Ok(attempt);
+        };
+        let hands = licence.hands(*sight);
+        if !observing.changes.is_empty() {
+            attempt.status = Status::Changed;
+            attempt.applied = match applied {
+                Some(applied) => applied,
+                None => instance.apply(observing, &hands)?,
+            };
+            if attempt.applied.no_change {
+                attempt.status = Status::Unchanged;
+            }
+            self.check(step, sight)?;
+        }
+        if let Some(change) = refresh {
+            let refreshed = instance.refresh(observing, &hands)?;
+            attempt.status = Status::Changed;
+            attempt.refreshed = true;
+            attempt.changes.push(change);
+            attempt.applied.message = attempt.applied.message.or(refreshed.message);
+            attempt.applied.outputs.extend(refreshed.outputs);
+        }
+        Ok(attempt)
+    }
+
+    pub(super) fn outcome(
+        &self,
+        step: &Step,
+        observing: Observing,
+        refreshed_by: Option<u32>,
+        result: Result<Attempt, StepError>,
+    ) -> (Outcome, bool) {
+        let drifted =
+            !observing.changes.is_empty() && self.last_applied.had(&step.reference, &step.declared);
+        let (mut outcome, interrupted) = match result {
+            Err(error) => (failure(observing.changes, &error), error.interrupted),
+            Ok(attempt) => {
+                let mut outcome = Outcome::new(attempt.status);
+                if !attempt.applied.no_change {
+                    outcome.changes = observing.changes;
+                }
+                outcome.changes.extend(attempt.changes);
+                outcome.refreshed = attempt.refreshed;
+                outcome.message = attempt.applied.message;
+                outcome.outputs = attempt.applied.outputs;
+                (outcome, false)
+            }
+        };
+        outcome.corrective = drifted;
+        if let (true, Some(by)) = (outcome.refreshed, refreshed_by) {
+            outcome
+                .reasons
+                .push(Reason::RefreshedBy(self.plan.reference_of(by).clone()));
+        }
+        (outcome, interrupted)
+    }
+}
+
+pub(super) fn failure(changes: Vec<crate::Change>, error: &StepError) -> Outcome {
+    Outcome {
+        changes,
+        message: Some(error.chain()),
+        outputs: error.outputs.clone(),
+        ..Outcome::new(Status::Failed)
+    }
+}

@@ -1,0 +1,521 @@
+//! Requisites, refreshes and failures, told as text.
+
+use expect_test::{Expect, expect};
+use serde_json::{Value, json};
+
+use crate::types::testing::{apply, catalog, lines, noop};
+use crate::{
+    Cancellation, CarryOut, Event, EventSink, Mode, Plan, PlanOptions, Registry, Status, Summary,
+    carry_out,
+};
+
+fn check(resources: Value, expected: Expect) {
+    let state = tempfile::tempdir().expect("a directory");
+    expected.assert_eq(&lines(&apply(state.path(), resources)));
+}
+
+fn check_noop(resources: Value, expected: Expect) {
+    let state = tempfile::tempdir().expect("a directory");
+    expected.assert_eq(&lines(&noop(state.path(), resources)));
+}
+
+/// A Puppet-style resource of the type `test`.
+fn test(title: &str, parameters: Value) -> Value {
+    json!({"type": "Test", "title": title, "parameters": parameters})
+}
+
+/// A Salt-style state of the type `test`.
+fn state(title: &str, parameters: Value, requisites: Value) -> Value {
+    json!({"type": "Test", "title": title, "parameters": parameters, "requisites": requisites,
+           "state": {"id": title, "name": title, "function": "test.configurable_test_state"}})
+}
+
+fn requisite(kind: &str, targets: &[&str]) -> Value {
+    let targets: Vec<String> = targets
+        .iter()
+        .map(|target| format!("Test[{target}]"))
+        .collect();
+    json!({"kind": kind, "targets": targets})
+}
+
+fn group(kind: &str, group: &str, targets: &[&str]) -> Value {
+    let mut requisite = requisite(kind, targets);
+    requisite["group"] = json!(group);
+    requisite
+}
+
+#[test]
+fn a_failure_holds_back_what_depends_on_it_and_nothing_else() {
+    check(
+        json!([
+            test("root", json!({"result": false})),
+            test("child", json!({"require": "Test[root]"})),
+            test("grandchild", json!({"require": "Test[child]"})),
+            test("other", json!({"changes": true})),
+        ]),
+        expect![[r#"
+            Test[child] skipped (Test[root] failed)
+            Test[grandchild] skipped (Test[root] failed)
+            Test[other] changed
+            Test[root] failed: it was told to fail"#]],
+    );
+}
+
+#[test]
+fn a_change_refreshes_those_that_subscribe_and_those_it_notifies() {
+    check(
+        json!([
+            test(
+                "source",
+                json!({"changes": true, "notify": "Test[notified]"})
+            ),
+            test("notified", json!({})),
+            test("subscriber", json!({"subscribe": ["Test[notified]"]})),
+            test("behind", json!({"require": "Test[source]"})),
+        ]),
+        expect![[r#"
+            Test[behind] unchanged
+            Test[notified] changed (refreshed by Test[source])
+            Test[source] changed
+            Test[subscriber] changed (refreshed by Test[notified])"#]],
+    );
+}
+
+#[test]
+fn containers_pass_on_order_failure_and_refresh() {
+    let state = tempfile::tempdir().expect("a directory");
+    let mut catalog = catalog(json!([
+        {"type": "Class", "title": "A", "kind": "class"},
+        {"type": "Class", "title": "B", "kind": "class", "parameters": {"subscribe": "Class[A]"}},
+        {"type": "Class", "title": "C", "kind": "class", "parameters": {"require": "Class[B]"}},
+        test("a", json!({"changes": true})),
+        test("b1", json!({})),
+        test("b2", json!({"changes": true, "result": false})),
+        test("c", json!({})),
+    ]));
+    for (source, target) in [
+        ("Class[A]", "Test[a]"),
+        ("Class[B]", "Test[b1]"),
+        ("Class[B]", "Test[b2]"),
+        ("Class[C]", "Test[c]"),
+    ] {
+        let edge = json!({"source": source, "target": target});
+        catalog
+            .edges
+            .push(serde_json::from_value(edge).expect("an edge"));
+    }
+    let plan = Plan::new(&catalog, &Registry::standard(), PlanOptions::default()).expect("a plan");
+    let how = CarryOut::new(state.path(), Cancellation::new().expect("a pipe"), &());
+    let summary = carry_out(&plan, how).expect("a summary");
+    expect![[r#"
+        Test[a] changed
+        Test[b1] changed (refreshed by Test[a])
+        Test[b2] failed: it was told to fail
+        Test[c] skipped (Test[b2] failed)"#]]
+    .assert_eq(&lines(&summary));
+}
+
+#[test]
+fn a_watcher_of_salt_is_refreshed_only_if_it_had_no_changes_of_its_own() {
+    check(
+        json!([
+            state("source", json!({"changes": true}), json!([])),
+            state("quiet", json!({}), json!([requisite("watch", &["source"])])),
+            state(
+                "busy",
+                json!({"changes": true}),
+                json!([requisite("watch", &["source"])])
+            ),
+        ]),
+        expect![[r#"
+            Test[busy] changed
+            Test[quiet] changed (refreshed by Test[source])
+            Test[source] changed"#]],
+    );
+}
+
+#[test]
+fn onchanges_runs_on_a_change_and_not_on_a_failure_with_changes() {
+    check(
+        json!([
+            state("changed", json!({"changes": true}), json!([])),
+            state("same", json!({}), json!([])),
+            state(
+                "broken",
+                json!({"changes": true, "result": false}),
+                json!([])
+            ),
+            state(
+                "runs",
+                json!({}),
+                json!([requisite("onchanges", &["changed", "same"])])
+            ),
+            state(
+                "not all",
+                json!({}),
+                json!([group("onchanges", "all", &["changed", "same"])])
+            ),
+            state("not", json!({}), json!([requisite("onchanges", &["same"])])),
+            state(
+                "not on failure",
+                json!({}),
+                json!([requisite("onchanges", &["broken"])])
+            ),
+            state(
+                "satisfied by a skipped one",
+                json!({}),
+                json!([requisite("require", &["not"])])
+            ),
+        ]),
+        expect![[r#"
+            Test[broken] failed: it was told to fail
+            Test[changed] changed
+            Test[not all] skipped (onchanges: nothing changed)
+            Test[not on failure] skipped (onchanges: nothing changed)
+            Test[not] skipped (onchanges: nothing changed)
+            Test[runs] unchanged
+            Test[same] unchanged
+            Test[satisfied by a skipped one] unchanged"#]],
+    );
+}
+
+#[test]
+fn onfail_runs_when_any_or_all_targets_failed_and_a_blocked_one_counts_as_failed() {
+    check(
+        json!([
+            state("good", json!({}), json!([])),
+            state("bad", json!({"result": false}), json!([])),
+            state(
+                "blocked",
+                json!({}),
+                json!([requisite("require", &["bad"])])
+            ),
+            state(
+                "any",
+                json!({}),
+                json!([requisite("onfail", &["good", "bad"])])
+            ),
+            state(
+                "all",
+                json!({}),
+                json!([group("onfail", "all", &["good", "bad"])])
+            ),
+            state(
+                "all failed",
+                json!({}),
+                json!([group("onfail", "all", &["blocked", "bad"])])
+            ),
+            state("none", json!({}), json!([requisite("onfail", &["good"])])),
+        ]),
+        expect![[r#"
+            Test[all failed] unchanged
+            Test[all] skipped (onfail: nothing failed)
+            Test[any] unchanged
+            Test[bad] failed: it was told to fail
+            Test[blocked] skipped (Test[bad] failed)
+            Test[good] unchanged
+            Test[none] skipped (onfail: nothing failed)"#]],
+    );
+}
+
+#[test]
+fn require_any_needs_one_that_did_not_fail() {
+    check(
+        json!([
+            state("good", json!({}), json!([])),
+            state("bad", json!({"result": false}), json!([])),
+            state(
+                "one is enough",
+                json!({}),
+                json!([group("require", "any", &["bad", "good"])])
+            ),
+            state(
+                "none left",
+                json!({}),
+                json!([group("require", "any", &["bad"])])
+            ),
+        ]),
+        expect![[r#"
+            Test[bad] failed: it was told to fail
+            Test[good] unchanged
+            Test[none left] skipped (Test[bad] failed)
+            Test[one is enough] unchanged"#]],
+    );
+}
+
+#[test]
+fn prereq_runs_before_what_would_change_and_holds_it_back_when_it_fails() {
+    check(
+        json!([
+            state("target", json!({"changes": true}), json!([])),
+            state(
+                "before",
+                json!({}),
+                json!([requisite("prereq", &["target"])])
+            ),
+            state("still", json!({}), json!([])),
+            state(
+                "not needed",
+                json!({}),
+                json!([requisite("prereq", &["still"])])
+            ),
+            state("held back", json!({"changes": true}), json!([])),
+            state(
+                "fails",
+                json!({"result": false}),
+                json!([requisite("prereq", &["held back"])])
+            ),
+        ]),
+        expect![[r#"
+            Test[before] unchanged
+            Test[fails] failed: it was told to fail
+            Test[held back] skipped (its prerequisite Test[fails] failed)
+            Test[not needed] skipped (prereq: nothing would change)
+            Test[still] unchanged
+            Test[target] changed"#]],
+    );
+}
+
+#[test]
+fn a_listener_is_refreshed_once_at_the_end() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let summary = apply(
+        directory.path(),
+        json!([
+            state(
+                "listener",
+                json!({}),
+                json!([
+                    requisite("listen", &["one", "two"]),
+                    requisite("listen", &["two"])
+                ])
+            ),
+            state("one", json!({"changes": true}), json!([])),
+            state("two", json!({"changes": true}), json!([])),
+        ]),
+    );
+    let refreshed: Vec<_> = summary
+        .finished
+        .iter()
+        .filter(|one| one.outcome.refreshed)
+        .collect();
+    assert_eq!(refreshed.len(), 1);
+    assert_eq!(
+        summary.finished.last().expect("some").reference.title(),
+        "listener"
+    );
+}
+
+#[test]
+fn a_noop_run_shows_pending_changes_refreshes_and_what_could_not_succeed() {
+    check_noop(
+        json!([
+            test("source", json!({"changes": true})),
+            test("refreshed", json!({"subscribe": "Test[source]"})),
+            test("broken", json!({"result": false})),
+            test(
+                "held back",
+                json!({"changes": true, "require": "Test[broken]"})
+            ),
+        ]),
+        expect![[r#"
+            Test[broken] failed: it was told to fail
+            Test[held back] skipped (Test[broken] failed)
+            Test[refreshed] pending (refreshed by Test[source])
+            Test[source] pending"#]],
+    );
+}
+
+#[test]
+fn failhard_ends_the_run_at_the_first_failure() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let resources = json!([
+        test("bad", json!({"result": false, "failhard": true})),
+        test("later", json!({})),
+    ]);
+    let plan = Plan::new(
+        &catalog(resources),
+        &Registry::standard(),
+        PlanOptions {
+            mode: Mode::Ansible,
+        },
+    )
+    .expect("a plan");
+    let how = CarryOut::new(directory.path(), Cancellation::new().expect("a pipe"), &());
+    let summary = carry_out(&plan, how).expect("a summary");
+    expect![[r#"
+        Test[bad] failed: it was told to fail
+        Test[later] skipped (Test[bad] failed and ends the run)"#]]
+    .assert_eq(&lines(&summary));
+    assert!(!summary.succeeded());
+}
+
+/// Cancels the run when a resource of this title has finished.
+struct CancelAfter(&'static str, Cancellation);
+
+impl EventSink for CancelAfter {
+    fn tell(&self, event: Event<'_>) {
+        if let Event::Finished(finished) = event
+            && finished.reference.title() == self.0
+        {
+            self.1.cancel();
+        }
+    }
+}
+
+#[test]
+fn an_interrupted_run_starts_nothing_else_and_says_so() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let resources = json!([
+        test("one", json!({})),
+        test("two", json!({})),
+        test("three", json!({}))
+    ]);
+    let plan = Plan::new(
+        &catalog(resources),
+        &Registry::standard(),
+        PlanOptions {
+            mode: Mode::Ansible,
+        },
+    )
+    .expect("a plan");
+    let cancellation = Cancellation::new().expect("a pipe");
+    let sink = CancelAfter("one", cancellation.clone());
+    let summary =
+        carry_out(&plan, CarryOut::new(directory.path(), cancellation, &sink)).expect("a summary");
+    expect![[r#"
+        Test[one] unchanged
+        Test[three] skipped (the run was interrupted)
+        Test[two] skipped (the run was interrupted)"#]]
+    .assert_eq(&lines(&summary));
+    assert!(!summary.succeeded());
+}
+
+fn many(mode: Mode, resources: Vec<Value>) -> Summary {
+    let directory = tempfile::tempdir().expect("a directory");
+    let plan = Plan::new(
+        &catalog(Value::Array(resources)),
+        &Registry::standard(),
+        PlanOptions { mode },
+    )
+    .expect("a plan");
+    let how = CarryOut::new(directory.path(), Cancellation::new().expect("a pipe"), &());
+    carry_out(&plan, how).expect("a summary")
+}
+
+#[test]
+fn a_chain_of_ten_thousand_is_carried_out_in_order_in_every_mode() {
+    for mode in Mode::ALL {
+        // Declared backwards, so that file order does not help.
+        let chain = (0..10_000).rev().map(|index| {
+            let require = if index == 0 {
+                Value::Null
+            } else {
+                json!(format!("Test[{}]", index - 1))
+            };
+            test(&index.to_string(), json!({"require": require}))
+        });
+        let summary = many(mode, chain.collect());
+        let order: Vec<usize> = summary
+            .finished
+            .iter()
+            .map(|one| one.reference.title().parse().expect("a number"))
+            .collect();
+        assert_eq!(order, (0..10_000).collect::<Vec<_>>(), "{mode:?}");
+    }
+}
+
+#[test]
+fn a_failure_at_the_top_of_a_deep_chain_reaches_its_end() {
+    let chain = (0..10_000).map(|index| match index {
+        0 => test("0", json!({"result": false})),
+        _ => test(
+            &index.to_string(),
+            json!({"require": format!("Test[{}]", index - 1)}),
+        ),
+    });
+    let summary = many(Mode::Genius, chain.collect());
+    assert_eq!(summary.count(Status::Skipped), 9_999);
+}
+
+#[test]
+fn a_hundred_thousand_resources_are_carried_out() {
+    let resources =
+        (0..100_000).map(|index| test(&index.to_string(), json!({"changes": index % 2 == 0})));
+    let summary = many(Mode::Genius, resources.collect());
+    assert_eq!(
+        (
+            summary.count(Status::Changed),
+            summary.count(Status::Unchanged)
+        ),
+        (50_000, 50_000)
+    );
+}
+
+#[test]
+fn a_second_change_of_the_same_wish_is_corrective() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let corrective = |changes: Value| {
+        let summary = apply(directory.path(), json!([test("drifts", changes)]));
+        summary.finished[0].outcome.corrective
+    };
+    assert!(
+        !corrective(json!({"changes": true})),
+        "the first change is a new wish"
+    );
+    assert!(corrective(json!({"changes": true})), "the same wish again");
+    assert!(
+        !corrective(json!({"changes": true, "comment": "new"})),
+        "another wish"
+    );
+}
+
+#[test]
+fn secrets_stay_out_of_messages_changes_and_outputs() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let resources = json!([
+        {"type": "Notify", "title": "n", "parameters": {"message": "hunter22"}, "sensitive_parameters": ["message"]},
+        test("quotes it", json!({"result": false, "comment": "wrong password hunter22"})),
+    ]);
+    let told = std::sync::Mutex::new(String::new());
+    struct Record<'a>(&'a std::sync::Mutex<String>);
+    impl EventSink for Record<'_> {
+        fn tell(&self, event: Event<'_>) {
+            self.0
+                .lock()
+                .expect("whole")
+                .push_str(&format!("{event:?}\n"));
+        }
+    }
+    let sink = Record(&told);
+    let plan = Plan::new(
+        &catalog(resources),
+        &Registry::standard(),
+        PlanOptions::default(),
+    )
+    .expect("a plan");
+    let summary = carry_out(
+        &plan,
+        CarryOut::new(
+            directory.path(),
+            Cancellation::new().expect("a pipe"),
+            &sink,
+        ),
+    )
+    .expect("a summary");
+    let everything = format!("{}{summary:?}", told.lock().expect("whole"));
+    assert!(!everything.contains("hunter22"), "{everything}");
+    assert!(everything.contains("[secret]"));
+}
+
+#[test]
+fn retry_tries_again_and_gives_up_after_its_attempts() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let retry = json!({"attempts": 3, "interval": 0});
+    let summary = apply(
+        directory.path(),
+        json!([test("bad", json!({"result": false, "retry": retry}))]),
+    );
+    assert_eq!(summary.finished[0].outcome.attempts, 3);
+    assert_eq!(summary.finished[0].outcome.status, Status::Failed);
+}

@@ -1,0 +1,171 @@
+//! One apply at a time on a machine, and who holds it.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+
+/// Who holds the lock.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct LockOwner {
+    pub pid: u32,
+    pub user: String,
+    pub command: String,
+    pub since: String,
+}
+
+impl std::fmt::Display for LockOwner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "pid {} of {} since {} (`{}`)",
+            self.pid, self.user, self.since, self.command
+        )
+    }
+}
+
+/// Why there is no lock.
+#[derive(Debug, thiserror::Error)]
+pub enum LockError {
+    #[error("another apply is at work: {}", .0.as_ref().map_or("its owner is unknown".to_owned(), LockOwner::to_string))]
+    Held(Option<LockOwner>),
+    #[error("cannot use the lock {path}")]
+    Io {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Held until it is dropped, or the process ends however it ends.
+#[derive(Debug)]
+pub struct ApplyLock {
+    _file: File,
+}
+
+impl ApplyLock {
+    /// Takes the lock, or waits for it so long.
+    ///
+    /// The kernel's lock decides, not the text in the file: a crashed owner
+    /// holds nothing.
+    pub fn take(
+        state_directory: &Path,
+        owner: &LockOwner,
+        wait: Duration,
+    ) -> Result<Self, LockError> {
+        let path = state_directory.join("apply.lock");
+        let failed = |source| LockError::Io {
+            path: path.clone(),
+            source,
+        };
+        std::fs::create_dir_all(state_directory).map_err(failed)?;
+        let mut options = std::fs::OpenOptions::new();
+        options
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600);
+        let file = options.open(&path).map_err(failed)?;
+        let mut file = match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => file,
+            Err(rustix::io::Errno::WOULDBLOCK) => wait_for(file, wait)
+                .map_err(failed)?
+                .ok_or_else(|| LockError::Held(read_owner(&path)))?,
+            Err(error) => return Err(failed(error.into())),
+        };
+        let text = serde_json::to_vec(owner).expect("an owner is plain data");
+        file.set_len(0)
+            .and_then(|()| file.rewind())
+            .and_then(|()| file.write_all(&text))
+            .map_err(failed)?;
+        Ok(Self { _file: file })
+    }
+
+    /// Who holds the lock, if it is held.
+    pub fn owner(state_directory: &Path) -> Option<LockOwner> {
+        let path = state_directory.join("apply.lock");
+        let file = File::open(&path).ok()?;
+        match flock(&file, FlockOperation::NonBlockingLockShared) {
+            Err(rustix::io::Errno::WOULDBLOCK) => read_owner(&path),
+            _ => None,
+        }
+    }
+}
+
+/// Waits in a thread of its own, as the kernel's wait has no deadline. When
+/// the deadline passes first, the thread gives the lock back as soon as it
+/// gets it.
+fn wait_for(file: File, wait: Duration) -> io::Result<Option<File>> {
+    if wait.is_zero() {
+        return Ok(None);
+    }
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        let result = flock(&file, FlockOperation::LockExclusive)
+            .map(|()| file)
+            .map_err(io::Error::from);
+        // Nobody listens any more: dropping the file gives the lock back.
+        let _ = sender.send(result);
+    });
+    match receiver.recv_timeout(wait) {
+        Ok(result) => result.map(Some),
+        Err(_) => Ok(None),
+    }
+}
+
+fn read_owner(path: &Path) -> Option<LockOwner> {
+    let mut text = String::new();
+    File::open(path).ok()?.read_to_string(&mut text).ok()?;
+    serde_json::from_str(&text).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owner(command: &str) -> LockOwner {
+        LockOwner {
+            pid: std::process::id(),
+            user: "root".to_owned(),
+            command: command.to_owned(),
+            since: "now".to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_second_apply_is_refused_and_told_who_is_at_work() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let first =
+            ApplyLock::take(directory.path(), &owner("first"), Duration::ZERO).expect("free");
+        let error =
+            ApplyLock::take(directory.path(), &owner("second"), Duration::ZERO).expect_err("held");
+        assert!(error.to_string().contains("`first`"), "{error}");
+        assert_eq!(ApplyLock::owner(directory.path()), Some(owner("first")));
+        drop(first);
+        assert_eq!(ApplyLock::owner(directory.path()), None);
+        ApplyLock::take(directory.path(), &owner("third"), Duration::ZERO).expect("free again");
+    }
+
+    #[test]
+    fn a_second_apply_that_waits_goes_on_when_the_first_is_done() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let first =
+            ApplyLock::take(directory.path(), &owner("first"), Duration::ZERO).expect("free");
+        let path = directory.path().to_owned();
+        let second = std::thread::spawn(move || {
+            ApplyLock::take(&path, &owner("second"), Duration::from_secs(600))
+        });
+        std::thread::sleep(Duration::from_millis(20));
+        drop(first);
+        second
+            .join()
+            .expect("no panic")
+            .expect("the lock became free");
+    }
+}

@@ -1,0 +1,188 @@
+//! A catalog, checked and put in order: nothing is left to find out by changing things.
+//!
+//! [`Plan::new`] is pure. It refuses unknown types and parameters, values that
+//! a type cannot work with, references to nothing and cycles, all before
+//! anything is done, and it names every problem at once.
+
+mod control;
+mod cycle;
+mod error;
+mod explain;
+mod graph;
+mod infer;
+mod lazy;
+mod resolve;
+mod steps;
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::path::PathBuf;
+
+use bunraku_model::Catalog;
+use bunraku_model::catalog::{Place, ResourceReference, StateOrigin};
+
+pub(crate) use control::Control;
+pub use error::{CycleStep, PlanError, Problem, ProblemKind};
+pub use explain::Explanation;
+pub(crate) use graph::{Edge, EdgeKind, Graph};
+pub(crate) use lazy::resolve_outputs;
+
+use crate::types::AnyInstance;
+use crate::{Declaration, Registry, Secrets};
+
+/// In which order what requisites leave open is done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Mode {
+    /// Everything at once, only requisites respected.
+    JustDoIt,
+    /// One after the other in file order, requisites respected.
+    Ansible,
+    /// Order inferred as well, in parallel, the longest path first.
+    #[default]
+    Genius,
+}
+
+impl Mode {
+    pub const ALL: [Self; 3] = [Self::JustDoIt, Self::Ansible, Self::Genius];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::JustDoIt => "justdoit",
+            Self::Ansible => "ansible",
+            Self::Genius => "genius",
+        }
+    }
+}
+
+/// What a plan is made for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PlanOptions {
+    pub mode: Mode,
+}
+
+/// A catalog that can be carried out.
+pub struct Plan {
+    pub(crate) steps: Vec<Step>,
+    pub(crate) containers: Vec<(ResourceReference, Place)>,
+    pub(crate) graph: Graph,
+    /// For each step with `prereq`: the steps that it probes.
+    pub(crate) probes: HashMap<u32, Vec<u32>>,
+    /// For each step with `listen`: the nodes that it hears.
+    pub(crate) listens: Vec<(u32, Vec<u32>)>,
+    pub(crate) secrets: Secrets,
+    pub(crate) mode: Mode,
+    pub(crate) registry: Registry,
+    /// Inferred edges that would have closed a cycle.
+    pub(crate) gave_way: Vec<Edge>,
+    /// Every path that some step manages.
+    pub(crate) managed: BTreeSet<PathBuf>,
+    /// The names under which outputs are registered.
+    pub(crate) registered: HashSet<String>,
+}
+
+/// One resource that does something.
+pub(crate) struct Step {
+    pub(crate) reference: ResourceReference,
+    pub(crate) place: Place,
+    pub(crate) state: Option<Box<StateOrigin>>,
+    pub(crate) control: Control,
+    pub(crate) body: Body,
+    pub(crate) sensitive: Vec<String>,
+    /// Hash of everything declared, to tell drift from a new wish.
+    pub(crate) declared: [u8; 16],
+    /// Salt's `order` or the place in the catalog.
+    pub(crate) order: i64,
+}
+
+/// A checked instance, or a declaration that waits for another step's outputs.
+pub(crate) enum Body {
+    Ready(Box<dyn AnyInstance>),
+    Lazy(Box<Declaration>),
+}
+
+/// What a node of the graph stands for. Steps come first, then two nodes for
+/// each container, as in Puppet: one before and one after all it holds. So
+/// an edge to a container costs one edge, however much it holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Node {
+    Step(u32),
+    Begin(u32),
+    End(u32),
+}
+
+impl Plan {
+    /// Checks a catalog and puts it in order.
+    pub fn new(
+        catalog: &Catalog,
+        registry: &Registry,
+        options: PlanOptions,
+    ) -> Result<Self, PlanError> {
+        let parts = steps::read(catalog, registry)?;
+        let mut plan = Self {
+            steps: parts.steps,
+            containers: parts.containers,
+            graph: Graph::default(),
+            probes: HashMap::new(),
+            listens: Vec::new(),
+            secrets: parts.secrets,
+            mode: options.mode,
+            registry: registry.clone(),
+            gave_way: Vec::new(),
+            managed: BTreeSet::new(),
+            registered: parts.registered,
+        };
+        let mut edges = resolve::edges(catalog, &mut plan, &parts.nodes)?;
+        edges.extend(lazy::edges(&plan));
+        let inferred = infer::infer(&plan);
+        edges.extend(inferred.edges);
+        plan.managed = inferred.managed;
+        resolve::wait_for_what_probes_wait_for(&plan.probes, &mut edges);
+        plan.graph = Graph::new(plan.node_count(), edges);
+        cycle::make_acyclic(&mut plan)?;
+        let order: Vec<i64> = plan.steps.iter().map(|step| step.order).collect();
+        plan.graph.rank(&order);
+        Ok(plan)
+    }
+
+    /// How many resources do something.
+    pub fn len(&self) -> usize {
+        self.steps.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    fn node_count(&self) -> usize {
+        self.steps.len() + 2 * self.containers.len()
+    }
+
+    pub(crate) fn node(&self, index: u32) -> Node {
+        let steps = self.steps.len() as u32;
+        match index.checked_sub(steps) {
+            None => Node::Step(index),
+            Some(rest) if rest % 2 == 0 => Node::Begin(rest / 2),
+            Some(rest) => Node::End(rest / 2),
+        }
+    }
+
+    pub(crate) fn reference_of(&self, index: u32) -> &ResourceReference {
+        match self.node(index) {
+            Node::Step(step) => &self.steps[step as usize].reference,
+            Node::Begin(container) | Node::End(container) => &self.containers[container as usize].0,
+        }
+    }
+
+    pub(crate) fn place_of(&self, index: u32) -> &Place {
+        match self.node(index) {
+            Node::Step(step) => &self.steps[step as usize].place,
+            Node::Begin(container) | Node::End(container) => &self.containers[container as usize].1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

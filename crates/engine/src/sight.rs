@@ -1,0 +1,322 @@
+//! What a provider may reach: [`Sight`] to look, [`Hands`] to change.
+//!
+//! A noop run has no [`Hands`] to lend, and nobody outside the executor can
+//! make some: so it cannot change anything, by construction.
+
+use std::collections::{BTreeSet, HashMap};
+use std::io::Read;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bunraku_model::catalog::ResourceReference;
+use serde_json::{Map, Value};
+
+use crate::{Cancellation, Event, EventSink, Secrets, StepError, Stream};
+
+/// Where content comes from that a catalog only names.
+pub trait Sources: Send + Sync {
+    /// Opens the content at an address (`/path`, `file:///path`, `puppet:///…`, `salt://…`).
+    fn open(&self, address: &str) -> Result<Box<dyn Read + Send>, StepError>;
+
+    /// Everything below the directory at an address, directories first.
+    fn list(&self, address: &str) -> Result<Vec<SourceEntry>, StepError>;
+}
+
+/// One thing below a source directory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SourceEntry {
+    /// Relative to the directory.
+    pub path: PathBuf,
+    pub directory: bool,
+    /// Where its content is, if it is a file.
+    pub address: String,
+}
+
+/// What all steps of one run share.
+pub(crate) struct RunContext<'a> {
+    pub(crate) cancellation: Cancellation,
+    pub(crate) sink: &'a dyn EventSink,
+    pub(crate) secrets: &'a Secrets,
+    pub(crate) root: Option<PathBuf>,
+    pub(crate) state_directory: PathBuf,
+    pub(crate) sources: Arc<dyn Sources>,
+    pub(crate) facts: Arc<Map<String, Value>>,
+    /// Every path that some resource of the plan manages.
+    pub(crate) managed: &'a BTreeSet<PathBuf>,
+    /// Numbers of users and groups that were found; those that were not may come.
+    pub(crate) users: Mutex<HashMap<String, u32>>,
+    pub(crate) groups: Mutex<HashMap<String, u32>>,
+    pub(crate) once: Mutex<HashMap<String, Arc<Mutex<bool>>>>,
+    pub(crate) dirty_directories: Mutex<std::collections::HashSet<PathBuf>>,
+}
+
+/// The looking half: everything here leaves the machine as it is.
+#[derive(Clone, Copy)]
+pub struct Sight<'a> {
+    pub(crate) run: &'a RunContext<'a>,
+    pub(crate) reference: &'a ResourceReference,
+    pub(crate) noop: bool,
+    pub(crate) upstream_pending: bool,
+}
+
+/// The changing half. Exists only inside a run that is meant to change things.
+#[derive(Clone, Copy)]
+pub struct Hands<'a> {
+    sight: Sight<'a>,
+}
+
+impl<'a> Deref for Hands<'a> {
+    type Target = Sight<'a>;
+
+    fn deref(&self) -> &Sight<'a> {
+        &self.sight
+    }
+}
+
+impl<'a> Sight<'a> {
+    /// The resource at work.
+    pub fn reference(&self) -> &ResourceReference {
+        self.reference
+    }
+
+    /// Noop, and something that this resource depends on would change: what
+    /// is missing now may be there by then.
+    pub fn may_appear(&self) -> bool {
+        self.noop && self.upstream_pending
+    }
+
+    pub fn cancellation(&self) -> &Cancellation {
+        &self.run.cancellation
+    }
+
+    /// The directory under which the managed machine lies, when it is not `/`.
+    pub fn root(&self) -> Option<&Path> {
+        self.run.root.as_deref()
+    }
+
+    /// A path of the managed machine as this process reaches it.
+    pub fn path(&self, path: impl AsRef<Path>) -> PathBuf {
+        let path = path.as_ref();
+        match &self.run.root {
+            Some(root) => root.join(path.strip_prefix("/").unwrap_or(path)),
+            None => path.to_owned(),
+        }
+    }
+
+    /// Whether another resource manages this path.
+    pub fn is_managed(&self, path: &Path) -> bool {
+        self.run.managed.contains(&self.unrooted(path))
+    }
+
+    /// Whether another resource manages something below this path.
+    pub fn manages_below(&self, path: &Path) -> bool {
+        let path = self.unrooted(path);
+        let next = self
+            .run
+            .managed
+            .range(path.clone()..)
+            .find(|managed| **managed != path);
+        next.is_some_and(|managed| managed.starts_with(&path))
+    }
+
+    /// The path as the catalog has it.
+    fn unrooted(&self, path: &Path) -> PathBuf {
+        match self
+            .run
+            .root
+            .as_ref()
+            .and_then(|root| path.strip_prefix(root).ok())
+        {
+            Some(inside) => Path::new("/").join(inside),
+            None => path.to_owned(),
+        }
+    }
+
+    /// The number of a user, by name or number.
+    pub fn user_id(&self, name: &str) -> Option<u32> {
+        let find = || uzers::get_user_by_name(name).map(|user| user.uid());
+        remembered(&self.run.users, name, find)
+    }
+
+    /// The number of a group, by name or number.
+    pub fn group_id(&self, name: &str) -> Option<u32> {
+        let find = || uzers::get_group_by_name(name).map(|group| group.gid());
+        remembered(&self.run.groups, name, find)
+    }
+
+    pub fn sources(&self) -> &dyn Sources {
+        &*self.run.sources
+    }
+
+    pub fn facts(&self) -> &Map<String, Value> {
+        &self.run.facts
+    }
+
+    /// Tells the line that a command printed.
+    pub fn output(&self, stream: Stream, line: &str) {
+        let line = self.run.secrets.hide(line.to_owned());
+        self.run.sink.tell(Event::Output {
+            reference: self.reference,
+            stream,
+            line: &line,
+        });
+    }
+}
+
+fn remembered(
+    known: &Mutex<HashMap<String, u32>>,
+    name: &str,
+    find: impl FnOnce() -> Option<u32>,
+) -> Option<u32> {
+    if let Ok(number) = name.parse() {
+        return Some(number);
+    }
+    let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(number) = known.get(name) {
+        return Some(*number);
+    }
+    let number = find()?;
+    known.insert(name.to_owned(), number);
+    Some(number)
+}
+
+/// The executor's right to lend [`Hands`]; a noop run has none.
+pub(crate) struct Licence {
+    _private: (),
+}
+
+impl Licence {
+    /// `None` for a noop run.
+    pub(crate) fn of_run(noop: bool) -> Option<Self> {
+        (!noop).then_some(Self { _private: () })
+    }
+
+    pub(crate) fn hands<'a>(&self, sight: Sight<'a>) -> Hands<'a> {
+        Hands { sight }
+    }
+}
+
+impl Hands<'_> {
+    /// Does something once in this run, until [`Hands::once_again`]: the
+    /// metadata of a package manager is refreshed once, however many ask.
+    /// Others who ask meanwhile wait. A failure is not remembered.
+    pub fn once(
+        &self,
+        key: &str,
+        act: impl FnOnce() -> Result<(), StepError>,
+    ) -> Result<(), StepError> {
+        let slot = {
+            let mut once = self.run.once.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(once.entry(key.to_owned()).or_default())
+        };
+        let mut done = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*done {
+            act()?;
+            *done = true;
+        }
+        Ok(())
+    }
+
+    /// Makes the next [`Hands::once`] with this key act again (a repository
+    /// was added).
+    pub fn once_again(&self, key: &str) {
+        let mut once = self.run.once.lock().unwrap_or_else(PoisonError::into_inner);
+        once.remove(key);
+    }
+
+    /// Where the engine keeps its own files (backups, last applied state).
+    pub fn state_directory(&self) -> &Path {
+        &self.run.state_directory
+    }
+
+    /// Has a directory synced to disk before the run ends.
+    ///
+    /// Its entries change by atomic renames of synced files, so a crash before
+    /// that leaves the old file or the new one. One sync for each directory,
+    /// not for each file, is what makes a first run bearable.
+    pub fn sync_directory_later(&self, directory: &Path) {
+        let mut dirty = (self.run.dirty_directories.lock()).unwrap_or_else(PoisonError::into_inner);
+        if !dirty.contains(directory) {
+            dirty.insert(directory.to_owned());
+        }
+    }
+}
+
+/// Content that lies on this machine.
+#[derive(Clone, Debug, Default)]
+pub struct LocalSources {
+    /// For each scheme (`salt`, `puppet`), the directories that are searched in order.
+    pub roots: HashMap<String, Vec<PathBuf>>,
+}
+
+impl Sources for LocalSources {
+    fn open(&self, address: &str) -> Result<Box<dyn Read + Send>, StepError> {
+        let path = self.find(address)?;
+        match std::fs::File::open(&path) {
+            Ok(file) => Ok(Box::new(file)),
+            Err(error) => Err(StepError::because(
+                format!("cannot read {}", path.display()),
+                error,
+            )),
+        }
+    }
+
+    fn list(&self, address: &str) -> Result<Vec<SourceEntry>, StepError> {
+        let top = self.find(address)?;
+        let mut entries = Vec::new();
+        let mut open = vec![PathBuf::new()];
+        while let Some(relative) = open.pop() {
+            let directory = top.join(&relative);
+            let cannot =
+                |error| StepError::because(format!("cannot list {}", directory.display()), error);
+            for entry in std::fs::read_dir(&directory).map_err(cannot)? {
+                let entry = entry.map_err(cannot)?;
+                let path = relative.join(entry.file_name());
+                let directory = entry.path().is_dir();
+                if directory {
+                    open.push(path.clone());
+                }
+                let address = top.join(&path).to_string_lossy().into_owned();
+                entries.push(SourceEntry {
+                    path,
+                    directory,
+                    address,
+                });
+            }
+        }
+        entries.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(entries)
+    }
+}
+
+impl LocalSources {
+    /// The file that an address means.
+    pub fn find(&self, address: &str) -> Result<PathBuf, StepError> {
+        if address.starts_with('/') {
+            return Ok(PathBuf::from(address));
+        }
+        let Some((scheme, rest)) = address.split_once(':') else {
+            return Err(StepError::new(format!("`{address}` is not an address")));
+        };
+        let rest = rest.trim_start_matches('/');
+        if scheme == "file" {
+            return Ok(Path::new("/").join(rest));
+        }
+        // An address must not climb out of its root.
+        if Path::new(rest)
+            .components()
+            .any(|part| !matches!(part, std::path::Component::Normal(_)))
+        {
+            return Err(StepError::new(format!("`{address}` leaves its root")));
+        }
+        let roots = (self.roots.get(scheme)).ok_or_else(|| {
+            StepError::new(format!(
+                "nothing here serves `{scheme}:` addresses ({address})"
+            ))
+        })?;
+        (roots.iter().map(|root| root.join(rest)))
+            .find(|path| path.exists())
+            .ok_or_else(|| StepError::new(format!("`{address}` does not exist")))
+    }
+}

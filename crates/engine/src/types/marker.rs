@@ -1,0 +1,91 @@
+//! Types that only stand in the graph: `anchor`, and Puppet's `schedule` and
+//! `filebucket`, which a catalog may hold and which change nothing here.
+
+use crate::spec::parameter;
+use crate::{
+    Applied, Change, Declaration, Hands, ParameterSpec, Provider, Refusal, ResourceType, Sight,
+    StepError, TypeSpec,
+};
+
+pub(crate) struct Marker(pub(crate) &'static TypeSpec);
+
+const fn marker(
+    name: &'static str,
+    summary: &'static str,
+    parameters: &'static [ParameterSpec],
+    example: &'static str,
+) -> TypeSpec {
+    TypeSpec {
+        name,
+        aliases: &[],
+        summary,
+        name_parameter: "name",
+        parameters,
+        states: &[],
+        example,
+    }
+}
+
+pub(crate) static ANCHOR: TypeSpec = marker(
+    "anchor",
+    "A point in the order and nothing else.",
+    &[],
+    r#"[{"type": "Anchor", "title": "web::begin"}]"#,
+);
+
+pub(crate) static SCHEDULE: TypeSpec = marker(
+    "schedule",
+    "Accepted in Puppet's catalogs; it has no effect: windows belong to the agent.",
+    &[
+        parameter("period", "accepted, without effect"),
+        parameter("periodmatch", "accepted, without effect"),
+        parameter("range", "accepted, without effect"),
+        parameter("repeat", "accepted, without effect"),
+        parameter("weekday", "accepted, without effect"),
+    ],
+    r#"[{"type": "Schedule", "title": "nightly", "parameters": {"range": "2 - 4"}}]"#,
+);
+
+pub(crate) static FILEBUCKET: TypeSpec = marker(
+    "filebucket",
+    "Accepted in Puppet's catalogs; replaced files are always kept in the engine's own backups.",
+    &[
+        parameter("path", "accepted, without effect"),
+        parameter("port", "accepted, without effect"),
+        parameter("server", "accepted, without effect"),
+    ],
+    r#"[{"type": "Filebucket", "title": "main", "parameters": {"path": false}}]"#,
+);
+
+impl ResourceType for Marker {
+    type Desired = ();
+    type Observed = ();
+
+    fn spec(&self) -> &'static TypeSpec {
+        self.0
+    }
+
+    fn desire(&self, _declaration: &Declaration) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    fn changes(&self, (): &(), (): &()) -> Vec<Change> {
+        Vec::new()
+    }
+}
+
+impl Provider for Marker {
+    fn observe(&self, (): &(), _sight: &Sight<'_>) -> Result<(), StepError> {
+        Ok(())
+    }
+
+    fn apply(
+        &self,
+        (): &(),
+        (): &(),
+        _changes: &[Change],
+        _hands: &Hands<'_>,
+    ) -> Result<Applied, StepError> {
+        Ok(Applied::default())
+    }
+}

@@ -1,0 +1,106 @@
+//! The resource types, one file (or folder) each, and their registry.
+//!
+//! # How to add a type
+//!
+//! 1. Write `types/NAME.rs` with a unit struct, its `static SPEC: TypeSpec`
+//!    (names in Puppet and Salt, parameters, an example that a test runs), an
+//!    `impl ResourceType` and an `impl Provider`.
+//!    - `desire` checks the parameters with the getters of [`Declaration`] and
+//!      refuses what cannot work: it runs for all resources before anything
+//!      changes. Secrets: ask `declaration.is_sensitive(…)`; the executor hides
+//!      each [`Change`] whose property is a sensitive parameter, and every
+//!      secret text in messages, but a diff is better not made at all.
+//!    - `changes` is pure: compare what is desired with what was observed.
+//!    - `relations` says what the resource provides and needs, for the order.
+//!    - `observe` looks, `apply` acts. Run commands with [`exec::Run`] (in
+//!      `observe` only those that change nothing), reach files through
+//!      `sight.path(…)`, wait with `sight.cancellation()`.
+//!    - If a refresh means something (a restart): `refresh_change` and `refresh`.
+//!    - If many at once are cheaper (packages): `batch_key`, `observe_group`,
+//!      `apply_group`.
+//! 2. Add `mod NAME;` and one line in [`Registry::standard`].
+//! 3. Test it for real: `crate::types::testing` runs one resource.
+//!
+//! [`Declaration`]: crate::Declaration
+//! [`Change`]: crate::Change
+
+mod erased;
+pub mod exec;
+pub(crate) mod file;
+mod marker;
+mod notify;
+mod test;
+#[cfg(test)]
+pub(crate) mod testing;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+pub(crate) use erased::{AnyInstance, AnyType, Observing};
+
+use crate::{Provider, TypeSpec};
+
+/// All types that a catalog may use.
+#[derive(Clone)]
+pub struct Registry {
+    types: Vec<Arc<dyn AnyType>>,
+    by_name: HashMap<&'static str, usize>,
+}
+
+impl Registry {
+    /// The types that are built in.
+    pub fn standard() -> Self {
+        let mut registry = Self::empty();
+        registry.add(exec::Exec);
+        registry.add(file::File);
+        registry.add(notify::Notify);
+        registry.add(test::Test);
+        registry.add(marker::Marker(&marker::ANCHOR));
+        registry.add(marker::Marker(&marker::SCHEDULE));
+        registry.add(marker::Marker(&marker::FILEBUCKET));
+        registry
+    }
+
+    /// No types at all.
+    pub fn empty() -> Self {
+        Self {
+            types: Vec::new(),
+            by_name: HashMap::new(),
+        }
+    }
+
+    /// Adds a type under its name and aliases; a later one wins.
+    pub fn add(&mut self, added: impl Provider) {
+        let spec = added.spec();
+        let index = self.types.len();
+        self.types.push(Arc::new(added));
+        for name in std::iter::once(&spec.name).chain(spec.aliases) {
+            self.by_name.insert(name, index);
+        }
+    }
+
+    /// The type of this name, in any case (`File`, `file`).
+    pub(crate) fn get(&self, type_name: &str) -> Option<&Arc<dyn AnyType>> {
+        let index = self.by_name.get(type_name.to_lowercase().as_str())?;
+        Some(&self.types[*index])
+    }
+
+    /// The one table: every type with its names and parameters.
+    pub fn specs(&self) -> impl Iterator<Item = &'static TypeSpec> + '_ {
+        self.types.iter().map(|one| one.spec())
+    }
+
+    /// The type and the mapping of a state function (`file.managed`).
+    pub fn state_function(
+        &self,
+        function: &str,
+    ) -> Option<(&'static TypeSpec, &'static crate::StateFunction)> {
+        self.specs().find_map(|spec| {
+            let found = spec
+                .states
+                .iter()
+                .find(|state| state.function == function)?;
+            Some((spec, found))
+        })
+    }
+}

@@ -1,0 +1,84 @@
+//! `notify`: says something in every run.
+
+use serde_json::json;
+
+use crate::spec::{argument, parameter};
+use crate::{
+    Applied, Change, Declaration, Hands, Provider, Refusal, ResourceType, Shown, Sight,
+    StateFunction, StepError, TypeSpec,
+};
+
+pub(crate) struct Notify;
+
+static SPEC: TypeSpec = TypeSpec {
+    name: "notify",
+    aliases: &[],
+    summary: "Says something in every run, which counts as a change, as in Puppet.",
+    name_parameter: "name",
+    parameters: &[
+        parameter("message", "what to say; the title by default"),
+        parameter("withpath", "accepted for Puppet's sake, without effect"),
+    ],
+    states: &[StateFunction {
+        function: "test.show_notification",
+        implies: &[],
+        arguments: &[argument("text", "message")],
+    }],
+    example: r#"[{"type": "Notify", "title": "hello", "parameters": {"message": "the web server is configured"}}]"#,
+};
+
+pub(crate) struct Message {
+    text: String,
+    /// A state's notification is no change; a Puppet `notify` is one.
+    counts: bool,
+}
+
+impl ResourceType for Notify {
+    type Desired = Message;
+    type Observed = ();
+
+    fn spec(&self) -> &'static TypeSpec {
+        &SPEC
+    }
+
+    fn desire(&self, declaration: &Declaration) -> Result<Message, Refusal> {
+        declaration.boolean("withpath")?;
+        let text = match declaration.value("message") {
+            Some(value) if value.is_object() || value.is_array() => value.to_string(),
+            _ => declaration
+                .text("message")?
+                .map_or_else(|| declaration.name(), Ok)?,
+        };
+        Ok(Message {
+            text,
+            counts: !declaration.is_state(),
+        })
+    }
+
+    fn changes(&self, desired: &Message, (): &()) -> Vec<Change> {
+        if desired.counts {
+            vec![Change::new("message", Shown::Absent, json!(desired.text))]
+        } else {
+            Vec::new()
+        }
+    }
+}
+
+impl Provider for Notify {
+    fn observe(&self, _desired: &Message, _sight: &Sight<'_>) -> Result<(), StepError> {
+        Ok(())
+    }
+
+    fn apply(
+        &self,
+        desired: &Message,
+        (): &(),
+        _changes: &[Change],
+        _hands: &Hands<'_>,
+    ) -> Result<Applied, StepError> {
+        Ok(Applied {
+            message: Some(desired.text.clone()),
+            ..Applied::default()
+        })
+    }
+}

@@ -1,0 +1,119 @@
+//! `test`: does what it is told, to try out requisites. Salt's `test` states.
+
+use serde_json::json;
+
+use crate::spec::parameter;
+use crate::{
+    Applied, Change, Declaration, Hands, Provider, Refusal, ResourceType, Shown, Sight,
+    StateFunction, StepError, TypeSpec,
+};
+
+pub(crate) struct Test;
+
+static SPEC: TypeSpec = TypeSpec {
+    name: "test",
+    aliases: &[],
+    summary: "Changes nothing on the machine: it succeeds or fails, with or without changes, as it is told.",
+    name_parameter: "name",
+    parameters: &[
+        parameter("changes", "true: it reports a change; false by default"),
+        parameter("result", "false: it fails; true by default"),
+        parameter("comment", "what it says"),
+    ],
+    states: &[
+        function("test.nop", &[]),
+        function("test.succeed_without_changes", &[]),
+        function("test.succeed_with_changes", &[("changes", "true")]),
+        function("test.fail_without_changes", &[("result", "false")]),
+        function(
+            "test.fail_with_changes",
+            &[("changes", "true"), ("result", "false")],
+        ),
+        function("test.configurable_test_state", &[("changes", "true")]),
+    ],
+    example: r#"[{"type": "Test", "title": "always new", "parameters": {"changes": true}}]"#,
+};
+
+const fn function(
+    function: &'static str,
+    implies: &'static [(&'static str, &'static str)],
+) -> StateFunction {
+    StateFunction {
+        function,
+        implies,
+        arguments: &[],
+    }
+}
+
+pub(crate) struct Told {
+    changes: bool,
+    result: bool,
+    comment: Option<String>,
+}
+
+impl ResourceType for Test {
+    type Desired = Told;
+    type Observed = ();
+
+    fn spec(&self) -> &'static TypeSpec {
+        &SPEC
+    }
+
+    fn desire(&self, declaration: &Declaration) -> Result<Told, Refusal> {
+        Ok(Told {
+            changes: declaration.boolean("changes")?.unwrap_or(false),
+            result: declaration.boolean("result")?.unwrap_or(true),
+            comment: declaration.text("comment")?,
+        })
+    }
+
+    fn changes(&self, desired: &Told, (): &()) -> Vec<Change> {
+        if desired.changes {
+            vec![Change::new(
+                "testing",
+                json!("Unchanged"),
+                json!("Something pretended to change"),
+            )]
+        } else {
+            Vec::new()
+        }
+    }
+
+    fn refresh_change(&self, _desired: &Told, (): &()) -> Option<Change> {
+        Some(Change::new(
+            "watch",
+            Shown::Absent,
+            json!("Requisites with changes"),
+        ))
+    }
+}
+
+impl Provider for Test {
+    fn observe(&self, desired: &Told, _sight: &Sight<'_>) -> Result<(), StepError> {
+        if desired.result || desired.changes {
+            Ok(())
+        } else {
+            Err(failure(desired))
+        }
+    }
+
+    fn apply(
+        &self,
+        desired: &Told,
+        (): &(),
+        _changes: &[Change],
+        _hands: &Hands<'_>,
+    ) -> Result<Applied, StepError> {
+        if !desired.result {
+            return Err(failure(desired));
+        }
+        Ok(Applied {
+            message: desired.comment.clone(),
+            ..Applied::default()
+        })
+    }
+}
+
+fn failure(desired: &Told) -> StepError {
+    StepError::new(desired.comment.as_deref().unwrap_or("it was told to fail"))
+}

@@ -1,0 +1,89 @@
+//! The catalog: all resources of one node with their edges.
+//!
+//! The JSON form is Puppet's (`catalog_format` 2, rich data included),
+//! extended and not forked: what Puppet does not know sits in members that it
+//! ignores (`requisites`, `state`, `register`, …), and what this build does
+//! not know is kept in `other`, so that reading and writing loses nothing.
+//!
+//! Absent on purpose: what a resource type means, and the graph. Both belong
+//! to the engine.
+
+mod id;
+mod read;
+mod reference;
+mod requisite;
+mod resource;
+mod rich_data;
+
+pub use id::CatalogId;
+pub use read::{CatalogReadError, Place};
+pub use reference::{InvalidReference, ResourceReference};
+pub use requisite::{Group, Requisite, RequisiteKind};
+pub use resource::{Resource, StateOrigin};
+pub use rich_data::{RichData, is_sensitive, plain};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// One immutable graph of resources for one node.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Catalog {
+    /// The node it was compiled for.
+    #[serde(default)]
+    pub name: String,
+    /// Whatever the compiler calls this version: often a time, so no part of the id.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "read::present"
+    )]
+    pub version: Option<Value>,
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "read::present"
+    )]
+    pub code_id: Option<Value>,
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "read::present"
+    )]
+    pub catalog_uuid: Option<Value>,
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "read::present"
+    )]
+    pub catalog_format: Option<Value>,
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "read::present"
+    )]
+    pub environment: Option<Value>,
+    #[serde(default)]
+    pub tags: Vec<String>,
+    #[serde(default)]
+    pub resources: Vec<Resource>,
+    /// Containment: the source holds the target.
+    #[serde(default)]
+    pub edges: Vec<ContainmentEdge>,
+    #[serde(default)]
+    pub classes: Vec<String>,
+    /// Members that this build does not know.
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+/// `source` contains `target`; both in the form `Type[title]`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ContainmentEdge {
+    pub source: String,
+    pub target: String,
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,62 @@
+//! Reading a catalog, and saying where in it something went wrong.
+
+use std::fmt;
+
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+
+use super::Catalog;
+
+/// Where a resource was declared.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Place {
+    pub file: Option<String>,
+    pub line: Option<u64>,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.file, self.line) {
+            (Some(file), Some(line)) => write!(f, "{file}:{line}"),
+            (Some(file), None) => f.write_str(file),
+            (None, Some(line)) => write!(f, "line {line}"),
+            (None, None) => f.write_str("the catalog"),
+        }
+    }
+}
+
+/// Why bytes are not a catalog.
+#[derive(Debug, thiserror::Error)]
+pub enum CatalogReadError {
+    #[error("not a catalog in JSON")]
+    Json(#[source] serde_json::Error),
+    #[error("not a catalog: {0}")]
+    Shape(&'static str),
+}
+
+impl Catalog {
+    /// Reads Puppet's JSON form, also one that is wrapped in `{"data": …}` as
+    /// older tools write it.
+    pub fn from_json(bytes: &[u8]) -> Result<Self, CatalogReadError> {
+        let catalog: Self = serde_json::from_slice(bytes).map_err(CatalogReadError::Json)?;
+        if !catalog.resources.is_empty() || catalog.other.is_empty() && !catalog.name.is_empty() {
+            return Ok(catalog);
+        }
+        match catalog.other.get("data") {
+            Some(wrapped @ Value::Object(_)) => {
+                serde_json::from_value(wrapped.clone()).map_err(CatalogReadError::Json)
+            }
+            _ if catalog.name.is_empty() => Err(CatalogReadError::Shape(
+                "it has neither a `name` nor `resources`",
+            )),
+            _ => Ok(catalog),
+        }
+    }
+}
+
+/// Keeps a `null` that is written apart from a member that is not there.
+pub(super) fn present<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(deserializer).map(Some)
+}

@@ -1,0 +1,110 @@
+use serde_json::json;
+
+use super::*;
+
+/// As `puppet catalog compile` 7.23 wrote it, shortened.
+const FROM_PUPPET: &str = r#"{
+  "tags": ["settings", "a", "class"], "name": "x.y", "version": 1794776647, "code_id": null,
+  "catalog_uuid": "c9180fb7-7dc2-492f-b44b-5c1dc849b080", "catalog_format": 2, "environment": "production",
+  "resources": [
+    {"type": "Stage", "title": "main", "tags": ["stage"], "exported": false, "kind": "compilable_type", "parameters": {"name": "main"}},
+    {"type": "Class", "title": "A", "tags": ["class", "a"], "file": "/m.pp", "line": 3, "exported": false, "kind": "class"},
+    {"type": "File", "title": "/x", "tags": ["file"], "file": "/m.pp", "line": 1, "exported": false, "kind": "compilable_type",
+     "parameters": {"content": "s3", "before": ["Exec[e]"]}, "sensitive_parameters": ["content"]},
+    {"type": "Exec", "title": "e", "tags": ["exec"], "exported": false, "kind": "compilable_type",
+     "parameters": {"environment": {"__ptype": "Sensitive", "__pvalue": ["A=b"]}}, "ext_parameters": {"k": 1}}
+  ],
+  "edges": [{"source": "Stage[main]", "target": "Class[A]"}, {"source": "Class[A]", "target": "File[/x]"}],
+  "classes": ["settings", "a"], "recursive_metadata": {"/d": []}
+}"#;
+
+fn catalog() -> Catalog {
+    Catalog::from_json(FROM_PUPPET.as_bytes()).expect("Puppet's own form")
+}
+
+#[test]
+fn a_catalog_of_puppet_is_written_back_without_loss() {
+    let written = serde_json::to_value(catalog()).expect("plain data");
+    let original: Value = serde_json::from_str(FROM_PUPPET).expect("JSON");
+    assert_eq!(written, original);
+}
+
+#[test]
+fn secrets_are_known_by_name_and_by_wrapping() {
+    let catalog = catalog();
+    assert!(catalog.resources[2].is_sensitive("content"));
+    assert!(!catalog.resources[2].is_sensitive("before"));
+    assert!(catalog.resources[3].is_sensitive("environment"));
+    assert_eq!(
+        *plain(&catalog.resources[3].parameters["environment"]),
+        json!(["A=b"])
+    );
+}
+
+#[test]
+fn times_uuids_commits_and_places_do_not_change_the_id() {
+    let (one, mut other) = (catalog(), catalog());
+    other.version = Some(json!("later"));
+    other.catalog_uuid = Some(json!("another"));
+    other.code_id = Some(json!("a commit"));
+    other.resources[2].line = Some(99);
+    other.resources[1].tags.reverse();
+    other.edges.reverse();
+    assert_eq!(one.id(), other.id());
+}
+
+#[test]
+fn parameters_edges_and_the_order_of_resources_do() {
+    let id = catalog().id();
+    let mut content = catalog();
+    content.resources[2].parameters["content"] = json!("other");
+    let mut edges = catalog();
+    edges.edges.pop();
+    let mut order = catalog();
+    order.resources.swap(2, 3);
+    let mut metadata = catalog();
+    metadata.other["recursive_metadata"] = json!({"/d": [{"checksum": "x"}]});
+    for changed in [content, edges, order, metadata] {
+        assert_ne!(changed.id(), id);
+    }
+}
+
+#[test]
+fn rich_values_become_what_a_type_reads() {
+    let hash = json!({"__ptype": "Hash", "__pvalue": [1, {"__ptype": "Default"}, "k", {"__ptype": "Sensitive", "__pvalue": 2}]});
+    assert_eq!(*plain(&hash), json!({"1": "default", "k": 2}));
+    let binary = json!({"__ptype": "Binary", "__pvalue": "AAE="});
+    assert_eq!(*plain(&binary), binary);
+}
+
+#[test]
+fn references_read_titles_with_brackets_and_refuse_other_text() {
+    let reference: ResourceReference = "apache::vhost[a[1]]".parse().expect("a reference");
+    assert_eq!(
+        (reference.type_name(), reference.title()),
+        ("Apache::Vhost", "a[1]")
+    );
+    for text in ["", "File", "File[x", "[x]", "/x[y]"] {
+        assert!(text.parse::<ResourceReference>().is_err(), "{text}");
+    }
+}
+
+#[test]
+fn requisites_travel_in_members_that_puppet_ignores() {
+    let resource: Resource = serde_json::from_value(json!({
+        "type": "Exec", "title": "e", "exported": false,
+        "requisites": [{"kind": "onfail", "group": "all", "targets": ["File[/x]"]}],
+        "state": {"id": "e", "name": "true", "function": "cmd.run"},
+    }))
+    .expect("our form");
+    assert_eq!(resource.requisites[0].kind, RequisiteKind::OnFail);
+    assert_eq!(resource.requisites[0].group, Group::All);
+    assert_eq!(resource.state.as_ref().expect("given").function, "cmd.run");
+}
+
+#[test]
+fn something_else_is_refused() {
+    for text in ["", "[]", "{}", r#"{"name": 1}"#] {
+        assert!(Catalog::from_json(text.as_bytes()).is_err(), "{text}");
+    }
+}
