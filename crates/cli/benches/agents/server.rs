@@ -29,8 +29,9 @@ impl BenchServer {
                 "bench.test",
                 "--log",
                 "error",
-                "--end-with-parent",
             ])
+            .arg("--end-with-parent")
+            .arg(std::process::id().to_string())
             .arg("--data-dir")
             .arg(directory.path())
             .args(flags)

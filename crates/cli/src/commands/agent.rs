@@ -47,9 +47,9 @@ pub(crate) struct AgentArguments {
     #[arg(long, value_name = "DIR")]
     external_facts: Vec<PathBuf>,
 
-    /// End when the process that started this one ends
-    #[arg(long, hide = true)]
-    end_with_parent: bool,
+    /// End when the process with this id, which started this one, ends
+    #[arg(long, hide = true, value_name = "PID")]
+    end_with_parent: Option<i32>,
 }
 
 pub(crate) fn run(arguments: AgentArguments, context: &Context) -> Result<Exit, Failure> {

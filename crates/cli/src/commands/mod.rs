@@ -98,10 +98,18 @@ pub(crate) async fn asked_to_end() -> Result<&'static str, std::io::Error> {
 }
 
 /// Asks the kernel to end this process when its parent ends, even by `kill -9`.
-pub(crate) fn end_with_parent(wanted: bool) -> Result<(), std::io::Error> {
-    if wanted {
-        let signal = rustix::process::Signal::TERM;
-        rustix::process::set_parent_process_death_signal(Some(signal))?;
+///
+/// The parent may be gone before the kernel was asked; then this process has
+/// another parent already, and ends by itself.
+pub(crate) fn end_with_parent(parent: Option<i32>) -> Result<(), Failure> {
+    let Some(parent) = parent else {
+        return Ok(());
+    };
+    let signal = rustix::process::Signal::TERM;
+    rustix::process::set_parent_process_death_signal(Some(signal))?;
+    let now = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get());
+    match now == Some(parent) {
+        true => Ok(()),
+        false => Err(Failure::new("the process that started this one has ended")),
     }
-    Ok(())
 }

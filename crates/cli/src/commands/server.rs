@@ -53,9 +53,9 @@ pub(crate) struct ServerArguments {
     #[arg(long, env = "BUNRAKU_HEALTH_LISTEN", value_name = "ADDRESS:PORT")]
     health_listen: Option<SocketAddr>,
 
-    /// End when the process that started this one ends
-    #[arg(long, hide = true)]
-    end_with_parent: bool,
+    /// End when the process with this id, which started this one, ends
+    #[arg(long, hide = true, value_name = "PID")]
+    end_with_parent: Option<i32>,
 }
 
 /// A server that was silent for so long is dead to the others.

@@ -86,6 +86,7 @@ impl Fleet {
                 "--name".to_owned(),
                 "puppeteer.devco.net".to_owned(),
                 "--end-with-parent".to_owned(),
+                std::process::id().to_string(),
             ],
         )?;
         let line = server.first_line().await?;
@@ -147,6 +148,7 @@ impl Fleet {
                 "--external-facts".to_owned(),
                 home.join("facts.d").display().to_string(),
                 "--end-with-parent".to_owned(),
+                std::process::id().to_string(),
             ],
         )?;
         self.agents.insert(name, agent);
