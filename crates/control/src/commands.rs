@@ -246,9 +246,9 @@ impl Commands {
                 if !matches!(status.state, CommandState::Pending { .. }) {
                     return Ok(status);
                 }
-                match changes.next().await {
-                    Some(Err(error)) => return Err(ServiceError::from(error)),
-                    Some(Ok(_)) | None => {}
+                // Whatever came, or the end of the watch: look again.
+                if let Some(Err(error)) = changes.next().await {
+                    return Err(ServiceError::from(error));
                 }
             }
         };

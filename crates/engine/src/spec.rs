@@ -97,7 +97,7 @@ pub const EVERYWHERE: &[ParameterSpec] = &[
     parameter("require", "references to what comes before this resource"),
     parameter(
         "retry",
-        "attempts, interval, until and splay: try again after a failure",
+        "attempts, interval, backoff, max_interval, splay and until: try again after a failure",
     ),
     parameter("schedule", "accepted for Puppet's sake, without effect"),
     parameter("stage", "the stage that a class belongs to"),

@@ -133,13 +133,14 @@ impl Run<'_> {
                 .map_or(Cow::Borrowed("not yet"), |message| {
                     Cow::Owned(self.context.secrets.hide(message))
                 });
+            let wait = retry.wait(attempt, spread(&step.reference.to_string(), attempt));
             self.context.sink.tell(Event::Retrying {
                 reference: &step.reference,
                 attempt,
-                wait: retry.interval,
+                wait,
                 why: &why,
             });
-            if self.context.cancellation.sleep(retry.interval) {
+            if self.context.cancellation.sleep(wait) {
                 return outcome;
             }
             attempt += 1;
@@ -265,4 +266,11 @@ pub(super) fn failure(changes: Vec<crate::Change>, error: &StepError) -> Outcome
         outputs: error.outputs.clone(),
         ..Outcome::new(Status::Failed)
     }
+}
+
+/// A fraction of its own for each resource and attempt, the same every time:
+/// neighbours are spread, and a run can be repeated.
+fn spread(reference: &str, attempt: u32) -> f64 {
+    let id = bunraku_model::ContentId::of(format!("{reference} {attempt}").as_bytes());
+    f64::from(id.as_bytes()[0]) / 255.0
 }

@@ -19,13 +19,28 @@ pub(crate) struct Control {
     pub(crate) noop: bool,
 }
 
-/// Salt's `retry`.
+/// Salt's `retry`, which waits the same time before each attempt, and
+/// `backoff`, with which each wait is so many times the one before.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Retry {
     pub(crate) attempts: u32,
     pub(crate) interval: Duration,
     /// The result that ends the trying.
     pub(crate) until: bool,
+    backoff: f64,
+    longest: Duration,
+    /// Up to this much is added, so that many nodes do not try in step.
+    splay: Duration,
+}
+
+impl Retry {
+    /// How long to wait after this attempt (the first is 1). `fraction`,
+    /// between 0 and 1, says how much of the splay is added.
+    pub(crate) fn wait(&self, attempt: u32, fraction: f64) -> Duration {
+        let grown = self.interval.as_secs_f64() * self.backoff.powf(f64::from(attempt.saturating_sub(1)));
+        let limited = grown.min(self.longest.as_secs_f64()).max(0.0);
+        Duration::from_secs_f64(limited) + self.splay.mul_f64(fraction.clamp(0.0, 1.0))
+    }
 }
 
 impl Control {
@@ -56,11 +71,22 @@ impl Control {
 
 /// `retry: true`, or a map, or Salt's list of one-key maps.
 fn retry(declaration: &Declaration) -> Result<Option<Retry>, Refusal> {
-    let refuse = || declaration.refuse("retry", "true or a map of attempts, interval and until");
+    let refuse = || {
+        let wanted = "true or a map of attempts, interval, backoff, max_interval, splay and until";
+        declaration.refuse("retry", wanted)
+    };
+    let seconds = |value: &Value| {
+        (value.as_f64())
+            .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+            .ok_or_else(refuse)
+    };
     let usual = Retry {
         attempts: 2,
         interval: Duration::from_secs(30),
         until: true,
+        backoff: 1.0,
+        longest: Duration::from_secs(3_600),
+        splay: Duration::ZERO,
     };
     let members = match declaration.value("retry") {
         None | Some(Value::Bool(false)) => return Ok(None),
@@ -82,15 +108,37 @@ fn retry(declaration: &Declaration) -> Result<Option<Retry>, Refusal> {
                     .filter(|attempts| (1..=100_000).contains(attempts));
                 retry.attempts = attempts.ok_or_else(refuse)? as u32;
             }
-            "interval" => {
-                retry.interval = (value.as_f64())
-                    .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
-                    .ok_or_else(refuse)?;
+            "interval" => retry.interval = seconds(&value)?,
+            "max_interval" => retry.longest = seconds(&value)?,
+            "splay" => retry.splay = seconds(&value)?,
+            "backoff" => {
+                let factor = value.as_f64().filter(|factor| (1.0..=100.0).contains(factor));
+                retry.backoff = factor.ok_or_else(refuse)?;
             }
             "until" => retry.until = value.as_bool().ok_or_else(refuse)?,
-            "splay" => {}
             _ => return Err(refuse()),
         }
     }
     Ok(Some(retry))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_grow_by_the_factor_up_to_the_longest() {
+        let retry = Retry {
+            attempts: 9,
+            interval: Duration::from_secs(2),
+            until: true,
+            backoff: 3.0,
+            longest: Duration::from_secs(20),
+            splay: Duration::from_secs(4),
+        };
+        let waits: Vec<u64> = (1..=5).map(|attempt| retry.wait(attempt, 0.0).as_secs()).collect();
+        assert_eq!(waits, [2, 6, 18, 20, 20]);
+        assert_eq!(retry.wait(1, 0.5), Duration::from_secs(4));
+        assert_eq!(retry.wait(u32::MAX, 1.0), Duration::from_secs(24));
+    }
 }
