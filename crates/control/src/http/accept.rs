@@ -1,19 +1,22 @@
 //! Connections: from `accept` to the last byte.
 //!
 //! Every connection has limits before it has proved anything: how many there
-//! may be, how long a handshake and a head may take. HTTP/2 pings find peers
-//! that are gone. A revocation cuts the holder's open connections, because a
+//! may be, how long a handshake and a head may take. TCP keep-alive finds
+//! peers that are gone, and HTTP/2 pings those that hang. A revocation cuts the holder's open connections, because a
 //! check at the next request would leave an idle stream open for ever.
 
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use bunraku_wire::keep_alive::watch_for_dead_peer;
 use bunraku_wire::{PeerIdentity, ReloadableServerTls, Revocations};
 use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulConnection;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
@@ -33,7 +36,7 @@ pub struct AcceptOptions {
     pub handshake_timeout: Duration,
     /// Until the head of a request is there (HTTP/1).
     pub head_timeout: Duration,
-    /// A ping after so much silence (HTTP/2) ...
+    /// A probe after so much silence (TCP keep-alive, and HTTP/2 pings) ...
     pub ping_interval: Duration,
     /// ... and the end of the connection after so much more.
     pub ping_timeout: Duration,
@@ -56,16 +59,16 @@ impl Default for AcceptOptions {
 }
 
 /// What connections share.
-#[derive(Clone)]
 struct Shared {
     router: Router,
     tls: ReloadableServerTls,
     revocations: Revocations,
     revoked: watch::Receiver<u64>,
     metrics: Arc<Metrics>,
-    handshakes: Arc<Semaphore>,
-    options: Arc<AcceptOptions>,
-    http: Arc<auto::Builder<TokioExecutor>>,
+    handshakes: Semaphore,
+    options: AcceptOptions,
+    http1: http1::Builder,
+    http2: http2::Builder<TokioExecutor>,
     shutdown: CancellationToken,
 }
 
@@ -85,17 +88,18 @@ pub(crate) async fn serve(
 ) {
     let drain = options.drain;
     let places = Arc::new(Semaphore::new(options.most_connections));
-    let shared = Shared {
+    let shared = Arc::new(Shared {
         router,
         tls,
         revocations,
         revoked,
         metrics,
-        handshakes: Arc::new(Semaphore::new(options.most_handshakes)),
-        http: Arc::new(http_settings(&options)),
-        options: Arc::new(options),
+        handshakes: Semaphore::new(options.most_handshakes),
+        http1: http1_settings(&options),
+        http2: http2_settings(&options),
+        options,
         shutdown: shutdown.clone(),
-    };
+    });
     let connections = TaskTracker::new();
     loop {
         let accepted = tokio::select! {
@@ -115,7 +119,7 @@ pub(crate) async fn serve(
             shared.metrics.connection_refused("full");
             continue;
         };
-        let shared = shared.clone();
+        let shared = Arc::clone(&shared);
         connections.spawn(async move {
             shared.metrics.connections.inc();
             connection(stream, address, &shared).await;
@@ -136,14 +140,21 @@ pub(crate) async fn serve(
     }
 }
 
-fn http_settings(options: &AcceptOptions) -> auto::Builder<TokioExecutor> {
-    let mut http = auto::Builder::new(TokioExecutor::new());
-    http.http1()
-        .timer(TokioTimer::new())
+/// Lean: fifty thousand agents hold a stream over such a connection.
+fn http1_settings(options: &AcceptOptions) -> http1::Builder {
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new())
         .header_read_timeout(options.head_timeout)
-        .max_headers(64);
-    http.http2()
-        .timer(TokioTimer::new())
+        .max_headers(64)
+        .max_buf_size(16 << 10)
+        // One buffer for head and body, not a queue of them.
+        .writev(false);
+    http
+}
+
+fn http2_settings(options: &AcceptOptions) -> http2::Builder<TokioExecutor> {
+    let mut http = http2::Builder::new(TokioExecutor::new());
+    http.timer(TokioTimer::new())
         .keep_alive_interval(options.ping_interval)
         .keep_alive_timeout(options.ping_timeout)
         .max_concurrent_streams(64)
@@ -155,7 +166,10 @@ fn http_settings(options: &AcceptOptions) -> auto::Builder<TokioExecutor> {
 }
 
 async fn connection(stream: TcpStream, address: SocketAddr, shared: &Shared) {
+    let (silence, patience) = (shared.options.ping_interval, shared.options.ping_timeout);
+    // Fails only when the peer is gone already, which the handshake will see.
     let _ = stream.set_nodelay(true);
+    let _ = watch_for_dead_peer(&stream, silence, patience);
     let Some(stream) = handshake(stream, address, shared).await else {
         return;
     };
@@ -168,17 +182,36 @@ async fn connection(stream: TcpStream, address: SocketAddr, shared: &Shared) {
         }
     };
     let info = ConnectionInfo { address, identity };
-    let serial = info
-        .identity
-        .as_ref()
-        .map(|identity| identity.serial.clone());
     let router = shared.router.clone();
-    let service = hyper::service::service_fn(move |mut request: hyper::Request<Incoming>| {
-        request.extensions_mut().insert(info.clone());
-        router.clone().oneshot(request)
-    });
+    let service = {
+        let info = info.clone();
+        hyper::service::service_fn(move |mut request: hyper::Request<Incoming>| {
+            request.extensions_mut().insert(info.clone());
+            router.clone().oneshot(request)
+        })
+    };
+    // Each in a box of its own size: the two differ by kilobytes.
+    if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
+        let serving = shared.http2.serve_connection(TokioIo::new(stream), service);
+        until_over(Box::pin(serving), &info, shared).await;
+    } else {
+        let serving = shared.http1.serve_connection(TokioIo::new(stream), service);
+        until_over(Box::pin(serving), &info, shared).await;
+    }
+}
+
+/// Serves until the peer is done, its certificate is revoked, or the server
+/// shuts down and the last reply is out.
+async fn until_over<C>(mut serving: Pin<Box<C>>, info: &ConnectionInfo, shared: &Shared)
+where
+    C: GracefulConnection<Error = hyper::Error>,
+{
+    let address = info.address;
+    let is_revoked = || {
+        let identity = info.identity.as_ref();
+        identity.is_some_and(|identity| shared.revocations.contains(&identity.serial))
+    };
     let mut revoked = shared.revoked.clone();
-    let mut serving = Box::pin(shared.http.serve_connection(TokioIo::new(stream), service));
     let mut closing = false;
     loop {
         tokio::select! {
@@ -189,7 +222,7 @@ async fn connection(stream: TcpStream, address: SocketAddr, shared: &Shared) {
                 return;
             }
             Ok(()) = revoked.changed() => {
-                if serial.as_ref().is_some_and(|serial| shared.revocations.contains(serial)) {
+                if is_revoked() {
                     tracing::info!(%address, "cut the connection of a revoked certificate");
                     return;
                 }
