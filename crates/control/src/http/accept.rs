@@ -165,47 +165,54 @@ fn http2_settings(options: &AcceptOptions) -> http2::Builder<TokioExecutor> {
     http
 }
 
+/// A connection that is being served, of either protocol.
+type Serving =
+    Pin<Box<dyn GracefulConnection<Error = hyper::Error, Output = hyper::Result<()>> + Send>>;
+
 async fn connection(stream: TcpStream, address: SocketAddr, shared: &Shared) {
+    // In a box, because what the start needs would stay in this task for as
+    // long as the connection lives.
+    let begun = Box::pin(begin(stream, address, shared)).await;
+    if let Some((serving, info)) = begun {
+        until_over(serving, &info, shared).await;
+    }
+}
+
+/// The handshake, who it is, and the protocol that was agreed on.
+async fn begin(
+    stream: TcpStream,
+    address: SocketAddr,
+    shared: &Shared,
+) -> Option<(Serving, ConnectionInfo)> {
     let (silence, patience) = (shared.options.ping_interval, shared.options.ping_timeout);
-    // Fails only when the peer is gone already, which the handshake will see.
+    // These fail only when the peer is gone already: the handshake will see.
     let _ = stream.set_nodelay(true);
     let _ = watch_for_dead_peer(&stream, silence, patience);
-    let Some(stream) = handshake(stream, address, shared).await else {
-        return;
-    };
+    let stream = handshake(stream, address, shared).await?;
     let identity = match PeerIdentity::of(&stream) {
         Ok(identity) => identity.map(Arc::new),
         Err(error) => {
             tracing::info!(%address, error = %chain(&error), "a certificate was not understood");
             shared.metrics.connection_refused("identity");
-            return;
+            return None;
         }
     };
     let info = ConnectionInfo { address, identity };
-    let router = shared.router.clone();
-    let service = {
-        let info = info.clone();
-        hyper::service::service_fn(move |mut request: hyper::Request<Incoming>| {
-            request.extensions_mut().insert(info.clone());
-            router.clone().oneshot(request)
-        })
+    let (router, known) = (shared.router.clone(), info.clone());
+    let service = hyper::service::service_fn(move |mut request: hyper::Request<Incoming>| {
+        request.extensions_mut().insert(known.clone());
+        router.clone().oneshot(request)
+    });
+    let serving: Serving = match stream.get_ref().1.alpn_protocol() {
+        Some(b"h2") => Box::pin(shared.http2.serve_connection(TokioIo::new(stream), service)),
+        _ => Box::pin(shared.http1.serve_connection(TokioIo::new(stream), service)),
     };
-    // Each in a box of its own size: the two differ by kilobytes.
-    if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
-        let serving = shared.http2.serve_connection(TokioIo::new(stream), service);
-        until_over(Box::pin(serving), &info, shared).await;
-    } else {
-        let serving = shared.http1.serve_connection(TokioIo::new(stream), service);
-        until_over(Box::pin(serving), &info, shared).await;
-    }
+    Some((serving, info))
 }
 
 /// Serves until the peer is done, its certificate is revoked, or the server
 /// shuts down and the last reply is out.
-async fn until_over<C>(mut serving: Pin<Box<C>>, info: &ConnectionInfo, shared: &Shared)
-where
-    C: GracefulConnection<Error = hyper::Error>,
-{
+async fn until_over(mut serving: Serving, info: &ConnectionInfo, shared: &Shared) {
     let address = info.address;
     let is_revoked = || {
         let identity = info.identity.as_ref();
