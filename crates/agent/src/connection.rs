@@ -1,5 +1,9 @@
 //! The one long-lived stream, and what comes through it.
 //!
+//! It has an HTTP/1.1 connection of its own; what the agent sends goes over
+//! another one, which closes when there is nothing to send. So an idle agent
+//! costs its server one connection, and the leaner kind.
+//!
 //! A stream that breaks is opened again, on the same server or the next, with
 //! a jittered back-off. The server sends everything that waits at the start
 //! of each stream, so nothing is lost in between.
@@ -18,8 +22,8 @@ use crate::commands::{carry_out, report_activity};
 use crate::journal::Journal;
 use crate::{AgentOptions, Shared};
 
-/// The stream is silent for as long as nobody wants anything; HTTP/2 pings
-/// tell whether the line lives.
+/// The stream is silent for as long as nobody wants anything; TCP keep-alive
+/// tells whether the line lives.
 const SILENCE: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// A stream that lived for so long was a good one: the next failure is a first one.

@@ -19,6 +19,9 @@ use std::time::{Duration, Instant};
 use fleet::Fleet;
 use server::BenchServer;
 
+/// Files that are not agents' connections.
+const OTHER_FILES: usize = 500;
+
 struct Settings {
     agents: usize,
     woken: usize,
@@ -51,8 +54,15 @@ fn settings() -> Settings {
 
 #[tokio::main]
 async fn main() {
-    let settings = settings();
-    raise_file_limit(settings.agents as u64 + 1_000);
+    let mut settings = settings();
+    let fit = raise_file_limit(settings.agents);
+    if fit < settings.agents {
+        println!(
+            "only {fit} of {} agents fit below this machine's limit on open files",
+            settings.agents
+        );
+        settings.agents = fit;
+    }
     println!(
         "## wake-up of {} connected agents, {} rounds",
         settings.woken, settings.rounds
@@ -83,14 +93,26 @@ async fn main() {
     idle(&settings).await;
 }
 
-/// Each agent is a file descriptor here, too.
-fn raise_file_limit(wanted: u64) {
-    use rustix::process::{Resource, Rlimit, setrlimit};
-    let limit = Rlimit {
-        current: Some(wanted),
-        maximum: Some(wanted.max(1 << 18)),
+/// Each agent is a file descriptor here and in the server. Returns how many
+/// agents fit: only some may go above the hard limit.
+fn raise_file_limit(agents: usize) -> usize {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let raised = |limit| Rlimit {
+        current: Some(limit),
+        maximum: Some(limit),
     };
-    setrlimit(Resource::Nofile, limit).expect("root may open as many files as there are agents");
+    let wanted = (agents + OTHER_FILES) as u64;
+    let allowed = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
+    if wanted > allowed && setrlimit(Resource::Nofile, raised(wanted)).is_ok() {
+        return agents;
+    }
+    let limit = wanted.min(allowed);
+    let kept = Rlimit {
+        current: Some(limit),
+        ..getrlimit(Resource::Nofile)
+    };
+    setrlimit(Resource::Nofile, kept).expect("the soft limit may go up to the hard one");
+    (limit as usize).saturating_sub(OTHER_FILES)
 }
 
 /// Time from sending a command for all agents until each has it.
@@ -133,7 +155,7 @@ async fn idle(settings: &Settings) {
     let busy = server.cpu_seconds();
     tokio::time::sleep(Duration::from_secs(30)).await;
     println!(
-        "server CPU while idle      {:.1} % of one core (30 s, pings included)",
+        "server CPU while idle      {:.1} % of one core (30 s, keep-alive included)",
         (server.cpu_seconds() - busy) / 0.30
     );
     drop(fleet);

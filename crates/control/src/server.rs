@@ -16,7 +16,7 @@ use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use crate::credentials::{self, Wanted};
-use crate::http::{self, AcceptOptions, RouterOptions, ServerIdentity, Services};
+use crate::http::{self, AcceptOptions, RouterOptions, ServerIdentity, ServiceSet, Services};
 use crate::upkeep::Upkeep;
 use crate::{
     CertificateOptions, Certificates, Clock, CommandHub, CommandOptions, Commands, FactOptions,
@@ -195,7 +195,7 @@ async fn build_services(
     let nodes = Nodes::new(store.clone(), clock.clone());
     let commands = Commands::new(store.clone(), clock.clone(), options.commands.clone());
     let revocations = Revocations::new([]);
-    let services = Services {
+    let services = ServiceSet {
         facts: Facts::new(store.clone(), blobs, clock.clone(), options.facts.clone()),
         hub: CommandHub::new(store.clone(), commands.clone()),
         certificates: Certificates::new(
@@ -221,7 +221,7 @@ async fn build_services(
         revocations,
         clock,
     };
-    Ok((services, lease))
+    Ok((services.into(), lease))
 }
 
 /// The server's TLS, and what it is made from again when something changes.

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use bunraku_model::{NodeName, Role};
 use bunraku_wire::authority::Authority;
-use bunraku_wire::client::{Client, ClientOptions, Lines, ServerAddress};
+use bunraku_wire::client::{Client, ClientOptions, Download, Lines, ServerAddress};
 use bunraku_wire::key::{KeyKind, PrivateKey};
 use bunraku_wire::request::{Grant, Request};
 use bunraku_wire::tls::{ClientTls, Identity, ReloadableClientTls, ReloadableServerTls, ServerTls};
@@ -26,7 +26,7 @@ use hyper::body::{Frame, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use jiff::{SignedDuration, Timestamp};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::server::TlsStream;
 
@@ -163,7 +163,7 @@ async fn measure(connections: usize) -> Result<()> {
 /// What `bunraku node list` pays before its answer: read the files, set up
 /// TLS, connect, ask.
 async fn first_requests(directory: &Path) -> Result<()> {
-    let server = Server::start("http2", directory)?;
+    let server = Server::start("http1", directory)?;
     let mut times = Vec::new();
     for _ in 0..50 {
         let start = Instant::now();
@@ -186,9 +186,10 @@ async fn first_requests(directory: &Path) -> Result<()> {
 
 enum Open {
     Tls(#[allow(dead_code)] Box<tokio_rustls::client::TlsStream<TcpStream>>),
+    Http1(#[allow(dead_code)] Box<Lines<u8>>),
     Http2(
         #[allow(dead_code)] Client,
-        #[allow(dead_code)] Box<Lines<u8>>,
+        #[allow(dead_code)] Box<Download>,
     ),
 }
 
@@ -208,26 +209,23 @@ async fn open(
 }
 
 async fn open_one(mode: &str, server: &Server, tls: &ReloadableClientTls) -> Result<Open> {
-    if mode != "http2" {
+    if mode == "tls" {
         let stream = TcpStream::connect(("127.0.0.1", server.address.port())).await?;
         let name = rustls::pki_types::ServerName::try_from("127.0.0.1")?;
         let connector = tokio_rustls::TlsConnector::from(tls.config());
-        let mut stream = connector.connect(name, stream).await?;
-        if mode == "http1" {
-            stream
-                .write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
-                .await?;
-            stream.flush().await?;
-            stream.read_u8().await?;
-        }
-        return Ok(Open::Tls(Box::new(stream)));
+        return Ok(Open::Tls(Box::new(connector.connect(name, stream).await?)));
     }
     let mut options = ClientOptions::new(vec![server.address.clone()], tls.clone());
     options.connect_timeout = Duration::from_secs(60);
     let client = Client::new(options);
-    let mut lines = client.stream("/").await?;
-    lines.next().await.ok_or("no line")??;
-    Ok(Open::Http2(client, Box::new(lines)))
+    if mode == "http1" {
+        let mut lines = client.stream("/").await?;
+        lines.next().await.ok_or("no line")??;
+        return Ok(Open::Http1(Box::new(lines)));
+    }
+    let mut download = client.download("/").await?;
+    download.next().await.ok_or("no piece")??;
+    Ok(Open::Http2(client, Box::new(download)))
 }
 
 fn prepare(directory: &Path) -> Result<ReloadableClientTls> {

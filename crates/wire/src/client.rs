@@ -1,9 +1,10 @@
-//! The client of the HTTP API: HTTP/2 over mutual TLS, one connection.
+//! The client of the HTTP API, over mutual TLS.
 //!
 //! It works through a list of servers and stays with the one that answers.
-//! Many requests share its connection. What is safe to repeat (GET, PUT,
-//! DELETE) is repeated on another server when a connection breaks; a POST
-//! only when it surely never left.
+//! Many requests share one HTTP/2 connection, which is closed when nobody
+//! uses it; a stream has an HTTP/1.1 connection of its own. What is safe to
+//! repeat (GET, PUT, DELETE) is repeated on another server when a connection
+//! breaks; a POST only when it surely never left.
 //!
 //! Absent: what the paths mean. Replies are values of the caller's types.
 
@@ -11,7 +12,9 @@ mod address;
 mod back_off;
 mod call;
 mod connection;
+mod dial;
 mod error;
+mod idle;
 mod lines;
 mod refusal;
 mod transfer;
@@ -38,7 +41,8 @@ pub use transfer::Download;
 
 use crate::tls::ReloadableClientTls;
 use call::{Call, CallBody};
-use connection::Connection;
+use connection::{Channel, Connection};
+use idle::InUse;
 
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 pub(crate) type Body = UnsyncBoxBody<Bytes, BoxError>;
@@ -61,10 +65,13 @@ pub struct ClientOptions {
     pub patience: Duration,
     /// How long to wait between two rounds through the list.
     pub back_off: BackOff,
-    /// HTTP/2 pings, so that a dead connection is noticed: one after each
-    /// such span, answered within another. `None` for programs that end
-    /// after one request.
+    /// A dead connection is noticed: a probe after each such span of
+    /// silence, answered within another (HTTP/2 pings, and TCP keep-alive
+    /// below streams). `None` for programs that end after one request.
     pub keep_alive: Option<Duration>,
+    /// The shared connection is closed after so long without a request, and
+    /// opened again for the next one. `None`: never.
+    pub idle_close: Option<Duration>,
     /// The longest reply, and the longest line of a stream, in bytes.
     pub largest_reply: usize,
     pub user_agent: String,
@@ -82,6 +89,7 @@ impl ClientOptions {
             patience: Duration::ZERO,
             back_off: BackOff::default(),
             keep_alive: Some(Duration::from_secs(20)),
+            idle_close: Some(Duration::from_secs(15)),
             largest_reply: 64 << 20,
             user_agent: concat!("bunraku/", env!("CARGO_PKG_VERSION")).to_owned(),
         }
@@ -114,6 +122,17 @@ struct Reply {
     server: ServerAddress,
     /// When it must be complete.
     deadline: Instant,
+    /// Held until all of the reply is there.
+    in_use: Option<InUse>,
+}
+
+/// What a request goes over.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Over {
+    /// HTTP/2, with all others.
+    Shared,
+    /// HTTP/1.1, alone.
+    Own,
 }
 
 impl Client {
@@ -157,7 +176,7 @@ impl Client {
         self.json(Call::new(Method::DELETE, path)).await
     }
 
-    /// The server that the client is connected to.
+    /// The server that the shared connection goes to, while there is one.
     pub async fn server(&self) -> Option<ServerAddress> {
         let slot = self.shared.slot.lock().await;
         slot.current
@@ -173,7 +192,8 @@ impl Client {
     }
 
     async fn json<T: DeserializeOwned>(&self, call: Call) -> Result<T, ClientError> {
-        let reply = self.send(call, self.options().request_timeout).await?;
+        let limit = self.options().request_timeout;
+        let reply = self.send(call, Over::Shared, limit).await?;
         let body = self
             .whole_body(reply.response, &reply.server, reply.deadline)
             .await?;
@@ -207,27 +227,32 @@ impl Client {
     /// Sends until a server replies, or until it must not be sent again. A
     /// reply that says "error" is turned into one. The time to connect does
     /// not count: it has limits of its own.
-    async fn send(&self, mut call: Call, limit: Duration) -> Result<Reply, ClientError> {
+    async fn send(
+        &self,
+        mut call: Call,
+        over: Over,
+        limit: Duration,
+    ) -> Result<Reply, ClientError> {
         if !call.path.starts_with('/') {
             return Err(ClientError::InvalidPath(call.path));
         }
         let mut attempts_left = self.options().servers.len();
         loop {
-            let connection = self.connection().await?;
+            let mut channel = self.channel(over).await?;
             let deadline = Instant::now() + limit;
-            let request = call.request(&connection.server, &self.options().user_agent)?;
-            let sent = connection.send(request);
+            let request = call.request(&channel.server, &self.options().user_agent)?;
+            let sent = channel.send(request);
             let failure = match tokio::time::timeout_at(deadline, sent).await {
-                Err(_) => return Err(self.timed_out(&connection.server, "no reply came")),
-                Ok(Ok(response)) => return self.check(response, connection.server, deadline).await,
+                Err(_) => return Err(self.timed_out(&channel.server, "no reply came")),
+                Ok(Ok(response)) => return self.check(response, channel, deadline).await,
                 Ok(Err(failure)) => failure,
             };
             // A body that could not be read is not the connection's fault.
-            if !call.is_stream() || !connection.is_open() {
-                self.give_up_on(&connection).await;
+            if !call.is_stream() || !channel.is_open() {
+                self.give_up_on(&channel).await;
             }
             if attempts_left == 0 || !call.may_repeat(&failure) {
-                return Err(failure.into_error(connection.server));
+                return Err(failure.into_error(channel.server));
             }
             call.take_back(failure);
             attempts_left -= 1;
@@ -237,33 +262,37 @@ impl Client {
     async fn check(
         &self,
         response: Response<Incoming>,
-        server: ServerAddress,
+        channel: Channel,
         deadline: Instant,
     ) -> Result<Reply, ClientError> {
         let status = response.status();
         if status.is_success() {
             return Ok(Reply {
                 response,
-                server,
+                server: channel.server,
                 deadline,
+                in_use: channel.in_use,
             });
         }
-        let body = self.whole_body(response, &server, deadline).await?;
+        let body = self.whole_body(response, &channel.server, deadline).await?;
         Err(ClientError::Api {
             status: status.as_u16(),
             problem: Problem::from_reply(status, &body),
-            server,
+            server: channel.server,
         })
     }
 
-    /// The open connection, or a new one. Whoever asks meanwhile waits for
-    /// the same attempt.
-    async fn connection(&self) -> Result<Connection, ClientError> {
+    /// A channel to the server that is connected, or to the first that can be.
+    async fn channel(&self, over: Over) -> Result<Channel, ClientError> {
         let give_up_at = Instant::now() + self.options().patience;
         let mut round = 0;
         loop {
-            let failures = match self.connect_to_any().await {
-                Ok(connection) => return Ok(connection),
+            let connected = match over {
+                Over::Shared => self.share().await,
+                Over::Own => self.connect_alone().await,
+            };
+            let failures = match connected {
+                Ok(channel) => return Ok(channel),
                 Err(failures) => failures,
             };
             let wait = self.options().back_off.wait(round, random_fraction());
@@ -276,41 +305,92 @@ impl Client {
         }
     }
 
-    async fn connect_to_any(&self) -> Result<Connection, Vec<ServerFailure>> {
+    /// The open connection, or a new one. Whoever asks meanwhile waits for
+    /// the same attempt.
+    async fn share(&self) -> Result<Channel, Vec<ServerFailure>> {
         let mut slot = self.shared.slot.lock().await;
         if let Some(open) = slot.current.as_ref().filter(|current| current.is_open()) {
-            return Ok(open.clone());
+            return Ok(open.channel());
         }
-        let options = self.options();
         let mut failures = Vec::new();
-        for step in 0..options.servers.len() {
-            let index = (slot.preferred + step) % options.servers.len();
-            let server = &options.servers[index];
+        for index in self.in_order(slot.preferred) {
+            let server = &self.options().servers[index];
             slot.generation += 1;
-            match Connection::open(server, options, slot.generation).await {
+            match Connection::open(server, self.options(), slot.generation).await {
                 Ok(connection) => {
+                    let channel = connection.channel();
+                    self.close_when_idle(&connection);
                     slot.preferred = index;
-                    slot.current = Some(connection.clone());
-                    return Ok(connection);
+                    slot.current = Some(connection);
+                    return Ok(channel);
                 }
-                Err(failure) => {
-                    tracing::debug!(%server, error = %failure.cause, "server not reachable");
-                    failures.push(failure);
-                }
+                Err(failure) => failures.push(noted(failure)),
             }
         }
         Err(failures)
     }
 
+    /// A new connection. Nobody waits for it but the one who asks.
+    async fn connect_alone(&self) -> Result<Channel, Vec<ServerFailure>> {
+        let preferred = self.shared.slot.lock().await.preferred;
+        let mut failures = Vec::new();
+        for index in self.in_order(preferred) {
+            match Channel::open(&self.options().servers[index], self.options()).await {
+                Ok(channel) => {
+                    self.shared.slot.lock().await.preferred = index;
+                    return Ok(channel);
+                }
+                Err(failure) => failures.push(noted(failure)),
+            }
+        }
+        Err(failures)
+    }
+
+    /// All servers once, from this one on.
+    fn in_order(&self, first: usize) -> impl Iterator<Item = usize> + use<> {
+        let count = self.options().servers.len();
+        (0..count).map(move |step| (first + step) % count)
+    }
+
     /// The next attempt starts with the next server, unless someone else
     /// has already moved on.
-    async fn give_up_on(&self, connection: &Connection) {
+    async fn give_up_on(&self, channel: &Channel) {
         let mut slot = self.shared.slot.lock().await;
-        let generation = slot.current.as_ref().map(|current| current.generation);
-        if generation == Some(connection.generation) {
-            slot.current = None;
-            slot.preferred = (slot.preferred + 1) % self.options().servers.len();
+        let servers = &self.options().servers;
+        let is_newest = match channel.generation {
+            Some(generation) => slot
+                .current
+                .take_if(|current| current.generation == generation)
+                .is_some(),
+            None => servers[slot.preferred] == channel.server,
+        };
+        if is_newest {
+            slot.preferred = (slot.preferred + 1) % servers.len();
         }
+    }
+
+    /// Lets go of the connection when nobody has used it for a while.
+    fn close_when_idle(&self, connection: &Connection) {
+        let Some(span) = self.options().idle_close else {
+            return;
+        };
+        let (mut uses, generation) = (connection.uses.watch(), connection.generation);
+        let shared = Arc::downgrade(&self.shared);
+        tokio::spawn(async move {
+            while uses.unused_for(span).await {
+                let Some(shared) = shared.upgrade() else {
+                    return;
+                };
+                let mut slot = shared.slot.lock().await;
+                // A request that began in between holds it open.
+                let idle = |current: &mut Connection| {
+                    current.generation == generation && current.uses.none()
+                };
+                if slot.current.take_if(idle).is_some() {
+                    return;
+                }
+            }
+        });
     }
 
     fn options(&self) -> &ClientOptions {
@@ -324,6 +404,11 @@ impl Client {
             after: self.options().request_timeout,
         }
     }
+}
+
+fn noted(failure: ServerFailure) -> ServerFailure {
+    tracing::debug!(server = %failure.server, error = %failure.cause, "server not reachable");
+    failure
 }
 
 /// No content reads as `null`, so that `()` fits.

@@ -11,6 +11,7 @@ pub mod certificate;
 pub mod client;
 pub mod credentials;
 pub mod fingerprint;
+pub mod keep_alive;
 pub mod key;
 pub mod private_file;
 pub mod request;

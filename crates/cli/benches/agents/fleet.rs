@@ -13,7 +13,7 @@ use bunraku_wire::{PrivateKey, Request};
 use bytes::Bytes;
 use futures::StreamExt;
 use http_body_util::{BodyExt, Empty};
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::TokioIo;
 use tokio::net::TcpSocket;
 use tokio::sync::mpsc;
 use tokio_rustls::TlsConnector;
@@ -111,7 +111,9 @@ async fn agent(
         revocation_lists_pem: String::new(),
         identity: Some(Identity::from_pem(&issued.certificate, key).expect("an identity")),
     };
-    let connector = TlsConnector::from(Arc::new(tls.config().expect("TLS")));
+    let mut tls = tls.config().expect("TLS");
+    tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let connector = TlsConnector::from(Arc::new(tls));
     let from = Ipv4Addr::new(
         127,
         0,
@@ -123,15 +125,14 @@ async fn agent(
     let stream = socket.connect(server.address).await.expect("connected");
     let host = "127.0.0.1".try_into().expect("a name");
     let stream = connector.connect(host, stream).await.expect("TLS");
-    let (mut sender, connection) =
-        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
-            .await
-            .expect("HTTP/2");
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        .await
+        .expect("HTTP/1.1");
     tokio::spawn(connection);
-    let request = hyper::Request::get(format!(
-        "https://127.0.0.1/v1/nodes/{name}/stream?version=bench"
-    ));
-    let request = request.body(Empty::<Bytes>::new()).expect("a request");
+    let request = hyper::Request::get(format!("/v1/nodes/{name}/stream?version=bench"))
+        .header("host", "127.0.0.1")
+        .body(Empty::<Bytes>::new())
+        .expect("a request");
     let mut body = sender
         .send_request(request)
         .await

@@ -1,19 +1,22 @@
 //! Connections: from `accept` to the last byte.
 //!
 //! Every connection has limits before it has proved anything: how many there
-//! may be, how long a handshake and a head may take. HTTP/2 pings find peers
-//! that are gone. A revocation cuts the holder's open connections, because a
+//! may be, how long a handshake and a head may take. TCP keep-alive finds
+//! peers that are gone, and HTTP/2 pings those that hang. A revocation cuts the holder's open connections, because a
 //! check at the next request would leave an idle stream open for ever.
 
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use bunraku_wire::keep_alive::watch_for_dead_peer;
 use bunraku_wire::{PeerIdentity, ReloadableServerTls, Revocations};
 use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulConnection;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
@@ -33,7 +36,7 @@ pub struct AcceptOptions {
     pub handshake_timeout: Duration,
     /// Until the head of a request is there (HTTP/1).
     pub head_timeout: Duration,
-    /// A ping after so much silence (HTTP/2) ...
+    /// A probe after so much silence (TCP keep-alive, and HTTP/2 pings) ...
     pub ping_interval: Duration,
     /// ... and the end of the connection after so much more.
     pub ping_timeout: Duration,
@@ -56,16 +59,16 @@ impl Default for AcceptOptions {
 }
 
 /// What connections share.
-#[derive(Clone)]
 struct Shared {
     router: Router,
     tls: ReloadableServerTls,
     revocations: Revocations,
     revoked: watch::Receiver<u64>,
     metrics: Arc<Metrics>,
-    handshakes: Arc<Semaphore>,
-    options: Arc<AcceptOptions>,
-    http: Arc<auto::Builder<TokioExecutor>>,
+    handshakes: Semaphore,
+    options: AcceptOptions,
+    http1: http1::Builder,
+    http2: http2::Builder<TokioExecutor>,
     shutdown: CancellationToken,
 }
 
@@ -85,17 +88,18 @@ pub(crate) async fn serve(
 ) {
     let drain = options.drain;
     let places = Arc::new(Semaphore::new(options.most_connections));
-    let shared = Shared {
+    let shared = Arc::new(Shared {
         router,
         tls,
         revocations,
         revoked,
         metrics,
-        handshakes: Arc::new(Semaphore::new(options.most_handshakes)),
-        http: Arc::new(http_settings(&options)),
-        options: Arc::new(options),
+        handshakes: Semaphore::new(options.most_handshakes),
+        http1: http1_settings(&options),
+        http2: http2_settings(&options),
+        options,
         shutdown: shutdown.clone(),
-    };
+    });
     let connections = TaskTracker::new();
     loop {
         let accepted = tokio::select! {
@@ -115,7 +119,7 @@ pub(crate) async fn serve(
             shared.metrics.connection_refused("full");
             continue;
         };
-        let shared = shared.clone();
+        let shared = Arc::clone(&shared);
         connections.spawn(async move {
             shared.metrics.connections.inc();
             connection(stream, address, &shared).await;
@@ -136,14 +140,21 @@ pub(crate) async fn serve(
     }
 }
 
-fn http_settings(options: &AcceptOptions) -> auto::Builder<TokioExecutor> {
-    let mut http = auto::Builder::new(TokioExecutor::new());
-    http.http1()
-        .timer(TokioTimer::new())
+/// Lean: fifty thousand agents hold a stream over such a connection.
+fn http1_settings(options: &AcceptOptions) -> http1::Builder {
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new())
         .header_read_timeout(options.head_timeout)
-        .max_headers(64);
-    http.http2()
-        .timer(TokioTimer::new())
+        .max_headers(64)
+        .max_buf_size(16 << 10)
+        // One buffer for head and body, not a queue of them.
+        .writev(false);
+    http
+}
+
+fn http2_settings(options: &AcceptOptions) -> http2::Builder<TokioExecutor> {
+    let mut http = http2::Builder::new(TokioExecutor::new());
+    http.timer(TokioTimer::new())
         .keep_alive_interval(options.ping_interval)
         .keep_alive_timeout(options.ping_timeout)
         .max_concurrent_streams(64)
@@ -154,31 +165,60 @@ fn http_settings(options: &AcceptOptions) -> auto::Builder<TokioExecutor> {
     http
 }
 
+/// A connection that is being served, of either protocol.
+type Serving =
+    Pin<Box<dyn GracefulConnection<Error = hyper::Error, Output = hyper::Result<()>> + Send>>;
+
 async fn connection(stream: TcpStream, address: SocketAddr, shared: &Shared) {
+    // In a box, because what the start needs would stay in this task for as
+    // long as the connection lives.
+    let begun = Box::pin(begin(stream, address, shared)).await;
+    if let Some((serving, info)) = begun {
+        until_over(serving, &info, shared).await;
+    }
+}
+
+/// The handshake, who it is, and the protocol that was agreed on.
+async fn begin(
+    stream: TcpStream,
+    address: SocketAddr,
+    shared: &Shared,
+) -> Option<(Serving, ConnectionInfo)> {
+    let (silence, patience) = (shared.options.ping_interval, shared.options.ping_timeout);
+    // These fail only when the peer is gone already: the handshake will see.
     let _ = stream.set_nodelay(true);
-    let Some(stream) = handshake(stream, address, shared).await else {
-        return;
-    };
+    let _ = watch_for_dead_peer(&stream, silence, patience);
+    let stream = handshake(stream, address, shared).await?;
     let identity = match PeerIdentity::of(&stream) {
         Ok(identity) => identity.map(Arc::new),
         Err(error) => {
             tracing::info!(%address, error = %chain(&error), "a certificate was not understood");
             shared.metrics.connection_refused("identity");
-            return;
+            return None;
         }
     };
     let info = ConnectionInfo { address, identity };
-    let serial = info
-        .identity
-        .as_ref()
-        .map(|identity| identity.serial.clone());
-    let router = shared.router.clone();
+    let (router, known) = (shared.router.clone(), info.clone());
     let service = hyper::service::service_fn(move |mut request: hyper::Request<Incoming>| {
-        request.extensions_mut().insert(info.clone());
+        request.extensions_mut().insert(known.clone());
         router.clone().oneshot(request)
     });
+    let serving: Serving = match stream.get_ref().1.alpn_protocol() {
+        Some(b"h2") => Box::pin(shared.http2.serve_connection(TokioIo::new(stream), service)),
+        _ => Box::pin(shared.http1.serve_connection(TokioIo::new(stream), service)),
+    };
+    Some((serving, info))
+}
+
+/// Serves until the peer is done, its certificate is revoked, or the server
+/// shuts down and the last reply is out.
+async fn until_over(mut serving: Serving, info: &ConnectionInfo, shared: &Shared) {
+    let address = info.address;
+    let is_revoked = || {
+        let identity = info.identity.as_ref();
+        identity.is_some_and(|identity| shared.revocations.contains(&identity.serial))
+    };
     let mut revoked = shared.revoked.clone();
-    let mut serving = Box::pin(shared.http.serve_connection(TokioIo::new(stream), service));
     let mut closing = false;
     loop {
         tokio::select! {
@@ -189,7 +229,7 @@ async fn connection(stream: TcpStream, address: SocketAddr, shared: &Shared) {
                 return;
             }
             Ok(()) = revoked.changed() => {
-                if serial.as_ref().is_some_and(|serial| shared.revocations.contains(serial)) {
+                if is_revoked() {
                     tracing::info!(%address, "cut the connection of a revoked certificate");
                     return;
                 }

@@ -1,7 +1,8 @@
 //! A node's command stream, from subscription to the last line.
 //!
-//! The stream is one HTTP response whose body never ends by itself. Dead
-//! peers are found by HTTP/2 pings on the connection, not by lines in here.
+//! The stream is one HTTP response whose body never ends by itself. Agents
+//! ask for it over an HTTP/1.1 connection of its own. Dead peers are found by
+//! TCP keep-alive on the connection, not by lines in here.
 //!
 //! Invariant: the node is marked connected before its first line, and lost
 //! after the body was dropped, however that came about.

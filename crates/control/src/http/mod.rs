@@ -15,4 +15,4 @@ pub(crate) use accept::serve;
 pub use metrics::Metrics;
 pub use router::{RouterOptions, openapi_document};
 pub(crate) use router::{health_router, router};
-pub(crate) use routes::{ServerIdentity, Services};
+pub(crate) use routes::{ServerIdentity, ServiceSet, Services};

@@ -8,5 +8,6 @@ mod lifecycle;
 mod presence;
 mod puppet_authority;
 mod revocation;
+mod silence;
 mod support;
 mod two_servers;

@@ -160,6 +160,10 @@ impl TestServer {
         self.running().address()
     }
 
+    pub(crate) fn store(&self) -> &EmbeddedStore {
+        self.embedded.as_ref().expect("the store is embedded")
+    }
+
     pub(crate) fn directory(&self) -> Arc<TempDir> {
         Arc::clone(&self.directory)
     }
@@ -196,7 +200,21 @@ impl TestServer {
         self.node_with_key(node).await.0
     }
 
+    /// A node that notices within some such spans that the line is dead.
+    pub(crate) async fn watchful_node(&self, node: &str, keep_alive: Duration) -> Client {
+        let (certificate, key) = self.joined(node).await;
+        let identity = Identity::from_pem(&certificate, &key).expect("a certificate");
+        let mut options = client_options(self.running(), &self.authority_pem, Some(identity));
+        options.keep_alive = Some(keep_alive);
+        Client::new(options)
+    }
+
     pub(crate) async fn node_with_key(&self, node: &str) -> (Client, PrivateKey) {
+        let (certificate, key) = self.joined(node).await;
+        (self.client_with(&certificate, &key), key)
+    }
+
+    async fn joined(&self, node: &str) -> (String, PrivateKey) {
         let token = self.token(Some(node)).await;
         let (key, request) = request(node);
         match self
@@ -204,7 +222,7 @@ impl TestServer {
             .await
             .expect("the token is good")
         {
-            JoinReply::Signed { certificate, .. } => (self.client_with(&certificate, &key), key),
+            JoinReply::Signed { certificate, .. } => (certificate, key),
             JoinReply::Waiting { .. } => panic!("a token lets a node in at once"),
         }
     }
@@ -240,6 +258,14 @@ pub(crate) fn request(node: &str) -> (PrivateKey, String) {
 }
 
 fn client(server: &Server, authority_pem: &str, identity: Option<Identity>) -> Client {
+    Client::new(client_options(server, authority_pem, identity))
+}
+
+fn client_options(
+    server: &Server,
+    authority_pem: &str,
+    identity: Option<Identity>,
+) -> ClientOptions {
     let tls = ClientTls {
         authority_pem: authority_pem.to_owned(),
         revocation_lists_pem: String::new(),
@@ -249,7 +275,7 @@ fn client(server: &Server, authority_pem: &str, identity: Option<Identity>) -> C
     let address = ServerAddress::new(&server.address().ip().to_string(), server.address().port());
     let mut options = ClientOptions::new(vec![address.expect("an address")], tls);
     options.request_timeout = Duration::from_secs(60);
-    Client::new(options)
+    options
 }
 
 /// The status that a refused call came back with.

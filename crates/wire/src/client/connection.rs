@@ -1,28 +1,45 @@
-//! One HTTP/2 connection to one server.
+//! Connections to one server: the shared one, and those of streams.
+//!
+//! Requests share an HTTP/2 connection. A stream has an HTTP/1.1 connection
+//! of its own, because that costs the server a third less memory for as long
+//! as the stream is silent.
 
-use std::io;
-use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll, ready};
-
-use http::{Request, Response};
+use http::header::HOST;
+use http::{HeaderValue, Request, Response, Uri};
 use hyper::body::Incoming;
-use hyper::client::conn::http2;
+use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
 
+use super::dial::{TlsFailure, dial};
 use super::error::ConnectError;
+use super::idle::{InUse, Uses};
 use super::{Body, BoxError, ClientError, ClientOptions, Refusal, ServerAddress, ServerFailure};
-use crate::tls::HTTP_2;
+use crate::tls::{HTTP_1, HTTP_2};
 
-#[derive(Clone, Debug)]
+/// The connection that requests share.
+#[derive(Debug)]
 pub(super) struct Connection {
     pub(super) server: ServerAddress,
     pub(super) generation: u64,
+    pub(super) uses: Uses,
     sender: http2::SendRequest<Body>,
-    tls_error: Arc<OnceLock<rustls::Error>>,
+    tls: TlsFailure,
+}
+
+/// What one request goes over.
+pub(super) struct Channel {
+    pub(super) server: ServerAddress,
+    /// Of the shared connection.
+    pub(super) generation: Option<u64>,
+    /// Keeps the shared connection open.
+    pub(super) in_use: Option<InUse>,
+    sender: Sender,
+    tls: TlsFailure,
+}
+
+enum Sender {
+    Shared(http2::SendRequest<Body>),
+    Own(http1::SendRequest<Body>),
 }
 
 /// A request that got no reply.
@@ -39,81 +56,89 @@ impl Connection {
         options: &ClientOptions,
         generation: u64,
     ) -> Result<Self, ServerFailure> {
-        let opened = tokio::time::timeout(
-            options.connect_timeout,
-            Self::open_now(server, options, generation),
-        );
-        let failed = |cause| ServerFailure {
-            server: server.clone(),
-            cause,
+        let opening = async {
+            let stream = dial(server, options, HTTP_2).await?;
+            let tls = stream.failure();
+            let (sender, driver) = http2_settings(options)
+                .handshake(TokioIo::new(stream))
+                .await
+                .map_err(ConnectError::Http)?;
+            // Ends by itself when the last sender is gone.
+            spawn(driver);
+            Ok(Self {
+                server: server.clone(),
+                generation,
+                uses: Uses::default(),
+                sender,
+                tls,
+            })
         };
-        match opened.await {
-            Ok(result) => result.map_err(failed),
-            Err(_) => Err(failed(ConnectError::TimedOut(options.connect_timeout))),
-        }
-    }
-
-    async fn open_now(
-        server: &ServerAddress,
-        options: &ClientOptions,
-        generation: u64,
-    ) -> Result<Self, ConnectError> {
-        let tcp = connect(server).await?;
-        let tls = TlsConnector::from(options.tls.config())
-            .connect(server.tls_name(), tcp)
-            .await
-            .map_err(|error| match as_tls(&error) {
-                Some(source) => ConnectError::Tls {
-                    refusal: Refusal::of(&source),
-                    source,
-                },
-                None => ConnectError::Tcp(error),
-            })?;
-        if tls.get_ref().1.alpn_protocol() != Some(HTTP_2) {
-            return Err(ConnectError::Tls {
-                refusal: Refusal::NotAServer,
-                source: rustls::Error::NoApplicationProtocol,
-            });
-        }
-        let tls_error = Arc::new(OnceLock::new());
-        let watched = Watched {
-            inner: tls,
-            tls_error: Arc::clone(&tls_error),
-        };
-        let (sender, driver) = builder(options)
-            .handshake(TokioIo::new(watched))
-            .await
-            .map_err(ConnectError::Http)?;
-        // Ends by itself when the last sender is gone.
-        tokio::spawn(async move {
-            if let Err(error) = driver.await {
-                tracing::debug!(%error, "connection ended");
-            }
-        });
-        Ok(Self {
-            server: server.clone(),
-            generation,
-            sender,
-            tls_error,
-        })
+        in_time(server, options, opening).await
     }
 
     pub(super) fn is_open(&self) -> bool {
         !self.sender.is_closed()
     }
 
+    /// For one request. The connection counts as used until it is gone.
+    pub(super) fn channel(&self) -> Channel {
+        Channel {
+            server: self.server.clone(),
+            generation: Some(self.generation),
+            in_use: Some(self.uses.begin()),
+            sender: Sender::Shared(self.sender.clone()),
+            tls: self.tls.clone(),
+        }
+    }
+}
+
+impl Channel {
+    /// A connection of its own, for a stream.
+    pub(super) async fn open(
+        server: &ServerAddress,
+        options: &ClientOptions,
+    ) -> Result<Self, ServerFailure> {
+        let opening = async {
+            let stream = dial(server, options, HTTP_1).await?;
+            let tls = stream.failure();
+            let (sender, driver) = http1::handshake(TokioIo::new(stream))
+                .await
+                .map_err(ConnectError::Http)?;
+            // Ends by itself when the reply's body is gone.
+            spawn(driver);
+            Ok(Self {
+                server: server.clone(),
+                generation: None,
+                in_use: None,
+                sender: Sender::Own(sender),
+                tls,
+            })
+        };
+        in_time(server, options, opening).await
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        match &self.sender {
+            Sender::Shared(sender) => !sender.is_closed(),
+            Sender::Own(sender) => !sender.is_closed(),
+        }
+    }
+
     pub(super) async fn send(
-        &self,
-        request: Request<Body>,
+        &mut self,
+        mut request: Request<Body>,
     ) -> Result<Response<Incoming>, SendFailure> {
-        let mut sender = self.sender.clone();
-        sender.try_send_request(request).await.map_err(|mut error| {
-            let unsent = error.take_message();
-            SendFailure {
-                unsent,
-                tls: self.tls_error.get().cloned(),
-                source: error.into_error().into(),
+        let sent = match &mut self.sender {
+            Sender::Shared(sender) => sender.try_send_request(request).await,
+            Sender::Own(sender) => {
+                put_host_in_head(&mut request);
+                sender.try_send_request(request).await
             }
+        };
+        sent.map_err(|mut error| SendFailure {
+            unsent: error.take_message(),
+            tls: self.tls.get(),
+            source: error.into_error().into(),
         })
     }
 }
@@ -136,7 +161,31 @@ impl SendFailure {
     }
 }
 
-fn builder(options: &ClientOptions) -> http2::Builder<TokioExecutor> {
+async fn in_time<T>(
+    server: &ServerAddress,
+    options: &ClientOptions,
+    opening: impl Future<Output = Result<T, ConnectError>>,
+) -> Result<T, ServerFailure> {
+    let limit = options.connect_timeout;
+    let opened = match tokio::time::timeout(limit, opening).await {
+        Ok(opened) => opened,
+        Err(_) => Err(ConnectError::TimedOut(limit)),
+    };
+    opened.map_err(|cause| ServerFailure {
+        server: server.clone(),
+        cause,
+    })
+}
+
+fn spawn(driver: impl Future<Output = hyper::Result<()>> + Send + 'static) {
+    tokio::spawn(async move {
+        if let Err(error) = driver.await {
+            tracing::debug!(%error, "connection ended");
+        }
+    });
+}
+
+fn http2_settings(options: &ClientOptions) -> http2::Builder<TokioExecutor> {
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder.timer(TokioTimer::new());
     if let Some(interval) = options.keep_alive {
@@ -148,75 +197,16 @@ fn builder(options: &ClientOptions) -> http2::Builder<TokioExecutor> {
     builder
 }
 
-/// Every address of the name is tried; the last failure is told.
-async fn connect(server: &ServerAddress) -> Result<TcpStream, ConnectError> {
-    let addresses = tokio::net::lookup_host((server.host(), server.port()))
-        .await
-        .map_err(ConnectError::Lookup)?;
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    for address in addresses {
-        match TcpStream::connect(address).await {
-            Ok(stream) => {
-                // Small requests must not wait for an acknowledgement.
-                stream.set_nodelay(true).map_err(ConnectError::Tcp)?;
-                return Ok(stream);
-            }
-            Err(error) => last = error,
-        }
+/// HTTP/1.1 has the path in its first line and the server in a header.
+fn put_host_in_head(request: &mut Request<Body>) {
+    let uri = std::mem::take(request.uri_mut()).into_parts();
+    if let Some(host) = uri
+        .authority
+        .and_then(|host| HeaderValue::from_str(host.as_str()).ok())
+    {
+        request.headers_mut().insert(HOST, host);
     }
-    Err(ConnectError::Tcp(last))
-}
-
-fn as_tls(error: &io::Error) -> Option<rustls::Error> {
-    error.get_ref()?.downcast_ref::<rustls::Error>().cloned()
-}
-
-/// Remembers the TLS error that ended the connection: HTTP/2 keeps only the
-/// text of it.
-struct Watched<S> {
-    inner: S,
-    tls_error: Arc<OnceLock<rustls::Error>>,
-}
-
-impl<S> Watched<S> {
-    fn note<T>(&self, result: io::Result<T>) -> io::Result<T> {
-        if let Err(error) = &result
-            && let Some(tls) = as_tls(error)
-        {
-            let _ = self.tls_error.set(tls);
-        }
-        result
-    }
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let result = ready!(Pin::new(&mut self.inner).poll_read(context, buffer));
-        Poll::Ready(self.note(result))
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let result = ready!(Pin::new(&mut self.inner).poll_write(context, bytes));
-        Poll::Ready(self.note(result))
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let result = ready!(Pin::new(&mut self.inner).poll_flush(context));
-        Poll::Ready(self.note(result))
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let result = ready!(Pin::new(&mut self.inner).poll_shutdown(context));
-        Poll::Ready(self.note(result))
+    if let Some(path) = uri.path_and_query {
+        *request.uri_mut() = Uri::from(path);
     }
 }

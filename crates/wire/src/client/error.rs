@@ -105,7 +105,7 @@ pub enum ConnectError {
         refusal: Refusal,
         source: rustls::Error,
     },
-    #[error("HTTP/2 could not be started: {0}")]
+    #[error("HTTP could not be started: {0}")]
     Http(hyper::Error),
 }
 

@@ -1,7 +1,8 @@
 //! A long-lived stream of JSON values, one per line.
 //!
-//! An empty line is a heartbeat: it is no value, but it proves that the
-//! server is there. Silence longer than the idle timeout is an error.
+//! It has an HTTP/1.1 connection of its own, which ends with it. An empty
+//! line is a heartbeat: it is no value, but it proves that the server is
+//! there. Silence longer than the idle timeout is an error.
 
 use std::marker::PhantomData;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use serde::de::DeserializeOwned;
 
-use super::{Call, Client, ClientError, ServerAddress};
+use super::{Call, Client, ClientError, Over, ServerAddress};
 
 /// An open stream.
 pub struct Lines<T> {
@@ -34,7 +35,8 @@ impl Client {
     pub async fn stream<T: DeserializeOwned>(&self, path: &str) -> Result<Lines<T>, ClientError> {
         let mut call = Call::new(Method::GET, path);
         call.accept = "application/x-ndjson";
-        let reply = self.send(call, self.options().request_timeout).await?;
+        let limit = self.options().request_timeout;
+        let reply = self.send(call, Over::Own, limit).await?;
         Ok(Lines {
             server: reply.server,
             body: reply.response.into_body(),

@@ -25,7 +25,7 @@ pub enum Refusal {
     OwnMissing,
     /// The server refuses our certificate without a clearer word.
     OwnRefused,
-    /// What answers there does not speak TLS and HTTP/2.
+    /// What answers there does not speak TLS and HTTP.
     NotAServer,
     /// Anything else.
     Other,

@@ -18,7 +18,7 @@ use tokio::io::AsyncRead;
 use tokio::time::Instant;
 use tokio_util::io::ReaderStream;
 
-use super::{BoxError, Call, CallBody, Client, ClientError, ServerAddress};
+use super::{BoxError, Call, CallBody, Client, ClientError, InUse, Over, ServerAddress};
 
 /// The size of the pieces that a file is read in.
 const PIECE: usize = 64 << 10;
@@ -35,6 +35,8 @@ pub struct Download {
     body: Incoming,
     idle_timeout: Duration,
     ended: bool,
+    /// Keeps the shared connection open.
+    _in_use: Option<InUse>,
 }
 
 impl Client {
@@ -66,7 +68,7 @@ impl Client {
         let mut call = Call::new(method, path);
         call.content_type = Some("application/octet-stream");
         call.body = CallBody::Stream(Some(StreamBody::new(frames).boxed_unsync()));
-        let mut request = Box::pin(self.send(call, FAR));
+        let mut request = Box::pin(self.send(call, Over::Shared, FAR));
         let idle = self.options().idle_timeout;
         let mut seen = 0;
         let reply = loop {
@@ -104,7 +106,8 @@ impl Client {
     pub async fn download(&self, path: &str) -> Result<Download, ClientError> {
         let mut call = Call::new(Method::GET, path);
         call.accept = "*/*";
-        let reply = self.send(call, self.options().request_timeout).await?;
+        let limit = self.options().request_timeout;
+        let reply = self.send(call, Over::Shared, limit).await?;
         let length = reply
             .response
             .headers()
@@ -117,6 +120,7 @@ impl Client {
             body: reply.response.into_body(),
             idle_timeout: self.options().idle_timeout,
             ended: false,
+            _in_use: reply.in_use,
         })
     }
 }

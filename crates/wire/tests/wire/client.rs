@@ -1,4 +1,4 @@
-//! The client against a real HTTP/2 server on loopback.
+//! The client against a real HTTP server on loopback.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -270,7 +270,7 @@ async fn a_server_that_leaves_politely_loses_no_request_and_repeats_none() {
     let first = TestServer::start(&server_tls(&authority)).await;
     let second = TestServer::start(&server_tls(&authority)).await;
     let client = client(&authority, &[&first, &second]);
-    // A long-lived stream keeps the old connection open while it drains.
+    // A long-lived stream keeps the old server alive while it drains.
     let mut lines = client.stream::<Value>("/silent").await.unwrap();
     lines.next().await.unwrap().unwrap();
     let posts = (0..300_u32).map(|number| {
@@ -293,7 +293,7 @@ async fn a_server_that_leaves_politely_loses_no_request_and_repeats_none() {
 }
 
 #[tokio::test]
-async fn a_connection_that_went_dead_is_noticed_by_pings() {
+async fn a_shared_connection_that_went_dead_is_noticed_by_pings() {
     let authority = authority();
     let server = TestServer::start(&server_tls(&authority)).await;
     let (address, stop) = support::relay(server.local).await;
@@ -302,11 +302,12 @@ async fn a_connection_that_went_dead_is_noticed_by_pings() {
     options.servers.insert(0, address);
     options.keep_alive = Some(Duration::from_millis(300));
     let client = Client::new(options);
-    let mut lines = client.stream::<Value>("/silent").await.unwrap();
-    lines.next().await.unwrap().unwrap();
+    let sender = client.clone();
+    let under_way = tokio::spawn(async move { sender.post::<_, Value>("/slow", &1).await });
+    server.arrived(1).await;
     // From now on every packet is lost, and nobody says so.
     stop.send_replace(true);
-    let error = lines.next().await.unwrap().unwrap_err();
+    let error = under_way.await.unwrap().unwrap_err();
     assert!(matches!(error, ClientError::Lost { .. }), "{error:?}");
     client.get::<Value>("/who").await.unwrap();
     assert_eq!(client.server().await, Some(server.address()));

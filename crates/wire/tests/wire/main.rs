@@ -1,9 +1,10 @@
-//! The wire against real peers: HTTP/2 on loopback, OpenSSL, Puppet.
+//! The wire against real peers: HTTP on loopback, OpenSSL, Puppet.
 
 #![allow(clippy::unwrap_used)] // helpers of tests too
 
 mod authority;
 mod client;
+mod connections;
 mod openssl;
 mod parsers;
 mod puppet;

@@ -1,4 +1,4 @@
-//! An authority, identities and a real HTTP/2 server on loopback.
+//! An authority, identities and a real HTTP server on loopback.
 
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -23,6 +23,7 @@ use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
 use jiff::{SignedDuration, Timestamp};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -105,6 +106,8 @@ pub(crate) struct TestServer {
     /// How many requests arrived.
     pub(crate) requests: Arc<AtomicUsize>,
     pub(crate) connections: Arc<AtomicUsize>,
+    /// How many connections are open now.
+    open: Arc<AtomicUsize>,
     /// While set, requests arrive and are never answered.
     pub(crate) hangs: Arc<AtomicBool>,
     completed: Arc<AtomicUsize>,
@@ -125,6 +128,7 @@ impl TestServer {
             revocations: Revocations::default(),
             requests: Arc::default(),
             connections: Arc::default(),
+            open: Arc::default(),
             hangs: Arc::default(),
             completed: Arc::default(),
             draining: watch::Sender::new(false),
@@ -135,6 +139,7 @@ impl TestServer {
             revocations: server.revocations.clone(),
             requests: Arc::clone(&server.requests),
             connections: Arc::clone(&server.connections),
+            open: Arc::clone(&server.open),
             hangs: Arc::clone(&server.hangs),
             completed: Arc::clone(&server.completed),
             draining: server.draining.subscribe(),
@@ -165,6 +170,13 @@ impl TestServer {
         }
     }
 
+    /// Waits until this many connections are open.
+    pub(crate) async fn has_open(&self, count: usize) {
+        while self.open.load(Ordering::SeqCst) != count {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
     /// How many uploads arrived whole.
     pub(crate) fn completed(&self) -> usize {
         self.completed.load(Ordering::SeqCst)
@@ -181,6 +193,7 @@ struct State {
     revocations: Revocations,
     requests: Arc<AtomicUsize>,
     connections: Arc<AtomicUsize>,
+    open: Arc<AtomicUsize>,
     hangs: Arc<AtomicBool>,
     completed: Arc<AtomicUsize>,
     draining: watch::Receiver<bool>,
@@ -209,18 +222,39 @@ async fn serve_one(stream: TcpStream, state: State) {
     state.connections.fetch_add(1, Ordering::SeqCst);
     let peer = PeerIdentity::of(&stream).unwrap();
     let mut draining = state.draining.clone();
+    let open = Open::new(&state);
     let service = service_fn(move |request: http::Request<Incoming>| {
         let (state, peer) = (state.clone(), peer.clone());
         async move { Ok::<_, Infallible>(answer(request, &state, peer).await) }
     });
-    let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
-        .serve_connection(TokioIo::new(stream), service);
+    let mut http = auto::Builder::new(TokioExecutor::new());
+    if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
+        http = http.http2_only();
+    }
+    let connection = http.serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
     tokio::select! {
         _ = &mut connection => return,
         _ = draining.wait_for(|draining| *draining) => connection.as_mut().graceful_shutdown(),
     }
     let _ = connection.await;
+    drop(open);
+}
+
+/// One open connection, as long as it is.
+struct Open(Arc<AtomicUsize>);
+
+impl Open {
+    fn new(state: &State) -> Self {
+        state.open.fetch_add(1, Ordering::SeqCst);
+        Self(Arc::clone(&state.open))
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 async fn answer(
@@ -250,6 +284,7 @@ async fn answer(
             StatusCode::OK,
             &format!(r#"{{"name":"{}","role":"{}"}}"#, peer.name, peer.role),
         ),
+        "/version" => json(StatusCode::OK, &format!("\"{:?}\"\n", request.version())),
         "/echo" => {
             let body = request.into_body().collect().await.unwrap().to_bytes();
             Response::new(whole(body))

@@ -23,9 +23,26 @@ use super::reply::Refusal;
 use crate::certificates::Certificates;
 use crate::{Clock, CommandHub, Commands, Facts, Nodes, Presence};
 
-/// Everything that handlers reach.
+/// Everything that handlers reach. One pointer: every open stream holds it.
 #[derive(Clone)]
-pub(crate) struct Services {
+pub(crate) struct Services(Arc<ServiceSet>);
+
+impl std::ops::Deref for Services {
+    type Target = ServiceSet;
+
+    fn deref(&self) -> &ServiceSet {
+        &self.0
+    }
+}
+
+impl From<ServiceSet> for Services {
+    fn from(set: ServiceSet) -> Self {
+        Self(Arc::new(set))
+    }
+}
+
+/// What [`Services`] points at.
+pub(crate) struct ServiceSet {
     pub(crate) store: SharedStore,
     pub(crate) nodes: Nodes,
     pub(crate) facts: Facts,
