@@ -107,6 +107,7 @@ async fn one_stream(
     loop {
         let line = tokio::select! {
             () = shutdown.cancelled() => return None,
+            () = shared.renewed.notified() => return Some(Ended::Goodbye),
             line = lines.next() => line,
         };
         let message = match line {

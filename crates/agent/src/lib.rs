@@ -59,6 +59,8 @@ struct Shared {
     credentials: Credentials,
     client: Client,
     tls: bunraku_wire::ReloadableClientTls,
+    /// The certificate was renewed: the stream is opened again with the new one.
+    renewed: Arc<tokio::sync::Notify>,
 }
 
 /// Runs until cancelled: joins if need be, then serves.
@@ -74,6 +76,7 @@ pub async fn run(options: AgentOptions, shutdown: CancellationToken) -> Result<(
         credentials,
         client,
         tls,
+        renewed: Arc::default(),
     };
     tracing::info!(node = %shared.options.name, "the agent is up");
     tokio::join!(

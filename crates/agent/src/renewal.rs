@@ -13,8 +13,11 @@ use crate::join::with_identity;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// How often the certificate's age is looked at: short certificates exist in tests.
-const LOOK: Duration = Duration::from_secs(60);
+/// At least this often the certificate's age is looked at: clocks may jump.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// At most this often.
+const SHORTEST: Duration = Duration::from_secs(1);
 
 /// Renews when two thirds of the lifetime have passed, until cancelled.
 pub(crate) async fn keep_certificate(shared: &Shared, shutdown: &CancellationToken) {
@@ -30,7 +33,7 @@ pub(crate) async fn keep_certificate(shared: &Shared, shutdown: &CancellationTok
         let wait = match renew_if_due(shared, jitter).await {
             Ok(()) => {
                 failures = 0;
-                LOOK
+                until_due(shared, jitter)
             }
             Err(error) => {
                 tracing::warn!(error = %error, "the certificate could not be renewed; trying again");
@@ -43,6 +46,17 @@ pub(crate) async fn keep_certificate(shared: &Shared, shutdown: &CancellationTok
             () = tokio::time::sleep(wait) => {}
         }
     }
+}
+
+fn until_due(shared: &Shared, jitter: f64) -> Duration {
+    let due = match shared.credentials.identity() {
+        Ok(Some(identity)) => identity.certificate().renew_at(jitter),
+        _ => return LONGEST,
+    };
+    let left = due.duration_since(Timestamp::now());
+    Duration::try_from(left)
+        .unwrap_or(SHORTEST)
+        .clamp(SHORTEST, LONGEST)
 }
 
 async fn renew_if_due(shared: &Shared, jitter: f64) -> Result<(), BoxError> {
@@ -68,8 +82,10 @@ async fn renew_if_due(shared: &Shared, jitter: f64) -> Result<(), BoxError> {
     let serial = identity.certificate().serial.clone();
     shared.credentials.save(&issued.certificate, &issued.ca)?;
     shared.tls.reload(&with_identity(identity, issued.ca))?;
-    // The next request shows the new certificate; what is under way is finished.
+    // The next request shows the new certificate, and so does the stream, which
+    // the server would cut when the old one ends.
     shared.client.reconnect().await;
+    shared.renewed.notify_one();
     tracing::info!(%serial, "the certificate was renewed");
     Ok(())
 }

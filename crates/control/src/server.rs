@@ -10,7 +10,7 @@ use bunraku_store::{LeaseId, SharedStore};
 use bunraku_wire::tls::{Identity, ServerTls};
 use bunraku_wire::{Authority, Credentials, ReloadableServerTls, Revocations};
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
@@ -23,7 +23,7 @@ use crate::{
     Facts, Nodes, Presence, PresenceOptions, ServiceError, UpkeepOptions,
 };
 
-/// How often the server looks at the age of its own certificate.
+/// How often the server looks at the age of its own certificate and of its peers'.
 const LOOK: Duration = Duration::from_secs(60);
 
 /// A list of revocations is made anew after this, long before it ends.
@@ -99,8 +99,8 @@ impl Server {
         services.certificates.read_revocations().await?;
         let tls = Tls::prepare(&options, &services).await?;
         let (background, tasks) = (CancellationToken::new(), TaskTracker::new());
-        let (revoked_sender, revoked) = watch::channel(0_u64);
-        spawn_background(&services, lease, &tls, revoked_sender, &tasks, &background);
+        let (look_again, doubts) = watch::channel(0_u64);
+        spawn_background(&services, lease, &tls, look_again, &tasks, &background);
         let upkeep = Upkeep {
             store: services.store.clone(),
             blobs: upkeep_blobs,
@@ -116,7 +116,8 @@ impl Server {
             http::router(&services, &options.router),
             tls.reloadable.clone(),
             services.revocations.clone(),
-            revoked,
+            doubts,
+            services.clock.clone(),
             Arc::clone(&services.metrics),
             options.accept.clone(),
             services.shutdown.clone(),
@@ -315,7 +316,7 @@ fn spawn_background(
     services: &Services,
     lease: LeaseId,
     tls: &Tls,
-    revoked: watch::Sender<u64>,
+    look_again: watch::Sender<u64>,
     tasks: &TaskTracker,
     background: &CancellationToken,
 ) {
@@ -325,10 +326,11 @@ fn spawn_background(
     let stop = background.clone();
     tasks.spawn(async move { hub.run(stop).await });
     let (certificates, stop) = (services.certificates.clone(), background.clone());
-    let mut reload = revoked.subscribe();
+    let revoked = Arc::new(Notify::new());
+    let tell = Arc::clone(&revoked);
     tasks.spawn(async move {
         certificates
-            .follow_revocations(|| revoked.send_modify(|count| *count += 1), stop)
+            .follow_revocations(|| tell.notify_one(), stop)
             .await;
     });
     let (services, tls, stop) = (services.clone(), tls.clone(), background.clone());
@@ -338,9 +340,11 @@ fn spawn_background(
         loop {
             let due = tokio::select! {
                 () = stop.cancelled() => return,
-                Ok(()) = reload.changed() => true,
+                () = revoked.notified() => true,
                 _ = tick.tick() => tls.is_due(&services),
             };
+            // At every tick, too: certificates of open connections end with time alone.
+            look_again.send_modify(|count| *count += 1);
             if due {
                 tls.reload_or_warn(&services).await;
             }

@@ -164,6 +164,44 @@ fn a_revoked_agent_is_cut_off_and_the_reason_is_listed() {
 }
 
 #[test]
+fn an_agent_renews_its_certificate_before_it_ends_and_stays_connected() {
+    let site = Site::new();
+    let file = site.path("bunraku.toml");
+    std::fs::write(&file, "[server.certificates]\nnode_lifetime = \"8s\"\n").expect("written");
+    let server = site.server("server", 0, &["--config", &file.display().to_string()]);
+    let agent = site.agent("web-1", &[&server], true);
+    server.wait_for("web-1", "idle");
+    let issued = |server: &ServerProcess| {
+        let all = server.json(&["cert", "list"]);
+        let entries = all.as_array().expect("a list").iter();
+        let own = entries.filter(|entry| entry["name"] == "web-1");
+        own.map(|entry| {
+            entry["state"]["state"]
+                .as_str()
+                .expect("a state")
+                .to_owned()
+        })
+        .collect::<Vec<_>>()
+    };
+    eventually("the first certificate has ended", || {
+        issued(&server).contains(&"expired".to_owned())
+    });
+    assert!(
+        issued(&server).contains(&"valid".to_owned()),
+        "{}",
+        agent.log()
+    );
+    let ping = server.operator(&["node", "ping", "web-1"]);
+    assert_eq!(
+        ping.status.code(),
+        Some(0),
+        "{}\n{}",
+        told(&ping),
+        agent.log()
+    );
+}
+
+#[test]
 fn another_operator_is_made_and_can_work() {
     let site = Site::new();
     let server = site.server("server", 0, &[]);

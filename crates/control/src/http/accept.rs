@@ -26,6 +26,7 @@ use tower::ServiceExt;
 use super::caller::ConnectionInfo;
 use super::metrics::Metrics;
 use super::reply::chain;
+use crate::Clock;
 
 /// Limits on connections.
 #[derive(Clone, Debug)]
@@ -63,7 +64,8 @@ struct Shared {
     router: Router,
     tls: ReloadableServerTls,
     revocations: Revocations,
-    revoked: watch::Receiver<u64>,
+    doubts: watch::Receiver<u64>,
+    clock: Clock,
     metrics: Arc<Metrics>,
     handshakes: Semaphore,
     options: AcceptOptions,
@@ -74,14 +76,15 @@ struct Shared {
 
 /// Serves until `shutdown`, then lets open requests finish.
 ///
-/// `revoked` changes whenever a certificate was revoked.
+/// `doubts` changes whenever a certificate may be void: one was revoked, or time went by.
 #[allow(clippy::too_many_arguments, reason = "called once, by the server")]
 pub(crate) async fn serve(
     listener: TcpListener,
     router: Router,
     tls: ReloadableServerTls,
     revocations: Revocations,
-    revoked: watch::Receiver<u64>,
+    doubts: watch::Receiver<u64>,
+    clock: Clock,
     metrics: Arc<Metrics>,
     options: AcceptOptions,
     shutdown: CancellationToken,
@@ -92,7 +95,8 @@ pub(crate) async fn serve(
         router,
         tls,
         revocations,
-        revoked,
+        doubts,
+        clock,
         metrics,
         handshakes: Semaphore::new(options.most_handshakes),
         http1: http1_settings(&options),
@@ -214,11 +218,13 @@ async fn begin(
 /// shuts down and the last reply is out.
 async fn until_over(mut serving: Serving, info: &ConnectionInfo, shared: &Shared) {
     let address = info.address;
-    let is_revoked = || {
-        let identity = info.identity.as_ref();
-        identity.is_some_and(|identity| shared.revocations.contains(&identity.serial))
+    let is_void = || {
+        info.identity.as_ref().is_some_and(|identity| {
+            shared.revocations.contains(&identity.serial)
+                || identity.not_after <= shared.clock.now()
+        })
     };
-    let mut revoked = shared.revoked.clone();
+    let mut doubts = shared.doubts.clone();
     let mut closing = false;
     loop {
         tokio::select! {
@@ -228,9 +234,9 @@ async fn until_over(mut serving: Serving, info: &ConnectionInfo, shared: &Shared
                 }
                 return;
             }
-            Ok(()) = revoked.changed() => {
-                if is_revoked() {
-                    tracing::info!(%address, "cut the connection of a revoked certificate");
+            Ok(()) = doubts.changed() => {
+                if is_void() {
+                    tracing::info!(%address, "cut the connection of a certificate that is revoked or has ended");
                     return;
                 }
             }

@@ -37,7 +37,8 @@ impl Retry {
     /// How long to wait after this attempt (the first is 1). `fraction`,
     /// between 0 and 1, says how much of the splay is added.
     pub(crate) fn wait(&self, attempt: u32, fraction: f64) -> Duration {
-        let grown = self.interval.as_secs_f64() * self.backoff.powf(f64::from(attempt.saturating_sub(1)));
+        let grown =
+            self.interval.as_secs_f64() * self.backoff.powf(f64::from(attempt.saturating_sub(1)));
         let limited = grown.min(self.longest.as_secs_f64()).max(0.0);
         Duration::from_secs_f64(limited) + self.splay.mul_f64(fraction.clamp(0.0, 1.0))
     }
@@ -112,7 +113,9 @@ fn retry(declaration: &Declaration) -> Result<Option<Retry>, Refusal> {
             "max_interval" => retry.longest = seconds(&value)?,
             "splay" => retry.splay = seconds(&value)?,
             "backoff" => {
-                let factor = value.as_f64().filter(|factor| (1.0..=100.0).contains(factor));
+                let factor = value
+                    .as_f64()
+                    .filter(|factor| (1.0..=100.0).contains(factor));
                 retry.backoff = factor.ok_or_else(refuse)?;
             }
             "until" => retry.until = value.as_bool().ok_or_else(refuse)?,
@@ -136,7 +139,9 @@ mod tests {
             longest: Duration::from_secs(20),
             splay: Duration::from_secs(4),
         };
-        let waits: Vec<u64> = (1..=5).map(|attempt| retry.wait(attempt, 0.0).as_secs()).collect();
+        let waits: Vec<u64> = (1..=5)
+            .map(|attempt| retry.wait(attempt, 0.0).as_secs())
+            .collect();
         assert_eq!(waits, [2, 6, 18, 20, 20]);
         assert_eq!(retry.wait(1, 0.5), Duration::from_secs(4));
         assert_eq!(retry.wait(u32::MAX, 1.0), Duration::from_secs(24));
