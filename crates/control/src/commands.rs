@@ -246,9 +246,8 @@ impl Commands {
                 if !matches!(status.state, CommandState::Pending { .. }) {
                     return Ok(status);
                 }
-                match changes.next().await {
-                    Some(Err(error)) => return Err(ServiceError::from(error)),
-                    Some(Ok(_)) | None => {}
+                if let Some(Err(error)) = changes.next().await {
+                    return Err(ServiceError::from(error));
                 }
             }
         };
