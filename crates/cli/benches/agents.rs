@@ -20,7 +20,7 @@ use fleet::Fleet;
 use server::BenchServer;
 
 /// Files that are not agents' connections.
-const OTHER_FILES: usize = 500;
+const OTHER_FILES: usize = 1_000;
 
 struct Settings {
     agents: usize,
@@ -94,25 +94,20 @@ async fn main() {
 }
 
 /// Each agent is a file descriptor here and in the server. Returns how many
-/// agents fit: only some may go above the hard limit.
+/// agents fit: not everybody may go above the hard limit.
 fn raise_file_limit(agents: usize) -> usize {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let wanted = (agents + OTHER_FILES) as u64;
+    let allowed = getrlimit(Resource::Nofile).maximum.unwrap_or(wanted);
     let raised = |limit| Rlimit {
         current: Some(limit),
         maximum: Some(limit),
     };
-    let wanted = (agents + OTHER_FILES) as u64;
-    let allowed = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
     if wanted > allowed && setrlimit(Resource::Nofile, raised(wanted)).is_ok() {
         return agents;
     }
-    let limit = wanted.min(allowed);
-    let kept = Rlimit {
-        current: Some(limit),
-        ..getrlimit(Resource::Nofile)
-    };
-    setrlimit(Resource::Nofile, kept).expect("the soft limit may go up to the hard one");
-    (limit as usize).saturating_sub(OTHER_FILES)
+    setrlimit(Resource::Nofile, raised(allowed)).expect("the soft limit may be the hard one");
+    agents.min((allowed as usize).saturating_sub(OTHER_FILES))
 }
 
 /// Time from sending a command for all agents until each has it.

@@ -13,11 +13,10 @@ use bunraku_model::{CommandId, NodeName};
 use bunraku_store::{Change, Revision, SharedStore, StoreError, WatchStart};
 use bunraku_wire::api::Envelope;
 use futures::StreamExt;
-use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::document;
-use crate::{Commands, ServiceError, keys};
+use crate::{Commands, ServiceError, keys, signals};
 
 /// How long the watch waits before it asks a store again that was away.
 const RETRY: Duration = Duration::from_millis(200);
@@ -26,10 +25,8 @@ const RETRY: Duration = Duration::from_millis(200);
 const QUEUE: usize = 64;
 
 /// What the hub tells a connected agent.
-///
-/// Boxed: a channel allocates its slots ahead, and there are 50,000 channels.
 enum Signal {
-    Command(Box<Envelope>),
+    Command(Envelope),
     /// The hub may have missed something: read what waits again.
     Reread,
 }
@@ -39,7 +36,7 @@ const REMEMBERED: usize = 1_000;
 
 struct Subscriber {
     ticket: u64,
-    signals: mpsc::Sender<Signal>,
+    signals: signals::Sender<Signal>,
 }
 
 #[derive(Default)]
@@ -61,7 +58,7 @@ pub struct Subscription {
     node: NodeName,
     ticket: u64,
     hub: CommandHub,
-    signals: mpsc::Receiver<Signal>,
+    signals: signals::Receiver<Signal>,
     queue: std::collections::VecDeque<Envelope>,
     delivered: HashSet<CommandId>,
     reread: bool,
@@ -78,7 +75,7 @@ impl CommandHub {
 
     /// Subscribes a node's agent. An older subscription of that node ends.
     pub fn subscribe(&self, node: &NodeName) -> Subscription {
-        let (sender, signals) = mpsc::channel(QUEUE);
+        let (sender, signals) = signals::channel(QUEUE);
         let mut subscribers = self.subscribers();
         let ticket = subscribers.next_ticket;
         subscribers.next_ticket += 1;
@@ -151,7 +148,7 @@ impl CommandHub {
             return;
         };
         let signal = match document::decode::<Envelope>(entry) {
-            Ok(envelope) => Signal::Command(Box::new(envelope)),
+            Ok(envelope) => Signal::Command(envelope),
             Err(error) => {
                 tracing::error!(error = %error, "a command cannot be read and is left out");
                 return;
@@ -159,7 +156,7 @@ impl CommandHub {
         };
         // A connection that does not take its commands is ended; its agent
         // comes back and reads what waits.
-        if subscriber.signals.try_send(signal).is_err() {
+        if !subscriber.signals.send(signal) {
             subscribers.by_node.remove(&node);
         }
     }
@@ -168,7 +165,7 @@ impl CommandHub {
         let mut subscribers = self.subscribers();
         subscribers
             .by_node
-            .retain(|_, subscriber| subscriber.signals.try_send(Signal::Reread).is_ok());
+            .retain(|_, subscriber| subscriber.signals.send(Signal::Reread));
     }
 
     fn subscribers(&self) -> std::sync::MutexGuard<'_, Subscribers> {
@@ -197,7 +194,7 @@ impl Subscription {
                 }
             }
             match self.signals.recv().await {
-                Some(Signal::Command(envelope)) => self.queue.push_back(*envelope),
+                Some(Signal::Command(envelope)) => self.queue.push_back(envelope),
                 Some(Signal::Reread) => self.reread = true,
                 None => return Ok(None),
             }

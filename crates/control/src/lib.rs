@@ -22,6 +22,7 @@ pub mod keys;
 mod nodes;
 mod presence;
 mod server;
+mod signals;
 mod upkeep;
 
 pub use certificates::{CertificateOptions, Certificates};

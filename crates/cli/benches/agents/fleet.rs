@@ -38,10 +38,7 @@ impl Fleet {
             .map(|number| NodeName::new(format!("node-{number}.bench")).expect("a name"))
             .collect();
         let agents = futures::stream::iter(names.iter().cloned().enumerate())
-            .map(|(number, name)| {
-                let (key, sender) = (Arc::clone(&key), sender.clone());
-                async move { agent(server, number, &name, &key, sender).await }
-            })
+            .map(|(number, name)| agent(server, number, name, Arc::clone(&key), sender.clone()))
             .buffer_unordered(64)
             .collect()
             .await;
@@ -91,11 +88,11 @@ impl Drop for Fleet {
 async fn agent(
     server: &BenchServer,
     number: usize,
-    name: &NodeName,
-    key: &PrivateKey,
+    name: NodeName,
+    key: Arc<PrivateKey>,
     arrivals: mpsc::UnboundedSender<Instant>,
 ) -> tokio::task::JoinHandle<()> {
-    let certificate_request = Request::create(name, key).expect("a request");
+    let certificate_request = Request::create(&name, &key).expect("a request");
     let issue = IssueRequest {
         certificate_request,
         role: Role::Node,
@@ -109,7 +106,7 @@ async fn agent(
     let tls = ClientTls {
         authority_pem: server.authority_pem.clone(),
         revocation_lists_pem: String::new(),
-        identity: Some(Identity::from_pem(&issued.certificate, key).expect("an identity")),
+        identity: Some(Identity::from_pem(&issued.certificate, &key).expect("an identity")),
     };
     let mut tls = tls.config().expect("TLS");
     tls.alpn_protocols = vec![b"http/1.1".to_vec()];

@@ -10,7 +10,11 @@ use crate::support::{TestServer, request, soon};
 
 #[tokio::test]
 async fn a_shutdown_says_goodbye_and_cuts_no_request_in_half() {
-    let mut server = TestServer::start().await;
+    // Ends because everyone was told, not because the time is up.
+    let mut server = TestServer::start_with(|options| {
+        options.accept.drain = Duration::from_secs(3600);
+    })
+    .await;
     let node = server.node("web-1").await;
     let mut stream = node
         .stream::<StreamMessage>("/v1/nodes/web-1/stream")

@@ -41,8 +41,8 @@ async fn a_node_is_new_then_idle_then_running_then_lost() {
         .expect("reported");
     let running = show(&server).await;
     assert_eq!((running.word, running.since), (StatusWord::Running, since));
+    // The stream's connection is what counts, not that of other requests.
     drop(stream);
-    drop(node);
     eventually(|| async { show(&server).await.word == StatusWord::Lost }).await;
     let Connection::Lost {
         since: lost,
@@ -55,6 +55,7 @@ async fn a_node_is_new_then_idle_then_running_then_lost() {
         lost >= since && reason == "its connection closed",
         "{reason}"
     );
+    drop(node);
     server.shutdown().await;
 }
 
