@@ -77,6 +77,8 @@ pub struct Applied {
     pub message: Option<String>,
     /// What later resources may read: `stdout`, `rc`, ….
     pub outputs: Map<String, Value>,
+    /// It turned out while acting that nothing changed after all.
+    pub no_change: bool,
 }
 
 /// Why observing or applying failed.

@@ -120,6 +120,7 @@ pub struct Relations {
     pub(crate) needs: Vec<(Thing, &'static str)>,
     pub(crate) needs_above: Vec<PathBuf>,
     pub(crate) genius_needs: Vec<(Thing, &'static str)>,
+    pub(crate) genius_above: Vec<(PathBuf, &'static str)>,
     pub(crate) serves: Vec<(Thing, &'static str)>,
 }
 
@@ -144,6 +145,11 @@ impl Relations {
     /// Puppet's rules (genius mode).
     pub fn genius_needs(&mut self, thing: Thing, why: &'static str) {
         self.genius_needs.push((thing, why));
+    }
+
+    /// As [`Relations::needs_path_above`], in genius mode only.
+    pub fn genius_needs_above(&mut self, path: impl Into<PathBuf>, why: &'static str) {
+        self.genius_above.push((path.into(), why));
     }
 
     /// Genius mode: this resource comes before whoever provides the thing

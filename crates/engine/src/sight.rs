@@ -3,7 +3,7 @@
 //! A noop run has no [`Hands`] to lend, and nobody outside the executor can
 //! make some: so it cannot change anything, by construction.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io::Read;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -18,6 +18,19 @@ use crate::{Cancellation, Event, EventSink, Secrets, StepError, Stream};
 pub trait Sources: Send + Sync {
     /// Opens the content at an address (`/path`, `file:///path`, `puppet:///…`, `salt://…`).
     fn open(&self, address: &str) -> Result<Box<dyn Read + Send>, StepError>;
+
+    /// Everything below the directory at an address, directories first.
+    fn list(&self, address: &str) -> Result<Vec<SourceEntry>, StepError>;
+}
+
+/// One thing below a source directory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SourceEntry {
+    /// Relative to the directory.
+    pub path: PathBuf,
+    pub directory: bool,
+    /// Where its content is, if it is a file.
+    pub address: String,
 }
 
 /// What all steps of one run share.
@@ -29,6 +42,11 @@ pub(crate) struct RunContext<'a> {
     pub(crate) state_directory: PathBuf,
     pub(crate) sources: Arc<dyn Sources>,
     pub(crate) facts: Arc<Map<String, Value>>,
+    /// Every path that some resource of the plan manages.
+    pub(crate) managed: &'a BTreeSet<PathBuf>,
+    /// Numbers of users and groups that were found; those that were not may come.
+    pub(crate) users: Mutex<HashMap<String, u32>>,
+    pub(crate) groups: Mutex<HashMap<String, u32>>,
     pub(crate) once: Mutex<HashMap<String, Arc<Mutex<bool>>>>,
     pub(crate) dirty_directories: Mutex<std::collections::HashSet<PathBuf>>,
 }
@@ -86,6 +104,47 @@ impl<'a> Sight<'a> {
         }
     }
 
+    /// Whether another resource manages this path.
+    pub fn is_managed(&self, path: &Path) -> bool {
+        self.run.managed.contains(&self.unrooted(path))
+    }
+
+    /// Whether another resource manages something below this path.
+    pub fn manages_below(&self, path: &Path) -> bool {
+        let path = self.unrooted(path);
+        let next = self
+            .run
+            .managed
+            .range(path.clone()..)
+            .find(|managed| **managed != path);
+        next.is_some_and(|managed| managed.starts_with(&path))
+    }
+
+    /// The path as the catalog has it.
+    fn unrooted(&self, path: &Path) -> PathBuf {
+        match self
+            .run
+            .root
+            .as_ref()
+            .and_then(|root| path.strip_prefix(root).ok())
+        {
+            Some(inside) => Path::new("/").join(inside),
+            None => path.to_owned(),
+        }
+    }
+
+    /// The number of a user, by name or number.
+    pub fn user_id(&self, name: &str) -> Option<u32> {
+        let find = || uzers::get_user_by_name(name).map(|user| user.uid());
+        remembered(&self.run.users, name, find)
+    }
+
+    /// The number of a group, by name or number.
+    pub fn group_id(&self, name: &str) -> Option<u32> {
+        let find = || uzers::get_group_by_name(name).map(|group| group.gid());
+        remembered(&self.run.groups, name, find)
+    }
+
     pub fn sources(&self) -> &dyn Sources {
         &*self.run.sources
     }
@@ -103,6 +162,23 @@ impl<'a> Sight<'a> {
             line: &line,
         });
     }
+}
+
+fn remembered(
+    known: &Mutex<HashMap<String, u32>>,
+    name: &str,
+    find: impl FnOnce() -> Option<u32>,
+) -> Option<u32> {
+    if let Ok(number) = name.parse() {
+        return Some(number);
+    }
+    let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(number) = known.get(name) {
+        return Some(*number);
+    }
+    let number = find()?;
+    known.insert(name.to_owned(), number);
+    Some(number)
 }
 
 /// The executor's right to lend [`Hands`]; a noop run has none.
@@ -184,6 +260,33 @@ impl Sources for LocalSources {
                 error,
             )),
         }
+    }
+
+    fn list(&self, address: &str) -> Result<Vec<SourceEntry>, StepError> {
+        let top = self.find(address)?;
+        let mut entries = Vec::new();
+        let mut open = vec![PathBuf::new()];
+        while let Some(relative) = open.pop() {
+            let directory = top.join(&relative);
+            let cannot =
+                |error| StepError::because(format!("cannot list {}", directory.display()), error);
+            for entry in std::fs::read_dir(&directory).map_err(cannot)? {
+                let entry = entry.map_err(cannot)?;
+                let path = relative.join(entry.file_name());
+                let directory = entry.path().is_dir();
+                if directory {
+                    open.push(path.clone());
+                }
+                let address = top.join(&path).to_string_lossy().into_owned();
+                entries.push(SourceEntry {
+                    path,
+                    directory,
+                    address,
+                });
+            }
+        }
+        entries.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(entries)
     }
 }
 

@@ -80,7 +80,7 @@ pub const EVERYWHERE: &[ParameterSpec] = &[
     parameter("loglevel", "accepted for Puppet's sake, without effect"),
     parameter(
         "noop",
-        "true: only say what would change, false: change even in a noop run of Puppet's catalogs is refused",
+        "true: only say what would change; false changes nothing about a noop run",
     ),
     parameter(
         "notify",

@@ -8,9 +8,18 @@
 //! Keys are UTF-8 paths without a leading slash (`nodes/web-1/facts`). Values
 //! are small: pointers and coordination. What is large belongs in blobs.
 
+pub mod blobs;
+#[cfg(feature = "contract")]
+pub mod contract;
+pub mod embedded;
 mod error;
+pub mod etcd;
+mod follow;
 mod key_value;
 mod lease;
+pub mod limits;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod transaction;
 mod watch;
 
@@ -18,7 +27,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
+pub use embedded::{EmbeddedOptions, EmbeddedStore};
 pub use error::StoreError;
+pub use follow::{Follow, Followed};
 pub use key_value::{KeyValue, Range, RangePage, Revision};
 pub use lease::{LeaseId, LeaseStatus};
 pub use transaction::{Compare, Operation, Transaction, TransactionOutcome};

@@ -1,1 +1,28 @@
-//! placeholder
+//! What crosses the network: certificates and roles, TLS, and the client of
+//! the HTTP API.
+//!
+//! Absent: routes and services (they live in `control`), and any record of
+//! who asked for a certificate. This crate signs what it is told to sign.
+//! Times and serial numbers are arguments; libraries never print.
+
+pub mod api;
+pub mod authority;
+pub mod certificate;
+pub mod client;
+pub mod fingerprint;
+pub mod key;
+mod private_file;
+pub mod request;
+pub mod revocation;
+pub mod serial;
+pub mod tls;
+
+pub use authority::Authority;
+pub use certificate::Certificate;
+pub use client::{Client, ClientError, ClientOptions, ServerAddress};
+pub use fingerprint::Fingerprint;
+pub use key::PrivateKey;
+pub use request::{Grant, Request, SignedCertificate};
+pub use revocation::Revocations;
+pub use serial::Serial;
+pub use tls::{PeerIdentity, ReloadableClientTls, ReloadableServerTls};

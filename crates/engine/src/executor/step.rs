@@ -211,6 +211,9 @@ impl Run<'_> {
                 Some(applied) => applied,
                 None => instance.apply(observing, &hands)?,
             };
+            if attempt.applied.no_change {
+                attempt.status = Status::Unchanged;
+            }
             self.check(step, sight)?;
         }
         if let Some(change) = refresh {
@@ -237,7 +240,9 @@ impl Run<'_> {
             Err(error) => (failure(observing.changes, &error), error.interrupted),
             Ok(attempt) => {
                 let mut outcome = Outcome::new(attempt.status);
-                outcome.changes = observing.changes;
+                if !attempt.applied.no_change {
+                    outcome.changes = observing.changes;
+                }
                 outcome.changes.extend(attempt.changes);
                 outcome.refreshed = attempt.refreshed;
                 outcome.message = attempt.applied.message;

@@ -3,25 +3,30 @@
 //! A Puppet catalog means its autorequires in every mode. States have none,
 //! so for them order is inferred in genius mode only.
 
-use std::collections::HashMap;
-use std::path::Path;
+use std::collections::{BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
 
 use super::{Body, Edge, Mode, Plan};
 use crate::{Relations, Thing};
 
-/// All inferred edges.
-pub(super) fn edges(plan: &Plan) -> Vec<Edge> {
-    let genius = plan.mode == Mode::Genius;
+/// What the relations of all steps say.
+pub(super) struct Inferred {
+    pub(super) edges: Vec<Edge>,
+    pub(super) managed: BTreeSet<PathBuf>,
+}
+
+/// Reads all relations.
+pub(super) fn infer(plan: &Plan) -> Inferred {
     let relations: Vec<Option<Relations>> = plan
         .steps
         .iter()
         .map(|step| match &step.body {
-            Body::Ready(instance) if genius || step.state.is_none() => {
+            Body::Ready(instance) => {
                 let mut relations = Relations::default();
                 instance.relations(&mut relations);
                 Some(relations)
             }
-            _ => None,
+            Body::Lazy(_) => None,
         })
         .collect();
     let mut providers: HashMap<&Thing, Vec<u32>> = HashMap::new();
@@ -30,14 +35,23 @@ pub(super) fn edges(plan: &Plan) -> Vec<Edge> {
             providers.entry(thing).or_default().push(index as u32);
         }
     }
+    let genius = plan.mode == Mode::Genius;
     let mut edges = Vec::new();
     for (index, relations) in relations.iter().enumerate() {
-        let Some(relations) = relations else {
-            continue;
-        };
-        one(index as u32, relations, genius, &providers, &mut edges);
+        if let Some(relations) = relations
+            && (genius || plan.steps[index].state.is_none())
+        {
+            one(index as u32, relations, genius, &providers, &mut edges);
+        }
     }
-    edges
+    let managed = providers.keys().filter_map(|thing| match thing {
+        Thing::Path(path) => Some(path.clone()),
+        _ => None,
+    });
+    Inferred {
+        edges,
+        managed: managed.collect(),
+    }
 }
 
 fn one(
@@ -47,35 +61,42 @@ fn one(
     providers: &HashMap<&Thing, Vec<u32>>,
     edges: &mut Vec<Edge>,
 ) {
-    let extra: &[_] = if genius { &relations.genius_needs } else { &[] };
-    for (thing, why) in relations.needs.iter().chain(extra) {
-        for provider in providers
+    let mut after = |thing: &Thing, why: &'static str| {
+        let others = providers
             .get(thing)
             .into_iter()
             .flatten()
-            .filter(|other| **other != index)
-        {
-            edges.push(Edge::inferred(*provider, index, why));
-        }
+            .filter(|other| **other != index);
+        edges.extend(others.map(|other| Edge::inferred(*other, index, why)));
+    };
+    let extra: &[_] = if genius { &relations.genius_needs } else { &[] };
+    for (thing, why) in relations.needs.iter().chain(extra) {
+        after(thing, why);
     }
-    for path in &relations.needs_above {
-        let above = path
+    let above: &[_] = if genius { &relations.genius_above } else { &[] };
+    let always = relations
+        .needs_above
+        .iter()
+        .map(|path| (path, "its directory"));
+    for (path, why) in always.chain(above.iter().map(|(path, why)| (path, *why))) {
+        let things = path
             .ancestors()
             .skip(1)
-            .find_map(|above: &Path| providers.get(&Thing::Path(above.to_owned())));
-        for provider in above.into_iter().flatten().filter(|other| **other != index) {
-            edges.push(Edge::inferred(*provider, index, "its directory"));
+            .map(|above: &Path| Thing::Path(above.to_owned()));
+        if let Some(nearest) = things
+            .into_iter()
+            .find(|thing| providers.contains_key(thing))
+        {
+            after(&nearest, why);
         }
     }
     let serves: &[_] = if genius { &relations.serves } else { &[] };
     for (thing, why) in serves {
-        for provider in providers
+        let others = providers
             .get(thing)
             .into_iter()
             .flatten()
-            .filter(|other| **other != index)
-        {
-            edges.push(Edge::inferred(index, *provider, why));
-        }
+            .filter(|other| **other != index);
+        edges.extend(others.map(|other| Edge::inferred(index, *other, why)));
     }
 }

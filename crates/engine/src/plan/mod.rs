@@ -14,7 +14,8 @@ mod lazy;
 mod resolve;
 mod steps;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::path::PathBuf;
 
 use bunraku_model::Catalog;
 use bunraku_model::catalog::{Place, ResourceReference, StateOrigin};
@@ -72,6 +73,8 @@ pub struct Plan {
     pub(crate) registry: Registry,
     /// Inferred edges that would have closed a cycle.
     pub(crate) gave_way: Vec<Edge>,
+    /// Every path that some step manages.
+    pub(crate) managed: BTreeSet<PathBuf>,
 }
 
 /// One resource that does something.
@@ -122,10 +125,13 @@ impl Plan {
             mode: options.mode,
             registry: registry.clone(),
             gave_way: Vec::new(),
+            managed: BTreeSet::new(),
         };
         let mut edges = resolve::edges(catalog, &mut plan, &parts.nodes)?;
         edges.extend(lazy::edges(&plan));
-        edges.extend(infer::edges(&plan));
+        let inferred = infer::infer(&plan);
+        edges.extend(inferred.edges);
+        plan.managed = inferred.managed;
         resolve::wait_for_what_probes_wait_for(&plan.probes, &mut edges);
         plan.graph = Graph::new(plan.node_count(), edges);
         cycle::make_acyclic(&mut plan)?;

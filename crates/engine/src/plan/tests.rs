@@ -38,7 +38,7 @@ fn unknown_types_and_parameters_are_all_named_with_near_names() {
         ]),
         expect![[r#"
             Flie[/x] (site.pp:3): there is no resource type `Flie`; did you mean `file`?
-            File[/y] (the catalog): the type `file` has no parameter `contnet`; did you mean `content`?
+            File[/y] (the catalog): the type `file` has no parameter `contnet`; did you mean `content` or `context`?
             Notify[n] (the catalog): `withpath` must be true or false, not `"perhaps"`"#]],
     );
 }

@@ -26,7 +26,7 @@
 
 mod erased;
 pub mod exec;
-mod file;
+pub(crate) mod file;
 mod marker;
 mod notify;
 mod test;
@@ -51,6 +51,7 @@ impl Registry {
     /// The types that are built in.
     pub fn standard() -> Self {
         let mut registry = Self::empty();
+        registry.add(exec::Exec);
         registry.add(file::File);
         registry.add(notify::Notify);
         registry.add(test::Test);

@@ -4,7 +4,7 @@
 //! `setpriv` (which also sets the supplementary groups; the standard library
 //! alone would drop them), a umask from a one-line shell.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
@@ -134,6 +134,12 @@ impl Run {
             limit: USUAL_LIMIT,
             quiet: false,
         }
+    }
+
+    /// The same with other words.
+    pub(super) fn words(mut self, words: impl IntoIterator<Item = OsString>) -> Self {
+        self.words = words.into_iter().collect();
+        self
     }
 
     pub fn environment(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
@@ -277,11 +283,7 @@ impl Run {
             command.current_dir(cwd);
         }
         for (name, value) in &self.environment {
-            if name == OsStr::new("PATH") {
-                command.env("PATH", value);
-            } else {
-                command.env(name, value);
-            }
+            command.env(name, value);
         }
         Ok(command)
     }

@@ -1,0 +1,119 @@
+//! What a file in a facts directory is, and its bytes.
+//!
+//! Nothing here may hang: a name can be a pipe, a device or a directory.
+
+use std::fs::{File, Metadata};
+use std::io::Read;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
+
+use rustix::fs::{CWD, Mode, OFlags};
+
+use super::parse::Trouble;
+
+/// The largest file that is read, and the most that an executable may print.
+pub(super) const SIZE_LIMIT: u64 = 1024 * 1024;
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) enum Kind {
+    Json,
+    Yaml,
+    Text,
+    Executable,
+    Ignored,
+}
+
+/// What to do with a path, by its ending, then by its executable bit.
+pub(super) fn kind(path: &Path) -> Result<Kind, Trouble> {
+    let metadata = path.metadata().map_err(|error| {
+        let problem = format!("cannot be looked at: {error}");
+        Trouble::new(&problem, "repair or remove it")
+    })?;
+    if metadata.is_dir() {
+        return Ok(Kind::Ignored);
+    }
+    if !metadata.is_file() {
+        let problem = format!("is {}, not a file", what(&metadata));
+        return Err(Trouble::new(&problem, "remove it"));
+    }
+    let ending = path
+        .extension()
+        .map(|ending| ending.to_string_lossy().to_lowercase());
+    Ok(match ending.as_deref() {
+        Some("json") => Kind::Json,
+        Some("yaml" | "yml") => Kind::Yaml,
+        Some("txt") => Kind::Text,
+        _ if metadata.mode() & 0o111 == 0 || is_left_over(path) => Kind::Ignored,
+        _ => Kind::Executable,
+    })
+}
+
+fn what(metadata: &Metadata) -> &'static str {
+    let kind = metadata.file_type();
+    if kind.is_fifo() {
+        "a pipe"
+    } else if kind.is_socket() {
+        "a socket"
+    } else {
+        "a device"
+    }
+}
+
+/// What editors and package managers leave behind keeps its executable bit.
+fn is_left_over(path: &Path) -> bool {
+    const ENDINGS: [&str; 22] = [
+        "~",
+        ".bak",
+        ".orig",
+        ".old",
+        ".save",
+        ".swp",
+        ".swo",
+        ".tmp",
+        ".rej",
+        ".disabled",
+        ".rpmsave",
+        ".rpmorig",
+        ".rpmnew",
+        ".dpkg-dist",
+        ".dpkg-new",
+        ".dpkg-old",
+        ".dpkg-tmp",
+        ".ucf-dist",
+        ".bat",
+        ".cmd",
+        ".com",
+        ".exe",
+    ];
+    let name = path
+        .file_name()
+        .map(|name| name.to_string_lossy().to_lowercase());
+    name.is_none_or(|name| ENDINGS.iter().any(|ending| name.ends_with(ending)))
+}
+
+/// The bytes of a regular file, up to the limit.
+pub(super) fn read(path: &Path) -> Result<Vec<u8>, Trouble> {
+    let failed = |error: std::io::Error| {
+        let problem = format!("cannot be read: {error}");
+        Trouble::new(&problem, "check its permissions")
+    };
+    // The name may have become a pipe since it was looked at: do not wait for
+    // a writer, and look again at what was opened.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(CWD, path, flags, Mode::empty());
+    let file = File::from(file.map_err(|error| failed(error.into()))?);
+    if !file.metadata().map_err(failed)?.is_file() {
+        return Err(Trouble::new("is no longer a file", "remove it"));
+    }
+    let mut bytes = Vec::new();
+    file.take(SIZE_LIMIT + 1)
+        .read_to_end(&mut bytes)
+        .map_err(failed)?;
+    if bytes.len() as u64 > SIZE_LIMIT {
+        return Err(Trouble::new(
+            "is larger than 1 MiB",
+            "facts are small: shorten it",
+        ));
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,129 @@
+//! Facts that people add: files and executables in directories.
+//!
+//! As in Facter: a fact in a directory replaces a built-in one of the same name
+//! whole; within a directory the later file name wins; of several directories
+//! the earlier wins; names are in lower case. A file that cannot be used is a
+//! warning, and the others still load.
+
+mod file;
+mod parse;
+mod run;
+mod trust;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use super::warning::{FactWarning, WarningPlace};
+use file::Kind;
+use parse::Trouble;
+
+/// The most files of one directory that are looked at.
+const FILE_LIMIT: usize = 1000;
+
+/// The most that all external facts may come to, written as JSON.
+const TOTAL_LIMIT: usize = 4 * 1024 * 1024;
+
+/// Facts of all directories, and what went wrong.
+#[derive(Default)]
+pub(super) struct Found {
+    size: usize,
+    pub(super) facts: Map<String, Value>,
+    pub(super) warnings: Vec<FactWarning>,
+}
+
+/// One executable may take `timeout`, and each may.
+pub(super) fn collect(directories: &[PathBuf], timeout: Duration) -> Found {
+    let mut found = Found::default();
+    // Later ones overwrite, so the first directory comes last.
+    for directory in directories.iter().rev() {
+        match names(directory) {
+            Ok(mut names) => {
+                if names.len() > FILE_LIMIT {
+                    let advice = format!("keep at most {FILE_LIMIT} files there");
+                    found.warn(directory, Trouble::new("has too many files", &advice));
+                    names.truncate(FILE_LIMIT);
+                }
+                for name in names {
+                    found.load(&directory.join(name), timeout);
+                }
+            }
+            // A directory of external facts need not exist.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => {
+                let problem = format!("cannot be listed: {error}");
+                found.warn(directory, Trouble::new(&problem, "check its permissions"));
+            }
+        }
+    }
+    found
+}
+
+fn names(directory: &Path) -> std::io::Result<Vec<std::ffi::OsString>> {
+    let mut names = Vec::new();
+    for entry in directory.read_dir()? {
+        let name = entry?.file_name();
+        if !name.as_encoded_bytes().starts_with(b".") {
+            names.push(name);
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+impl Found {
+    fn warn(&mut self, path: &Path, trouble: Trouble) {
+        self.warnings.push(FactWarning {
+            place: WarningPlace::File {
+                path: path.to_owned(),
+                line: trouble.line,
+            },
+            problem: trouble.problem,
+            advice: Some(trouble.advice),
+        });
+    }
+
+    fn load(&mut self, path: &Path, timeout: Duration) {
+        let mut troubles = Vec::new();
+        let facts = load(path, timeout, &mut troubles);
+        let added = facts.and_then(|facts| self.add(facts));
+        troubles.extend(added.err());
+        for trouble in troubles {
+            self.warn(path, trouble);
+        }
+    }
+
+    fn add(&mut self, facts: Map<String, Value>) -> Result<(), Trouble> {
+        let size = serde_json::to_vec(&facts).map_or(usize::MAX, |json| json.len());
+        let total = self.size.saturating_add(size);
+        if total > TOTAL_LIMIT {
+            let problem = "is left out: with it, external facts exceed 4 MiB";
+            return Err(Trouble::new(problem, "facts are small: shorten the files"));
+        }
+        self.size = total;
+        for (name, value) in facts {
+            self.facts.insert(name.to_lowercase(), value);
+        }
+        Ok(())
+    }
+}
+
+fn load(
+    path: &Path,
+    timeout: Duration,
+    troubles: &mut Vec<Trouble>,
+) -> Result<Map<String, Value>, Trouble> {
+    match file::kind(path)? {
+        Kind::Ignored => Ok(Map::new()),
+        Kind::Json => parse::json(&file::read(path)?),
+        Kind::Yaml => parse::yaml(&file::read(path)?),
+        Kind::Text => Ok(parse::pairs(&file::read(path)?, troubles)),
+        Kind::Executable => {
+            trust::check(path)?;
+            let output = run::run(path, timeout)?;
+            troubles.extend(output.troubles());
+            Ok(parse::output(&output.stdout, troubles))
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! What this machine says of itself, in Facter 4's structured names.
+//!
+//! Every group has a pure part (text or bytes in, value out) and a thin part
+//! that reads a [`Machine`]. Groups stand alone: one that fails is left out and
+//! reported, and the others still count.
+//!
+//! Absent: anything that asks the network (cloud metadata, DNS), Ruby, and
+//! caching. `docs/facts.md` lists what Facter prints and this does not.
+
+mod block_attributes;
+mod dhcp;
+mod disks;
+mod dmi;
+mod external;
+mod group;
+mod host_name;
+mod identity;
+mod kernel;
+mod load;
+mod machine;
+mod memory;
+mod mounts;
+mod netlink;
+mod networking;
+mod os;
+mod os_release;
+mod partitions;
+mod processors;
+mod selinux;
+mod ssh;
+mod timezone;
+mod units;
+mod uptime;
+mod virtualization;
+mod warning;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use bunraku_model::FactSet;
+use serde_json::{Map, Value, json};
+
+use group::Group;
+use machine::Machine;
+pub use warning::{FactWarning, WarningPlace};
+
+/// Where to look, and what has the last word.
+#[derive(Clone, Debug)]
+pub struct FactOptions {
+    /// The machine's file system: `/`, or a made-up one.
+    pub root: PathBuf,
+    /// Directories of external facts. As in Facter, an earlier directory wins
+    /// over a later one, and within one the later file name wins.
+    pub external_dirs: Vec<PathBuf>,
+    /// How long one executable fact may run before it is killed.
+    pub external_timeout: Duration,
+    /// Facts that replace all others of the same name.
+    pub overrides: Map<String, Value>,
+}
+
+impl Default for FactOptions {
+    fn default() -> Self {
+        Self {
+            root: PathBuf::from("/"),
+            external_dirs: Vec::new(),
+            external_timeout: Duration::from_secs(30),
+            overrides: Map::new(),
+        }
+    }
+}
+
+/// The facts, what went wrong on the way, and what each group cost.
+#[derive(Clone, Debug)]
+pub struct Collected {
+    pub facts: FactSet,
+    pub warnings: Vec<FactWarning>,
+    pub durations: Vec<(&'static str, Duration)>,
+}
+
+const GROUPS: &[(&str, Group)] = &[
+    ("kernel", kernel::collect),
+    ("os", os::collect),
+    ("networking", networking::collect),
+    ("processors", processors::collect),
+    ("memory", memory::collect),
+    ("load_averages", load::collect),
+    ("system_uptime", uptime::collect),
+    ("mountpoints", mounts::collect),
+    ("disks", disks::collect),
+    ("partitions", partitions::collect),
+    ("filesystems", disks::collect_filesystems),
+    ("ssh", ssh::collect),
+    ("identity", identity::collect),
+    ("timezone", timezone::collect),
+    ("virtual", virtualization::collect),
+    ("dmi", dmi::collect),
+    ("fips_enabled", kernel::collect_fips),
+    ("path", identity::collect_path),
+];
+
+/// Collects all facts. Blocks: call it off the async threads.
+///
+/// Never fails as a whole: a group or file that cannot be read is left out and
+/// reported in `warnings`.
+pub fn collect(options: &FactOptions) -> Collected {
+    let machine = Machine::new(options.root.clone());
+    let mut facts = Map::new();
+    let mut warnings = Vec::new();
+    let mut durations = Vec::new();
+    for (name, group) in GROUPS {
+        let started = Instant::now();
+        match group(&machine, &mut warnings) {
+            Ok(found) => facts.extend(found),
+            Err(error) => warnings.push(FactWarning::of_group(name, &error)),
+        }
+        durations.push((*name, started.elapsed()));
+    }
+    facts.insert("bunraku_version".into(), json!(env!("CARGO_PKG_VERSION")));
+
+    let started = Instant::now();
+    let found = external::collect(&options.external_dirs, options.external_timeout);
+    facts.extend(found.facts);
+    warnings.extend(found.warnings);
+    durations.push(("external", started.elapsed()));
+
+    facts.extend(options.overrides.clone());
+    facts.sort_keys();
+    facts.values_mut().for_each(Value::sort_all_objects);
+    Collected {
+        facts: FactSet::new(facts),
+        warnings,
+        durations,
+    }
+}

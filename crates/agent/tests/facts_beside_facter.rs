@@ -1,0 +1,267 @@
+//! Our facts beside those of a real Facter on this machine, key by key.
+//!
+//! Every key that Facter prints must be equal here, or close where it changes
+//! all the time, or in [`NOT_COVERED`]. Every key that only we print must be in
+//! [`ONLY_OURS`]. `docs/facts.md` repeats both lists, which a test checks.
+//!
+//! Needs Debian's `facter`, `ruby-sys-filesystem` (without it Facter has no
+//! mount points) and `virt-what`, which `scripts/setup` installs.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+
+use bunraku_agent::facts::{FactOptions, collect};
+use serde_json::Value;
+
+/// What Facter prints and we do not, and why. A name covers what is below it.
+const NOT_COVERED: &[(&str, &str)] = &[
+    (
+        "aio_agent_version",
+        "tells the version of Puppet's own package",
+    ),
+    (
+        "augeas",
+        "tells the version of a library that we do not use",
+    ),
+    ("az_metadata", "asks the network: Azure's metadata service"),
+    (
+        "cloud",
+        "asks the network: follows from the metadata services",
+    ),
+    (
+        "ec2_metadata",
+        "asks the network: Amazon's metadata service",
+    ),
+    ("ec2_userdata", "asks the network, and may hold secrets"),
+    ("facterversion", "there is no Facter: see `bunraku_version`"),
+    ("gce", "asks the network: Google's metadata service"),
+    ("ruby", "there is no Ruby"),
+    ("xen", "lists guests by running Xen's own tools"),
+];
+
+/// What we print and Facter 4.3 does not. `*` stands for any one key.
+const ONLY_OURS: &[(&str, &str)] = &[
+    ("bunraku_version", "the version of the agent"),
+    (
+        "fqdn",
+        "Facter prints it only with `--show-legacy`; much code uses it",
+    ),
+    (
+        "hostname",
+        "Facter prints it only with `--show-legacy`; much code uses it",
+    ),
+    ("hypervisors", "Facter needs to read /proc/1/environ for it"),
+    ("is_virtual", "Facter needs to read /proc/1/environ for it"),
+    (
+        "networking.interfaces.*.duplex",
+        "newer Facter versions have it",
+    ),
+    (
+        "networking.interfaces.*.operational_state",
+        "newer Facter versions have it",
+    ),
+    (
+        "networking.interfaces.*.physical",
+        "newer Facter versions have it",
+    ),
+    (
+        "networking.interfaces.*.speed",
+        "newer Facter versions have it",
+    ),
+    ("processors.extensions", "newer Facter versions have it"),
+    (
+        "system_uptime",
+        "Facter needs to read /proc/1/environ for it",
+    ),
+    ("virtual", "Facter needs to read /proc/1/environ for it"),
+];
+
+/// What changes between two looks: same type, and numbers not far apart.
+const VOLATILE: &[&str] = &[
+    "load_averages.*",
+    "memory.*.available",
+    "memory.*.available_bytes",
+    "memory.*.capacity",
+    "memory.*.used",
+    "memory.*.used_bytes",
+    "mountpoints.*.available",
+    "mountpoints.*.available_bytes",
+    "mountpoints.*.capacity",
+    "mountpoints.*.used",
+    "mountpoints.*.used_bytes",
+    "processors.speed",
+    "system_uptime.*",
+];
+
+#[test]
+fn every_key_that_facter_prints_is_equal_or_close_or_listed() {
+    let theirs = flatten(&facter());
+    let ours = flatten(&our_facts());
+    let mut differences: Vec<String> = theirs
+        .iter()
+        .filter(|(key, _)| !listed(NOT_COVERED, key))
+        .filter_map(|(key, their)| difference(key, ours.get(key), their))
+        .collect();
+    for key in ours.keys().filter(|key| !theirs.contains_key(*key)) {
+        if !listed(ONLY_OURS, key) {
+            differences.push(format!("{}: only we have it", key.join(".")));
+        }
+    }
+    assert!(
+        differences.is_empty(),
+        "{} of {} keys differ:\n{}",
+        differences.len(),
+        theirs.len(),
+        differences.join("\n")
+    );
+    // Facter that prints next to nothing would compare well with anything.
+    for group in [
+        "os",
+        "networking",
+        "processors",
+        "memory",
+        "mountpoints",
+        "identity",
+    ] {
+        let found = theirs.keys().any(|key| key[0] == group);
+        assert!(
+            found,
+            "facter printed nothing of `{group}`: run scripts/setup"
+        );
+    }
+}
+
+#[test]
+fn the_documentation_lists_what_is_different() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/facts.md");
+    let page = std::fs::read_to_string(page).expect("docs/facts.md is there");
+    for (key, why) in NOT_COVERED.iter().chain(ONLY_OURS) {
+        let row = format!("| `{key}` | {why} |");
+        assert!(page.contains(&row), "docs/facts.md lacks the row\n{row}");
+    }
+}
+
+#[test]
+fn the_comparison_sees_wrong_units_types_and_keys() {
+    let key: Vec<String> = ["memory", "system", "used_bytes"]
+        .map(str::to_owned)
+        .to_vec();
+    assert_eq!(
+        difference(&key, Some(&480_000_000.into()), &500_000_000.into()),
+        None
+    );
+    assert!(difference(&key, Some(&480_000.into()), &480_000_000.into()).is_some());
+    assert!(difference(&key, Some(&"480000000".into()), &480_000_000.into()).is_some());
+    assert!(difference(&key, None, &480_000_000.into()).is_some());
+    assert!(close(&"0:59 hours".into(), &"1:00 hours".into()));
+    assert!(close(&"1023.90 MiB".into(), &"1.00 GiB".into()));
+    assert!(!close(&"12.00%".into(), &"1.00 GiB".into()));
+}
+
+fn our_facts() -> Value {
+    let collected = collect(&FactOptions::default());
+    assert!(collected.warnings.is_empty(), "{:?}", collected.warnings);
+    Value::Object(collected.facts.into_map())
+}
+
+/// Runs Facter, where possible in a process namespace of its own: there it may
+/// read /proc/1/environ, without which it leaves some facts out.
+fn facter() -> Value {
+    let mut alone = Command::new("unshare");
+    alone.args(["--pid", "--fork", "--mount-proc", "facter", "--json"]);
+    let mut plain = Command::new("facter");
+    plain.arg("--json");
+    // It exits with 1 where /proc/1/environ is not readable: not a failure.
+    let run = |command: &mut Command| {
+        let output = command.output().ok()?;
+        serde_json::from_slice::<Value>(&output.stdout).ok()
+    };
+    run(&mut alone)
+        .or_else(|| run(&mut plain))
+        .expect("facter prints JSON: install it with scripts/setup")
+}
+
+type Flat = BTreeMap<Vec<String>, Value>;
+
+/// Leaves by path; lists are leaves, and an empty object is one too.
+fn flatten(value: &Value) -> Flat {
+    fn walk(value: &Value, path: &mut Vec<String>, flat: &mut Flat) {
+        match value {
+            Value::Object(members) if !members.is_empty() => {
+                for (name, member) in members {
+                    path.push(name.clone());
+                    walk(member, path, flat);
+                    path.pop();
+                }
+            }
+            leaf => {
+                flat.insert(path.clone(), leaf.clone());
+            }
+        }
+    }
+    let mut flat = Flat::new();
+    walk(value, &mut Vec::new(), &mut flat);
+    flat
+}
+
+fn difference(key: &[String], ours: Option<&Value>, theirs: &Value) -> Option<String> {
+    let name = key.join(".");
+    let volatile = VOLATILE.iter().any(|pattern| matches(pattern, key));
+    match ours {
+        None => Some(format!("{name}: only Facter has it: {theirs}")),
+        Some(ours) if volatile => {
+            (!close(ours, theirs)).then(|| format!("{name}: {ours} is far from {theirs}"))
+        }
+        Some(ours) => (ours != theirs).then(|| format!("{name}: {ours}, Facter says {theirs}")),
+    }
+}
+
+fn listed(list: &[(&str, &str)], key: &[String]) -> bool {
+    list.iter().any(|(pattern, _)| matches(pattern, key))
+}
+
+/// Whether a dotted pattern names this key or one above it.
+fn matches(pattern: &str, key: &[String]) -> bool {
+    let steps: Vec<&str> = pattern.split('.').collect();
+    let same = |(step, name): (&&str, &String)| *step == "*" || step == name;
+    steps.len() <= key.len() && steps.iter().zip(key).all(same)
+}
+
+/// Equal in type and form, with numbers that are near each other.
+fn close(ours: &Value, theirs: &Value) -> bool {
+    match (ours, theirs) {
+        (Value::Number(ours), Value::Number(theirs)) => {
+            let pair = ours.as_f64().zip(theirs.as_f64());
+            pair.is_some_and(|(ours, theirs)| near(ours, theirs))
+        }
+        (Value::String(ours), Value::String(theirs)) => {
+            let pair = quantity(ours).zip(quantity(theirs));
+            pair.is_some_and(|(ours, theirs)| ours.1 == theirs.1 && near(ours.0, theirs.0))
+        }
+        _ => false,
+    }
+}
+
+/// `1.50 KiB` is 1536 bytes; `12.34%`, `2.30 GHz` and `0:15 hours` keep their unit.
+fn quantity(text: &str) -> Option<(f64, &str)> {
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.' && c != ':')?;
+    let (number, unit) = (&text[..end], text[end..].trim());
+    let number: f64 = match number.split_once(':') {
+        Some((hours, minutes)) => hours.parse::<f64>().ok()? + minutes.parse::<f64>().ok()? / 60.0,
+        None => number.parse().ok()?,
+    };
+    let power = ["bytes", "KiB", "MiB", "GiB", "TiB"]
+        .iter()
+        .position(|known| *known == unit);
+    Some(match power {
+        Some(power) => (number * 1024f64.powi(power as i32), "bytes"),
+        None => (number, unit),
+    })
+}
+
+/// Within a factor that a busy machine may reach in the seconds between the
+/// two looks, but that no wrong unit stays within.
+fn near(ours: f64, theirs: f64) -> bool {
+    let (low, high) = (ours.min(theirs), ours.max(theirs));
+    high <= 8.0 * low + 10.0
+}

@@ -1,0 +1,45 @@
+//! Bringing back what a run replaced.
+
+use std::collections::{BTreeSet, HashMap};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use bunraku_model::catalog::ResourceReference;
+use serde_json::Map;
+
+use crate::sight::{Licence, LocalSources, RunContext};
+use crate::types::file::put_back;
+use crate::{Backup, Cancellation, Secrets, Sight, StepError};
+
+/// Puts a replaced file back in its place, with its mode and owner. What is
+/// there now is kept as a backup in turn.
+pub fn restore(
+    state_directory: &Path,
+    backup: &Backup,
+    cancellation: Cancellation,
+) -> Result<(), StepError> {
+    let (secrets, managed) = (Secrets::default(), BTreeSet::new());
+    let run = RunContext {
+        cancellation,
+        sink: &(),
+        secrets: &secrets,
+        root: None,
+        state_directory: state_directory.to_owned(),
+        sources: Arc::new(LocalSources::default()),
+        facts: Arc::new(Map::new()),
+        managed: &managed,
+        users: Mutex::default(),
+        groups: Mutex::default(),
+        once: Mutex::new(HashMap::new()),
+        dirty_directories: Mutex::default(),
+    };
+    let reference = ResourceReference::new("file", backup.path.clone());
+    let sight = Sight {
+        run: &run,
+        reference: &reference,
+        noop: false,
+        upstream_pending: false,
+    };
+    let licence = Licence::of_run(false).expect("not a noop run");
+    put_back(backup, &licence.hands(sight))
+}

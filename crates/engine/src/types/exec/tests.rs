@@ -1,0 +1,359 @@
+//! Commands for real.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::types::testing::{apply, lines, noop};
+use crate::{Outcome, Status};
+
+/// A directory, and what came of one `exec` in it.
+fn exec(parameters: Value) -> (tempfile::TempDir, Outcome) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut parameters = parameters;
+    parameters["path"] = json!("/usr/bin:/bin:/usr/sbin:/sbin");
+    parameters["cwd"] = json!(directory.path());
+    let summary = apply(
+        &directory.path().join("state"),
+        json!([{"type": "Exec", "title": "x", "parameters": parameters}]),
+    );
+    let outcome = summary.finished[0].outcome.clone();
+    (directory, outcome)
+}
+
+fn stdout(parameters: Value) -> String {
+    let (_directory, outcome) = exec(parameters);
+    assert_eq!(outcome.status, Status::Changed, "{:?}", outcome.message);
+    outcome.outputs["stdout"].as_str().expect("text").to_owned()
+}
+
+fn failure(parameters: Value) -> String {
+    let (_directory, outcome) = exec(parameters);
+    assert_eq!(outcome.status, Status::Failed);
+    outcome.message.expect("a reason")
+}
+
+#[test]
+fn environment_umask_and_stdin_reach_the_command() {
+    assert_eq!(
+        stdout(json!({"command": "echo $GREETING", "environment": ["GREETING=hello there"]})),
+        "hello there"
+    );
+    assert_eq!(stdout(json!({"command": "umask", "umask": "027"})), "0027");
+    assert_eq!(stdout(json!({"command": "cat", "stdin": "typed"})), "typed");
+    assert_eq!(stdout(json!({"command": ["echo", "$HOME"]})), "$HOME");
+}
+
+#[test]
+fn another_user_has_their_own_groups_and_home() {
+    let output = stdout(json!({"command": "id -un; id -Gn; echo $HOME", "user": "daemon"}));
+    assert_eq!(output, "daemon\ndaemon\n/usr/sbin");
+    assert_eq!(
+        stdout(json!({"command": "id -gn; id -un", "user": "daemon", "group": "sys"})),
+        "sys\ndaemon"
+    );
+    assert_eq!(
+        failure(json!({"command": "true", "user": "nobody-at-all"})),
+        "there is no user `nobody-at-all`"
+    );
+}
+
+#[test]
+fn an_exit_code_that_was_not_expected_is_a_failure_with_its_last_words() {
+    assert_eq!(
+        failure(json!({"command": "echo no such luck >&2; exit 3"})),
+        "`echo no such luck >&2; exit 3` ended with exit code 3 instead of 0: no such luck"
+    );
+    assert_eq!(
+        stdout(json!({"command": "echo fine; exit 3", "returns": [0, 3]})),
+        "fine"
+    );
+    assert!(failure(json!({"command": "kill -9 $$"})).contains("signal 9"));
+}
+
+#[test]
+fn a_timeout_ends_the_whole_process_group() {
+    // The sleeps are of a length that nothing else on the machine asks for.
+    let (directory, outcome) = exec(json!({
+        "command": "echo begun; (trap '' TERM; echo $BASHPID $$ > /dev/null; sh -c 'echo $$ > pid; exec sleep 4321.5') & sleep 4321.5",
+        "timeout": 1,
+    }));
+    assert_eq!(outcome.status, Status::Failed);
+    assert_eq!(
+        outcome.message.as_deref(),
+        Some("it took longer than 1 s and was ended")
+    );
+    assert_eq!(outcome.outputs["stdout"], "begun");
+    let pid =
+        std::fs::read_to_string(directory.path().join("pid")).expect("the child wrote its pid");
+    let gone = || {
+        !std::path::Path::new(&format!("/proc/{}/cmdline", pid.trim())).exists()
+            || is_zombie(pid.trim())
+    };
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !gone() {
+        assert!(
+            Instant::now() < deadline,
+            "process {pid} outlived its group"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn is_zombie(pid: &str) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(')')
+        .next()
+        .is_none_or(|rest| rest.trim_start().starts_with(['Z', 'X']))
+}
+
+#[test]
+fn a_command_that_leaves_a_process_holding_the_pipe_is_done_when_it_ends() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let pid_file = directory.path().join("pid");
+    let command = format!(
+        "sleep 4322.5 & echo $! > {}; echo started",
+        pid_file.display()
+    );
+    let begun = Instant::now();
+    assert_eq!(
+        stdout(json!({"command": command, "timeout": 600})),
+        "started"
+    );
+    assert!(
+        begun.elapsed() < Duration::from_secs(500),
+        "it waited for the pipe"
+    );
+    let pid: i32 = std::fs::read_to_string(&pid_file)
+        .expect("a pid")
+        .trim()
+        .parse()
+        .expect("a number");
+    let pid = rustix::process::Pid::from_raw(pid).expect("not 0");
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL)
+        .expect("the process was left alone");
+}
+
+#[test]
+fn output_without_end_is_cut_and_does_not_fill_the_memory() {
+    let (_directory, outcome) =
+        exec(json!({"command": "head -c 20000000 /dev/zero", "output_limit": 1000}));
+    assert_eq!(
+        outcome.outputs["stdout"].as_str().expect("text").len(),
+        1000
+    );
+    assert_eq!(outcome.outputs["cut"], true);
+    assert_eq!(
+        failure(json!({"command": "yes", "timeout": 1})),
+        "it took longer than 1 s and was ended"
+    );
+}
+
+#[test]
+fn output_that_is_not_text_is_kept_as_far_as_text_goes() {
+    assert_eq!(stdout(json!({"command": "printf 'a\\377b'"})), "a\u{fffd}b");
+}
+
+#[test]
+fn guards_decide_whether_it_runs() {
+    let ran = |parameters: Value| {
+        let mut parameters = parameters;
+        parameters["command"] = json!("true");
+        exec(parameters).1.status == Status::Changed
+    };
+    assert!(ran(json!({"onlyif": "true"})));
+    assert!(!ran(json!({"onlyif": ["true", "false"]})));
+    assert!(ran(json!({"unless": "false"})));
+    assert!(!ran(json!({"unless": ["false", "true"]})));
+    assert!(!ran(json!({"creates": ["/", "/does/not/exist"]})));
+    assert!(ran(json!({"creates": "/does/not/exist"})));
+    assert!(!ran(json!({"onlyif": "no-such-command-anywhere"})));
+    assert!(!ran(json!({"refreshonly": true})));
+    assert!(!ran(json!({"onlyif": [["test", "-e", "/no such file"]]})));
+}
+
+#[test]
+fn lists_of_guards_of_a_state_must_all_agree_to_keep_it_from_running() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let state = |title: &str, parameters: Value| {
+        json!({"type": "Exec", "title": title, "parameters": parameters,
+               "state": {"id": title, "name": title, "function": "cmd.run"}})
+    };
+    let summary = apply(
+        directory.path(),
+        json!([
+            state(
+                "some",
+                json!({"command": "true", "unless": ["false", "true"], "creates": ["/", "/does/not/exist"]})
+            ),
+            state(
+                "all",
+                json!({"command": "true", "unless": ["true", "true"]})
+            ),
+        ]),
+    );
+    assert_eq!(lines(&summary), "Exec[all] unchanged\nExec[some] changed");
+}
+
+#[test]
+fn refreshonly_runs_on_a_change_and_refresh_may_be_another_command() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mark = |name: &str| json!(format!("echo {name} >> {}/log", directory.path().display()));
+    let summary = apply(
+        &directory.path().join("state"),
+        json!([
+            {"type": "Test", "title": "source", "parameters": {"changes": true, "notify": ["Exec[a]", "Exec[b]"]}},
+            {"type": "Exec", "title": "a", "parameters": {"command": mark("a"), "refreshonly": true, "provider": "shell", "before": "Exec[b]"}},
+            {"type": "Exec", "title": "b", "parameters": {"command": mark("b"), "refresh": mark("again"), "provider": "shell"}},
+        ]),
+    );
+    assert!(summary.succeeded(), "{}", lines(&summary));
+    assert_eq!(
+        std::fs::read_to_string(directory.path().join("log")).expect("a log"),
+        "a\nb\nagain\n"
+    );
+}
+
+#[test]
+fn a_command_is_tried_until_it_succeeds() {
+    let command = "echo x >> tries; test $(wc -l < tries) -ge 3";
+    let (directory, outcome) = exec(json!({"command": command, "tries": 5}));
+    assert_eq!(outcome.status, Status::Changed);
+    assert_eq!(
+        std::fs::read_to_string(directory.path().join("tries")).expect("a file"),
+        "x\nx\nx\n"
+    );
+    assert!(failure(json!({"command": "false", "tries": 2})).contains("exit code 1"));
+}
+
+#[test]
+fn a_noop_run_asks_the_guards_and_runs_nothing_else() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mark = directory.path().join("mark");
+    let touch = format!("/usr/bin/touch {}", mark.display());
+    let summary = noop(
+        &directory.path().join("state"),
+        json!([
+            {"type": "Exec", "title": "would", "parameters": {"command": touch, "onlyif": "/bin/true"}},
+            {"type": "Exec", "title": "would not", "parameters": {"command": touch, "onlyif": "/bin/false"}},
+            {"type": "Exec", "title": "on refresh", "parameters": {"command": touch, "refreshonly": true, "subscribe": "Exec[would]"}},
+        ]),
+    );
+    assert_eq!(
+        lines(&summary),
+        "Exec[on refresh] pending (refreshed by Exec[would])\nExec[would not] unchanged\nExec[would] pending"
+    );
+    assert!(!mark.exists());
+}
+
+#[test]
+fn a_state_may_say_itself_whether_it_changed_something() {
+    let (_directory, outcome) =
+        exec(json!({"command": "echo; echo \"changed=no comment='all well'\"", "stateful": true}));
+    assert_eq!(
+        (outcome.status, outcome.message.as_deref()),
+        (Status::Unchanged, Some("all well"))
+    );
+    let (_directory, outcome) =
+        exec(json!({"command": "echo '{\"changed\": true}'", "stateful": true}));
+    assert_eq!(outcome.status, Status::Changed);
+}
+
+#[test]
+fn outputs_of_one_state_are_parameters_of_a_later_one() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let state = |title: &str, parameters: Value| {
+        json!({"type": "Exec", "title": title, "parameters": parameters,
+               "state": {"id": title, "name": title, "function": "cmd.run"}})
+    };
+    // Declared first, so only the use of the output brings it behind.
+    let summary = apply(
+        directory.path(),
+        json!([
+            state(
+                "use",
+                json!({"command": "echo got ${ made.stdout } ${made.rc} ${HOME:+home}", "register": "used"})
+            ),
+            state("no such", json!({"command": "echo ${ made.stdoot }"})),
+            state(
+                "of a failure",
+                json!({"command": "echo ${ broken.stdout }"})
+            ),
+            state("make", json!({"command": "echo 42", "register": "made"})),
+            state("break", json!({"command": "false", "register": "broken"})),
+        ]),
+    );
+    let of = |title: &str| {
+        &summary
+            .finished
+            .iter()
+            .find(|one| one.reference.title() == title)
+            .expect("it finished")
+            .outcome
+    };
+    assert_eq!(of("use").outputs["stdout"], "got 42 0 home");
+    let message = of("no such").message.as_deref().expect("a reason");
+    assert!(
+        message.starts_with("there is no `made.stdoot`: `made` has "),
+        "{message}"
+    );
+    assert_eq!(of("of a failure").status, Status::Skipped);
+}
+
+#[test]
+fn guards_and_checks_work_on_every_type() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let test = |title: &str, parameters: Value| json!({"type": "Test", "title": title, "parameters": parameters});
+    let summary = apply(
+        directory.path(),
+        json!([
+            test("onlyif", json!({"changes": true, "onlyif": "false"})),
+            test("unless", json!({"changes": true, "unless": "true"})),
+            test("creates", json!({"changes": true, "creates": "/"})),
+            test("checked", json!({"changes": true, "check_cmd": "false"})),
+            test(
+                "runs",
+                json!({"changes": true, "onlyif": "true", "unless": "false", "check_cmd": "true"})
+            ),
+        ]),
+    );
+    assert_eq!(
+        lines(&summary),
+        "Test[checked] failed: check_cmd `false` failed\n\
+         Test[creates] skipped (creates: / exists)\n\
+         Test[onlyif] skipped (onlyif: `false` failed)\n\
+         Test[runs] changed\n\
+         Test[unless] skipped (unless: `true` succeeded)"
+    );
+}
+
+#[test]
+fn an_interrupt_ends_the_command_in_hand() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let cancellation = crate::Cancellation::new().expect("a pipe");
+    struct CancelOnOutput(crate::Cancellation);
+    impl crate::EventSink for CancelOnOutput {
+        fn tell(&self, event: crate::Event<'_>) {
+            if matches!(event, crate::Event::Output { .. }) {
+                self.0.cancel();
+            }
+        }
+    }
+    let catalog = crate::types::testing::catalog(json!([
+        {"type": "Exec", "title": "long", "parameters": {"command": "/bin/echo begun; exec /bin/sleep 4323.5", "tries": 3}},
+    ]));
+    let plan = crate::Plan::new(
+        &catalog,
+        &crate::Registry::standard(),
+        crate::PlanOptions::default(),
+    )
+    .expect("a plan");
+    let sink = CancelOnOutput(cancellation.clone());
+    let summary = crate::carry_out(
+        &plan,
+        crate::CarryOut::new(directory.path(), cancellation, &sink),
+    )
+    .expect("a summary");
+    assert_eq!(lines(&summary), "Exec[long] failed: interrupted");
+    assert!(!summary.succeeded());
+}

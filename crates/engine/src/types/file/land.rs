@@ -1,0 +1,327 @@
+//! Putting things in their place, so that others see the old or the new and
+//! never a half: also after a power loss, as the new content is on disk
+//! before it gets its name.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{
+    AtFlags, Gid, Mode, OFlags, Uid, fchmod, fchown, openat, renameat, symlinkat, unlinkat,
+};
+use rustix::io::Errno;
+
+use super::look::{Attributes, Found};
+use super::place::Place;
+use super::wish::Validate;
+use crate::types::exec::{Run, shell};
+use crate::{Hands, StepError};
+
+static COUNTER: AtomicU64 = AtomicU64::new(0);
+
+/// Mode, owner and group of what is made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Finish {
+    pub(super) mode: u32,
+    pub(super) uid: Option<u32>,
+    pub(super) gid: Option<u32>,
+}
+
+/// A file under its temporary name; removed again unless it lands.
+struct Temporary<'a> {
+    place: &'a Place,
+    name: OsString,
+    landed: bool,
+}
+
+impl Drop for Temporary<'_> {
+    fn drop(&mut self) {
+        if !self.landed {
+            let _ = unlinkat(&self.place.directory, &self.name, AtFlags::empty());
+        }
+    }
+}
+
+fn temporary_name(name: &std::ffi::OsStr) -> OsString {
+    let number = COUNTER.fetch_add(1, Ordering::Relaxed);
+    let mut temporary = OsString::from(format!(".bunraku-{}-{number}-", std::process::id()));
+    // The end of the name stays, as checkers go by extensions; 255 bytes is the limit.
+    let bytes = name.as_bytes();
+    let room = 255 - temporary.len();
+    temporary.push(std::ffi::OsStr::from_bytes(
+        &bytes[bytes.len().saturating_sub(room)..],
+    ));
+    temporary
+}
+
+fn cannot(what: &str, path: &Path) -> impl FnOnce(io::Error) -> StepError {
+    let text = format!("cannot {what} {}", path.display());
+    move |error| StepError::because(text, error)
+}
+
+/// Writes a file beside its place, has it checked, and moves it in.
+pub(super) fn file(
+    path: &Path,
+    content: &mut dyn Read,
+    finish: Finish,
+    validate: Option<&Validate>,
+    hands: &Hands<'_>,
+) -> Result<(), StepError> {
+    let place =
+        Place::of(path).map_err(|error| StepError::because("the path cannot be used", error))?;
+    let name = temporary_name(&place.name);
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let fresh = openat(&place.directory, &name, flags, Mode::from_raw_mode(0o600));
+    let mut fresh = File::from(
+        fresh
+            .map_err(io::Error::from)
+            .map_err(cannot("make a file beside", path))?,
+    );
+    let mut temporary = Temporary {
+        place: &place,
+        name,
+        landed: false,
+    };
+    pour(content, &mut fresh, hands).map_err(|error| match error.kind() {
+        io::ErrorKind::Interrupted => StepError::interrupted(),
+        _ => cannot("write", path)(error),
+    })?;
+    // The owner first: changing it clears the set-user bit.
+    set_owner(&fresh, finish).map_err(cannot("set the owner of", path))?;
+    let mode = Mode::from_raw_mode(finish.mode);
+    fchmod(&fresh, mode)
+        .map_err(io::Error::from)
+        .map_err(cannot("set the mode of", path))?;
+    fresh.sync_all().map_err(cannot("write to disk", path))?;
+    drop(fresh);
+    if let Some(validate) = validate {
+        check(validate, &path.with_file_name(&temporary.name), hands)?;
+    }
+    let moved = renameat(
+        &place.directory,
+        &temporary.name,
+        &place.directory,
+        &place.name,
+    );
+    moved
+        .map_err(io::Error::from)
+        .map_err(cannot("replace", path))?;
+    temporary.landed = true;
+    hands.sync_directory_later(path.parent().unwrap_or(Path::new("/")));
+    Ok(())
+}
+
+/// Copies in pieces, and stops when the run is interrupted: the temporary
+/// file goes, the old one stays.
+fn pour(content: &mut dyn Read, into: &mut File, hands: &Hands<'_>) -> io::Result<()> {
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        let count = content.read(&mut buffer)?;
+        if count == 0 {
+            return Ok(());
+        }
+        if hands.cancellation().is_cancelled() {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        into.write_all(&buffer[..count])?;
+    }
+}
+
+fn set_owner(file: &File, finish: Finish) -> io::Result<()> {
+    if finish.uid.is_none() && finish.gid.is_none() {
+        return Ok(());
+    }
+    let (uid, gid) = (finish.uid.map(Uid::from_raw), finish.gid.map(Gid::from_raw));
+    Ok(fchown(file, uid, gid)?)
+}
+
+fn check(validate: &Validate, temporary: &Path, hands: &Hands<'_>) -> Result<(), StepError> {
+    let command = validate
+        .command
+        .replace(&validate.placeholder, &quoted(temporary));
+    let done = Run::new(shell(command)).run(hands)?;
+    if done.succeeded() {
+        return Ok(());
+    }
+    let said = format!("{}{}", done.stderr_text(), done.stdout_text());
+    let said = said.lines().next().unwrap_or_default().to_owned();
+    Err(StepError::new(format!(
+        "`{}` refuses the new content ({}): {said}",
+        validate.command,
+        done.ending()
+    )))
+}
+
+/// A path as one word of a shell.
+fn quoted(path: &Path) -> String {
+    format!("'{}'", path.to_string_lossy().replace('\'', "'\\''"))
+}
+
+/// Makes a link, also in the place of another or of a file.
+pub(super) fn link(
+    path: &Path,
+    target: &Path,
+    finish: Finish,
+    hands: &Hands<'_>,
+) -> Result<(), StepError> {
+    let place =
+        Place::of(path).map_err(|error| StepError::because("the path cannot be used", error))?;
+    let name = temporary_name(&place.name);
+    symlinkat(target, &place.directory, &name)
+        .map_err(io::Error::from)
+        .map_err(cannot("link", path))?;
+    let mut temporary = Temporary {
+        place: &place,
+        name,
+        landed: false,
+    };
+    if finish.uid.is_some() || finish.gid.is_some() {
+        let (uid, gid) = (finish.uid.map(Uid::from_raw), finish.gid.map(Gid::from_raw));
+        let owned = rustix::fs::chownat(
+            &place.directory,
+            &temporary.name,
+            uid,
+            gid,
+            AtFlags::SYMLINK_NOFOLLOW,
+        );
+        owned
+            .map_err(io::Error::from)
+            .map_err(cannot("set the owner of", path))?;
+    }
+    let moved = renameat(
+        &place.directory,
+        &temporary.name,
+        &place.directory,
+        &place.name,
+    );
+    moved
+        .map_err(io::Error::from)
+        .map_err(cannot("replace", path))?;
+    temporary.landed = true;
+    hands.sync_directory_later(path.parent().unwrap_or(Path::new("/")));
+    Ok(())
+}
+
+/// Makes a directory with its mode and owner. One that is there stays.
+pub(super) fn directory(path: &Path, finish: Finish, hands: &Hands<'_>) -> Result<(), StepError> {
+    let place =
+        Place::of(path).map_err(|error| StepError::because("the path cannot be used", error))?;
+    match rustix::fs::mkdirat(&place.directory, &place.name, Mode::from_raw_mode(0o700)) {
+        Ok(()) => {}
+        Err(Errno::EXIST) => return Ok(()),
+        Err(error) => return Err(cannot("make", path)(error.into())),
+    }
+    let made = File::from(
+        place
+            .open()
+            .map_err(io::Error::from)
+            .map_err(cannot("open", path))?,
+    );
+    set_owner(&made, finish).map_err(cannot("set the owner of", path))?;
+    let mode = Mode::from_raw_mode(finish.mode);
+    fchmod(&made, mode)
+        .map_err(io::Error::from)
+        .map_err(cannot("set the mode of", path))?;
+    hands.sync_directory_later(path.parent().unwrap_or(Path::new("/")));
+    Ok(())
+}
+
+/// Makes every missing directory above a path.
+pub(super) fn directories_above(
+    path: &Path,
+    finish: Finish,
+    hands: &Hands<'_>,
+) -> Result<(), StepError> {
+    let mut missing: Vec<PathBuf> = Vec::new();
+    for above in path.ancestors().skip(1) {
+        match super::place::directory(above) {
+            Ok(_) => break,
+            Err(super::place::PlaceError::Missing(_)) => missing.push(above.to_owned()),
+            Err(error) => return Err(StepError::because("the path cannot be used", error)),
+        }
+    }
+    missing
+        .iter()
+        .rev()
+        .try_for_each(|above| directory(above, finish, hands))
+}
+
+/// Sets mode and owner of what is there.
+///
+/// A file with several names may be somebody's trick: in a directory that is
+/// not root's, another name may be `/etc/shadow`. So it is refused there.
+pub(super) fn attributes(path: &Path, found: &Found, finish: Finish) -> Result<(), StepError> {
+    let place =
+        Place::of(path).map_err(|error| StepError::because("the path cannot be used", error))?;
+    if let Found::Link(_) = found {
+        let (uid, gid) = (finish.uid.map(Uid::from_raw), finish.gid.map(Gid::from_raw));
+        let owned = rustix::fs::chownat(
+            &place.directory,
+            &place.name,
+            uid,
+            gid,
+            AtFlags::SYMLINK_NOFOLLOW,
+        );
+        return owned
+            .map_err(io::Error::from)
+            .map_err(cannot("set the owner of", path));
+    }
+    let file = File::from(
+        place
+            .open()
+            .map_err(io::Error::from)
+            .map_err(cannot("open", path))?,
+    );
+    let stat = rustix::fs::fstat(&file)
+        .map_err(io::Error::from)
+        .map_err(cannot("look at", path))?;
+    let now = Attributes::of(&stat);
+    if now.names > 1 && !matches!(found, Found::Directory(_)) {
+        let above = rustix::fs::fstat(&place.directory)
+            .map_err(io::Error::from)
+            .map_err(cannot("look at", path))?;
+        if above.st_uid != 0 && above.st_uid != rustix::process::geteuid().as_raw() {
+            return Err(StepError::new(format!(
+                "{} has other names (hard links) and lies in a directory of user {}: its owner and mode are not touched",
+                path.display(),
+                above.st_uid
+            )));
+        }
+    }
+    let changed = |wanted: Option<u32>, now: u32| wanted.filter(|wanted| *wanted != now);
+    let owner = Finish {
+        uid: changed(finish.uid, now.uid),
+        gid: changed(finish.gid, now.gid),
+        ..finish
+    };
+    set_owner(&file, owner).map_err(cannot("set the owner of", path))?;
+    // Also when the mode was right: changing the owner may have cleared bits.
+    let mode = Mode::from_raw_mode(finish.mode);
+    fchmod(&file, mode)
+        .map_err(io::Error::from)
+        .map_err(cannot("set the mode of", path))
+}
+
+/// Removes whatever is there; a directory with all that is in it.
+pub(super) fn remove(path: &Path, hands: &Hands<'_>) -> Result<(), StepError> {
+    let place =
+        Place::of(path).map_err(|error| StepError::because("the path cannot be used", error))?;
+    match unlinkat(&place.directory, &place.name, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => {}
+        Err(Errno::ISDIR | Errno::PERM) => {
+            // Through the open directory, so that the way here cannot be
+            // swapped; the standard library follows no link on the way down.
+            use std::os::fd::AsRawFd;
+            let mut inside =
+                PathBuf::from(format!("/proc/self/fd/{}", place.directory.as_raw_fd()));
+            inside.push(&place.name);
+            std::fs::remove_dir_all(inside).map_err(cannot("remove", path))?;
+        }
+        Err(error) => return Err(cannot("remove", path)(error.into())),
+    }
+    hands.sync_directory_later(path.parent().unwrap_or(Path::new("/")));
+    Ok(())
+}

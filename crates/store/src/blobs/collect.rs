@@ -1,0 +1,173 @@
+//! Removing what nothing refers to, and never anything else.
+//!
+//! The record's revision is read first, then whether anything refers to it.
+//! Whatever comes to refer to it later writes the record, and the transaction
+//! that condemns or removes compares the revision. The clock only decides how
+//! long the grace is: when it jumps, something is kept longer or for less
+//! time, but nothing that is referred to is removed.
+
+use std::collections::BTreeSet;
+
+use bunraku_model::ContentId;
+use jiff::Timestamp;
+
+use super::BlobError;
+use super::kept::{Found, KeptBlobs};
+use super::place::{Place, Stored};
+use super::record::{Record, pins_prefix, record_key, references_prefix, upload_key};
+use crate::{Compare, Range, StoreError, Transaction, TransactionOutcome};
+
+/// What one collection did.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Collected {
+    /// Found without references, and given a grace time.
+    pub condemned: usize,
+    /// Removed after it.
+    pub removed: usize,
+    /// Left by writers that did not finish, and cleared away.
+    pub debris: usize,
+}
+
+/// What to do with a content that nothing refers to.
+enum Sentence {
+    Condemn,
+    Remove,
+    Wait,
+}
+
+impl<P: Place> KeptBlobs<P> {
+    pub(super) async fn collect_garbage(&self, now: Timestamp) -> Result<Collected, BlobError> {
+        let mut collected = Collected::default();
+        let mut after = None;
+        loop {
+            let page = self.records(after).await?;
+            let Some((last, _)) = page.last() else {
+                break;
+            };
+            after = Some(*last);
+            for (id, found) in page {
+                self.judge(id, &found, now, &mut collected).await?;
+            }
+        }
+        collected.debris = self.clear_debris().await?;
+        Ok(collected)
+    }
+
+    async fn judge(
+        &self,
+        id: ContentId,
+        found: &Found,
+        now: Timestamp,
+        collected: &mut Collected,
+    ) -> Result<(), BlobError> {
+        if self.is_wanted(id).await? {
+            return Ok(());
+        }
+        match self.sentence(&found.record, now) {
+            Sentence::Wait => {}
+            Sentence::Condemn => {
+                let condemned = Record {
+                    condemned: Some(now),
+                    ..found.record.clone()
+                };
+                let key = record_key(id);
+                let transaction = unchanged(id, found).put(key, condemned.encode());
+                collected.condemned += usize::from(self.try_commit(transaction).await?);
+            }
+            Sentence::Remove => {
+                let transaction = unchanged(id, found).delete(record_key(id));
+                if self.try_commit(transaction).await? {
+                    // If this is never reached, the bytes are debris.
+                    let stored = Stored {
+                        upload: found.record.upload,
+                        id: Some(id),
+                    };
+                    self.place.remove(stored).await?;
+                    collected.removed += 1;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn is_wanted(&self, id: ContentId) -> Result<bool, BlobError> {
+        for prefix in [references_prefix(id), pins_prefix(id)] {
+            let range = Range {
+                limit: 1,
+                keys_only: true,
+                ..Range::prefix(prefix)
+            };
+            if !self.store.range(range).await?.items.is_empty() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn sentence(&self, record: &Record, now: Timestamp) -> Sentence {
+        match record.condemned {
+            None => Sentence::Condemn,
+            // The clock went back: count from now, or it would stay for ever.
+            Some(since) if since > now => Sentence::Condemn,
+            Some(since) => {
+                let waited = now.duration_since(since).unsigned_abs();
+                if waited >= self.options.grace {
+                    Sentence::Remove
+                } else {
+                    Sentence::Wait
+                }
+            }
+        }
+    }
+
+    /// Whether it was done. If that is not known, the next collection sees.
+    async fn try_commit(&self, transaction: Transaction) -> Result<bool, BlobError> {
+        match self.store.commit(transaction).await {
+            Ok(TransactionOutcome::Committed(_)) => Ok(true),
+            Ok(TransactionOutcome::Refused(_)) | Err(StoreError::OutcomeUnknown(_)) => Ok(false),
+            Err(other) => Err(other.into()),
+        }
+    }
+
+    /// Removes bytes that no record names and that no writer is at.
+    ///
+    /// The order of the three readings matters: what is stored, then whether
+    /// it is under way, then the records. An upload that is not under way any
+    /// more has its record already, or never will.
+    pub(super) async fn clear_debris(&self) -> Result<usize, BlobError> {
+        let mut idle = Vec::new();
+        for stored in self.place.stored().await? {
+            if self.store.get(&upload_key(stored.upload)).await?.is_none() {
+                idle.push(stored);
+            }
+        }
+        if idle.is_empty() {
+            return Ok(0);
+        }
+        let named = self.named_uploads().await?;
+        let mut cleared = 0;
+        for stored in idle {
+            if !named.contains(&stored.upload) {
+                self.place.remove(stored).await?;
+                cleared += 1;
+            }
+        }
+        Ok(cleared)
+    }
+
+    async fn named_uploads(&self) -> Result<BTreeSet<super::place::UploadId>, BlobError> {
+        let (mut named, mut after) = (BTreeSet::new(), None);
+        loop {
+            let page = self.records(after).await?;
+            let Some((last, _)) = page.last() else {
+                return Ok(named);
+            };
+            after = Some(*last);
+            named.extend(page.iter().map(|(_, found)| found.record.upload));
+        }
+    }
+}
+
+fn unchanged(id: ContentId, found: &Found) -> Transaction {
+    Transaction::new().when(Compare::Modified(record_key(id), found.stored.modified))
+}

@@ -1,0 +1,80 @@
+//! What can go wrong with blobs.
+
+use bunraku_model::ContentId;
+
+use crate::StoreError;
+
+#[derive(Debug, thiserror::Error)]
+pub enum BlobError {
+    #[error("content {0} does not exist")]
+    Missing(ContentId),
+
+    /// Never handed out as if it were right. Writing it again mends it.
+    #[error("content {id} is damaged: {what}")]
+    Damaged { id: ContentId, what: String },
+
+    #[error("the content is {found}, and {expected} was expected")]
+    Mismatch {
+        expected: ContentId,
+        found: ContentId,
+    },
+
+    #[error("the content is larger than {limit} bytes, the most that is kept here")]
+    TooLarge { limit: u64 },
+
+    #[error("content {id} has {size} bytes, which does not cover {start} to {end}")]
+    OutOfRange {
+        id: ContentId,
+        size: u64,
+        start: u64,
+        end: u64,
+    },
+
+    /// The upload's or the pin's time ran out while it was needed.
+    #[error("the writing took longer than its lease lasted; write it again")]
+    LeaseEnded,
+
+    #[error("`{0}` cannot be a referrer: it must be the end of a key")]
+    Referrer(String),
+
+    #[error("cannot read the content that is to be written")]
+    Source(#[source] std::io::Error),
+
+    #[error("cannot {doing}")]
+    Io {
+        doing: String,
+        #[source]
+        source: std::io::Error,
+    },
+
+    #[error("cannot keep account of blobs")]
+    Store(#[source] StoreError),
+}
+
+impl From<StoreError> for BlobError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::LeaseNotFound(_) => Self::LeaseEnded,
+            other => Self::Store(other),
+        }
+    }
+}
+
+impl BlobError {
+    pub(super) fn damaged(id: ContentId, what: impl Into<String>) -> Self {
+        Self::Damaged {
+            id,
+            what: what.into(),
+        }
+    }
+
+    pub(super) fn io(doing: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
+        let doing = doing.into();
+        move |source| Self::Io { doing, source }
+    }
+
+    /// The bytes are not what they should be, however often they are read.
+    pub(super) fn is_damage(&self) -> bool {
+        matches!(self, Self::Damaged { .. } | Self::Missing(_))
+    }
+}

@@ -1,0 +1,168 @@
+//! Blobs with their account in a store and their bytes in a place.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bunraku_model::ContentId;
+use jiff::Timestamp;
+use tokio::io::AsyncRead;
+
+use super::place::Place;
+use super::record::{RECORDS, Record, record_key};
+use super::refer::Pin;
+use super::{BlobError, BlobInfo, BlobStream, Blobs, Collected, PinnedBlob, Scrubbed};
+use crate::{KeyValue, Range as KeyRange, SharedStore, StoreError, Transaction};
+
+/// Times and limits.
+#[derive(Clone, Debug)]
+pub struct BlobOptions {
+    /// How long a writer has to refer to what it wrote, and how long a writer
+    /// that died blocks the clearing of what it left.
+    pub pin_for: Duration,
+    /// How long what nothing refers to is kept.
+    pub grace: Duration,
+    /// Larger content is refused. `None`: no limit.
+    pub max_size: Option<u64>,
+}
+
+impl Default for BlobOptions {
+    fn default() -> Self {
+        Self {
+            pin_for: Duration::from_secs(10 * 60),
+            grace: Duration::from_secs(60 * 60),
+            max_size: None,
+        }
+    }
+}
+
+/// The one implementation of [`Blobs`]. Clones share everything.
+pub struct KeptBlobs<P> {
+    pub(super) store: SharedStore,
+    pub(super) place: Arc<P>,
+    pub(super) options: BlobOptions,
+}
+
+impl<P> Clone for KeptBlobs<P> {
+    fn clone(&self) -> Self {
+        Self {
+            store: Arc::clone(&self.store),
+            place: Arc::clone(&self.place),
+            options: self.options.clone(),
+        }
+    }
+}
+
+/// A record, and the very value and revision that were read.
+pub(super) struct Found {
+    pub(super) record: Record,
+    pub(super) stored: KeyValue,
+}
+
+impl<P: Place> KeptBlobs<P> {
+    pub(super) fn new(store: SharedStore, place: P, options: BlobOptions) -> Self {
+        Self {
+            store,
+            place: Arc::new(place),
+            options,
+        }
+    }
+
+    pub(super) async fn find(&self, id: ContentId) -> Result<Option<Found>, BlobError> {
+        let Some(stored) = self.store.get(&record_key(id)).await? else {
+            return Ok(None);
+        };
+        let record = Record::decode(id, &stored.value)?;
+        Ok(Some(Found { record, stored }))
+    }
+
+    /// A page of records; an empty one is the end.
+    pub(super) async fn records(
+        &self,
+        after: Option<ContentId>,
+    ) -> Result<Vec<(ContentId, Found)>, BlobError> {
+        let range = KeyRange {
+            after: after.map(record_key),
+            ..KeyRange::prefix(RECORDS)
+        };
+        let page = self.store.range(range).await?;
+        let mut records = Vec::with_capacity(page.items.len());
+        for stored in page.items {
+            // Going on without it might take the bytes that it names for debris.
+            let id = stored.key[RECORDS.len()..].parse().map_err(|error| {
+                StoreError::Invalid(format!("`{}` is not a blob's record: {error}", stored.key))
+            })?;
+            let record = Record::decode(id, &stored.value)?;
+            records.push((id, Found { record, stored }));
+        }
+        Ok(records)
+    }
+}
+
+#[async_trait]
+impl<P: Place> Blobs for KeptBlobs<P> {
+    async fn put(
+        &self,
+        source: &mut (dyn AsyncRead + Send + Unpin),
+        expected: Option<ContentId>,
+    ) -> Result<PinnedBlob, BlobError> {
+        self.write(source, expected).await
+    }
+
+    async fn open(&self, id: ContentId) -> Result<BlobStream, BlobError> {
+        self.read_whole(id).await
+    }
+
+    async fn open_range(&self, id: ContentId, range: Range<u64>) -> Result<BlobStream, BlobError> {
+        self.read_part(id, range).await
+    }
+
+    async fn size(&self, id: ContentId) -> Result<Option<u64>, BlobError> {
+        let found = self.find(id).await?;
+        Ok(found
+            .filter(|found| !found.record.damaged)
+            .map(|found| found.record.size))
+    }
+
+    async fn list(&self, after: Option<ContentId>) -> Result<Vec<BlobInfo>, BlobError> {
+        let records = self.records(after).await?;
+        Ok(records
+            .into_iter()
+            .map(|(id, found)| found.record.info(id))
+            .collect())
+    }
+
+    async fn pin(&self, id: ContentId) -> Result<Pin, BlobError> {
+        self.take_pin(id).await
+    }
+
+    async fn reference(&self, id: ContentId, referrer: &str) -> Result<(), BlobError> {
+        self.add_reference(id, referrer).await
+    }
+
+    async fn reference_in(
+        &self,
+        transaction: Transaction,
+        id: ContentId,
+        referrer: &str,
+    ) -> Result<Transaction, BlobError> {
+        self.with_reference(transaction, id, referrer).await
+    }
+
+    async fn unreference(&self, id: ContentId, referrer: &str) -> Result<(), BlobError> {
+        self.remove_reference(id, referrer).await
+    }
+
+    async fn references(&self, id: ContentId) -> Result<Vec<String>, BlobError> {
+        self.list_references(id).await
+    }
+
+    async fn collect(&self, now: Timestamp) -> Result<Collected, BlobError> {
+        self.collect_garbage(now).await
+    }
+
+    async fn scrub(&self) -> Result<Scrubbed, BlobError> {
+        self.read_everything().await
+    }
+}

@@ -1,0 +1,77 @@
+//! Where bytes are kept: what a directory and the store have in common.
+//!
+//! A place knows nothing of records, references or time. Whatever it holds
+//! under an upload number is written once and by one writer.
+
+use std::fmt;
+
+use async_trait::async_trait;
+use bunraku_model::ContentId;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::BlobError;
+use super::manifest::Manifest;
+
+/// One writing of some content.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct UploadId(pub(super) Uuid);
+
+impl fmt::Display for UploadId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.simple().fmt(f)
+    }
+}
+
+impl UploadId {
+    pub(super) fn new() -> Self {
+        Self(Uuid::new_v4())
+    }
+
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        Uuid::try_parse(text).ok().map(Self)
+    }
+}
+
+/// Something under an upload number; the content's id once that was known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stored {
+    pub(super) upload: UploadId,
+    pub(super) id: Option<ContentId>,
+}
+
+#[async_trait]
+pub trait Place: Send + Sync + 'static {
+    async fn begin(&self, upload: UploadId) -> Result<Box<dyn PlaceWriter>, BlobError>;
+
+    /// Finds what was finished.
+    async fn open(
+        &self,
+        id: ContentId,
+        upload: UploadId,
+    ) -> Result<Box<dyn PlaceReader>, BlobError>;
+
+    /// Removes whatever is there under the number. No error if nothing is.
+    async fn remove(&self, stored: Stored) -> Result<(), BlobError>;
+
+    /// Everything that is there, finished or not.
+    async fn stored(&self) -> Result<Vec<Stored>, BlobError>;
+}
+
+#[async_trait]
+pub trait PlaceWriter: Send {
+    async fn chunk(&mut self, hash: ContentId, bytes: Bytes) -> Result<(), BlobError>;
+
+    /// When this returns, everything is durable.
+    async fn finish(self: Box<Self>, id: ContentId, manifest: &Manifest) -> Result<(), BlobError>;
+}
+
+#[async_trait]
+pub trait PlaceReader: Send + Sync {
+    fn manifest(&self) -> &Manifest;
+
+    /// The bytes as they are found: the caller verifies them.
+    async fn chunk(&self, index: usize) -> Result<Bytes, BlobError>;
+}

@@ -1,0 +1,255 @@
+//! Writing: bytes first, then the record that makes them exist.
+
+use std::time::Duration;
+
+use bunraku_model::ContentId;
+use bytes::{BufMut, Bytes, BytesMut};
+use sha2::{Digest, Sha256};
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::time::{Instant, Interval, MissedTickBehavior};
+
+use super::kept::{Found, KeptBlobs};
+use super::manifest::{CHUNK_SIZE, Manifest};
+use super::place::{Place, PlaceWriter, Stored, UploadId};
+use super::record::{Record, record_key, upload_key};
+use super::refer::{ATTEMPTS, Pin, commit_repeatable, new_pin_key, wanted};
+use super::{BlobError, BlobInfo, PinnedBlob};
+use crate::{Compare, LeaseId, StoreError, Transaction, TransactionOutcome};
+
+type Source<'a> = &'a mut (dyn AsyncRead + Send + Unpin);
+
+/// A writing under way.
+struct Upload {
+    id: UploadId,
+    lease: LeaseId,
+}
+
+impl<P: Place> KeptBlobs<P> {
+    pub(super) async fn write(
+        &self,
+        source: Source<'_>,
+        expected: Option<ContentId>,
+    ) -> Result<PinnedBlob, BlobError> {
+        let upload = self.begin().await?;
+        let written = match self.write_upload(source, expected, &upload).await {
+            Ok(info) => self.register(info, &upload).await.map(|()| info),
+            Err(error) => {
+                // Never registered, so nobody can miss it.
+                let stored = Stored {
+                    upload: upload.id,
+                    id: None,
+                };
+                let _ = self.place.remove(stored).await;
+                Err(error)
+            }
+        };
+        match written {
+            Ok(info) => Ok(PinnedBlob {
+                info,
+                pin: Pin {
+                    id: info.id,
+                    lease: upload.lease,
+                    store: self.store.clone(),
+                },
+            }),
+            Err(error) => {
+                // Whatever is left of it is debris now, and the collector's.
+                let _ = self.store.lease_revoke(upload.lease).await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn begin(&self) -> Result<Upload, BlobError> {
+        let upload = Upload {
+            id: UploadId::new(),
+            lease: self.store.lease_grant(self.options.pin_for).await?,
+        };
+        let begin = Transaction::new().put_with_lease(upload_key(upload.id), "", upload.lease);
+        commit_repeatable(&self.store, &begin).await?;
+        Ok(upload)
+    }
+
+    async fn write_upload(
+        &self,
+        source: Source<'_>,
+        expected: Option<ContentId>,
+        upload: &Upload,
+    ) -> Result<BlobInfo, BlobError> {
+        let mut writer = self.place.begin(upload.id).await?;
+        let (id, manifest) = self.write_chunks(source, &mut *writer, upload).await?;
+        if let Some(expected) = expected.filter(|expected| *expected != id) {
+            return Err(BlobError::Mismatch {
+                expected,
+                found: id,
+            });
+        }
+        writer.finish(id, &manifest).await?;
+        Ok(BlobInfo {
+            id,
+            size: manifest.size,
+        })
+    }
+
+    async fn write_chunks(
+        &self,
+        source: Source<'_>,
+        writer: &mut dyn PlaceWriter,
+        upload: &Upload,
+    ) -> Result<(ContentId, Manifest), BlobError> {
+        let mut whole = Sha256::new();
+        let mut manifest = Manifest {
+            size: 0,
+            chunks: Vec::new(),
+        };
+        let period = (self.options.pin_for / 3).max(Duration::from_millis(1));
+        let mut ticks = tokio::time::interval_at(Instant::now() + period, period);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let bytes = self.next_chunk(source, upload, &mut ticks).await?;
+            if bytes.is_empty() {
+                return Ok((ContentId::from_digest(whole.finalize().into()), manifest));
+            }
+            manifest.size += bytes.len() as u64;
+            if let Some(limit) = self.options.max_size.filter(|limit| manifest.size > *limit) {
+                return Err(BlobError::TooLarge { limit });
+            }
+            whole.update(&bytes);
+            let hash = ContentId::of(&bytes);
+            manifest.chunks.push(hash);
+            writer.chunk(hash, bytes).await?;
+        }
+    }
+
+    /// A full chunk, or what is left. The lease is kept alive also when the
+    /// source has nothing to give for long.
+    async fn next_chunk(
+        &self,
+        source: Source<'_>,
+        upload: &Upload,
+        ticks: &mut Interval,
+    ) -> Result<Bytes, BlobError> {
+        let mut buffer = BytesMut::with_capacity(CHUNK_SIZE);
+        while buffer.len() < CHUNK_SIZE {
+            let room = CHUNK_SIZE - buffer.len();
+            let mut target = (&mut buffer).limit(room);
+            tokio::select! {
+                biased;
+                _ = ticks.tick() => self.store.lease_keep_alive(upload.lease).await?,
+                read = source.read_buf(&mut target) => {
+                    if read.map_err(BlobError::Source)? == 0 {
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(buffer.freeze())
+    }
+
+    /// Makes the content exist and pins it. If it exists already and is
+    /// sound, our own bytes are not needed; if it is not, ours replace it.
+    async fn register(&self, info: BlobInfo, upload: &Upload) -> Result<(), BlobError> {
+        let pin = new_pin_key(info.id);
+        let mut unknown = 0;
+        loop {
+            let found = self.find(info.id).await?;
+            if let Some(found) = &found
+                && found.record.upload == upload.id
+            {
+                return Ok(());
+            }
+            let keep_theirs = match &found {
+                Some(found) => self.is_sound(info, &found.record).await?,
+                None => false,
+            };
+            let transaction = registration(info, upload, &pin, found.as_ref(), keep_theirs);
+            match self.store.commit(transaction).await {
+                Ok(TransactionOutcome::Committed(_)) => {
+                    self.remove_unneeded(info.id, upload, found, keep_theirs)
+                        .await;
+                    return Ok(());
+                }
+                Ok(TransactionOutcome::Refused(_)) => {
+                    if self.is_registered(upload, &pin).await? {
+                        return Ok(());
+                    }
+                }
+                Err(StoreError::OutcomeUnknown(_)) if unknown < ATTEMPTS => unknown += 1,
+                Err(other) => return Err(other.into()),
+            }
+        }
+    }
+
+    /// Whether an attempt with an unknown outcome was done after all. An
+    /// upload whose lease has ended never will be.
+    async fn is_registered(&self, upload: &Upload, pin: &str) -> Result<bool, BlobError> {
+        if self.store.get(pin).await?.is_some() {
+            return Ok(true);
+        }
+        if self.store.get(&upload_key(upload.id)).await?.is_some() {
+            return Ok(false);
+        }
+        Err(BlobError::LeaseEnded)
+    }
+
+    /// Looks at the manifest only: reading everything is [`super::Blobs::scrub`]'s work.
+    async fn is_sound(&self, info: BlobInfo, record: &Record) -> Result<bool, BlobError> {
+        if record.damaged {
+            return Ok(false);
+        }
+        match self.place.open(info.id, record.upload).await {
+            Ok(reader) => Ok(reader.manifest().size == info.size),
+            Err(error) if error.is_damage() => Ok(false),
+            Err(other) => Err(other),
+        }
+    }
+
+    async fn remove_unneeded(
+        &self,
+        id: ContentId,
+        upload: &Upload,
+        found: Option<Found>,
+        keep_theirs: bool,
+    ) {
+        let unneeded = match found {
+            None => return,
+            Some(_) if keep_theirs => upload.id,
+            Some(found) => found.record.upload,
+        };
+        let stored = Stored {
+            upload: unneeded,
+            id: Some(id),
+        };
+        if let Err(error) = self.place.remove(stored).await {
+            tracing::warn!(%id, %error, "left for the collector");
+        }
+    }
+}
+
+fn registration(
+    info: BlobInfo,
+    upload: &Upload,
+    pin: &str,
+    found: Option<&Found>,
+    keep_theirs: bool,
+) -> Transaction {
+    let key = record_key(info.id);
+    let ours = Record {
+        upload: upload.id,
+        size: info.size,
+        damaged: false,
+        condemned: None,
+    };
+    let base = Transaction::new().when(Compare::Exists(upload_key(upload.id)));
+    let base = match found {
+        None => base
+            .when(Compare::Absent(key.clone()))
+            .put(key, ours.encode()),
+        Some(found) if keep_theirs => wanted(base, info.id, found),
+        Some(found) => base
+            .when(Compare::Value(key.clone(), found.stored.value.clone()))
+            .put(key, ours.encode()),
+    };
+    base.put_with_lease(pin, "", upload.lease)
+        .delete(upload_key(upload.id))
+}

@@ -1,0 +1,142 @@
+//! Reading: nothing is handed out before it is verified.
+
+use std::ops::Range;
+
+use bunraku_model::ContentId;
+use bytes::Bytes;
+use futures::stream;
+use sha2::{Digest, Sha256};
+
+use super::kept::KeptBlobs;
+use super::manifest::CHUNK_SIZE;
+use super::place::{Place, PlaceReader};
+use super::{BlobError, BlobStream};
+
+/// Where a reading is.
+struct Reading {
+    id: ContentId,
+    reader: Box<dyn PlaceReader>,
+    next: usize,
+    /// The bytes that are wanted.
+    wanted: Range<u64>,
+    /// Of everything, when everything is read.
+    whole: Option<Sha256>,
+}
+
+impl<P: Place> KeptBlobs<P> {
+    pub(super) async fn read_whole(&self, id: ContentId) -> Result<BlobStream, BlobError> {
+        let reader = self.reader(id).await?;
+        let size = reader.manifest().size;
+        if size == 0 && id != ContentId::of(b"") {
+            return Err(BlobError::damaged(id, "it is empty"));
+        }
+        Ok(stream_of(Reading {
+            id,
+            reader,
+            next: 0,
+            wanted: 0..size,
+            whole: Some(Sha256::new()),
+        }))
+    }
+
+    pub(super) async fn read_part(
+        &self,
+        id: ContentId,
+        range: Range<u64>,
+    ) -> Result<BlobStream, BlobError> {
+        let reader = self.reader(id).await?;
+        let size = reader.manifest().size;
+        if range.start > range.end || range.end > size {
+            return Err(BlobError::OutOfRange {
+                id,
+                size,
+                start: range.start,
+                end: range.end,
+            });
+        }
+        let first = range.start / CHUNK_SIZE as u64;
+        Ok(stream_of(Reading {
+            id,
+            reader,
+            next: usize::try_from(first).unwrap_or(usize::MAX),
+            wanted: range,
+            whole: None,
+        }))
+    }
+
+    async fn reader(&self, id: ContentId) -> Result<Box<dyn PlaceReader>, BlobError> {
+        let found = self.find(id).await?.ok_or(BlobError::Missing(id))?;
+        if found.record.damaged {
+            return Err(BlobError::damaged(
+                id,
+                "it was found so when it was checked",
+            ));
+        }
+        let reader = self.place.open(id, found.record.upload).await?;
+        if reader.manifest().size != found.record.size {
+            return Err(BlobError::damaged(
+                id,
+                "it does not have the size that was written",
+            ));
+        }
+        Ok(reader)
+    }
+}
+
+fn stream_of(reading: Reading) -> BlobStream {
+    Box::pin(stream::try_unfold(reading, |mut reading| async move {
+        Ok(reading.next().await?.map(|bytes| (bytes, reading)))
+    }))
+}
+
+impl Reading {
+    async fn next(&mut self) -> Result<Option<Bytes>, BlobError> {
+        let start = self.next as u64 * CHUNK_SIZE as u64;
+        if start >= self.wanted.end || self.wanted.is_empty() {
+            return Ok(None);
+        }
+        let bytes = self.verified_chunk(self.next).await?;
+        let end = start + bytes.len() as u64;
+        self.next += 1;
+        if let Some(whole) = &mut self.whole {
+            whole.update(&bytes);
+            if end == self.wanted.end {
+                self.verify_whole()?;
+            }
+        }
+        let from = self.wanted.start.saturating_sub(start);
+        let to = self.wanted.end.min(end) - start;
+        Ok(Some(bytes.slice(within(from)..within(to))))
+    }
+
+    async fn verified_chunk(&self, index: usize) -> Result<Bytes, BlobError> {
+        let manifest = self.reader.manifest();
+        let bytes = self.reader.chunk(index).await?;
+        if bytes.len() != manifest.chunk_length(index)
+            || ContentId::of(&bytes) != manifest.chunks[index]
+        {
+            let at = index as u64 * CHUNK_SIZE as u64;
+            return Err(BlobError::damaged(
+                self.id,
+                format!("the part that starts at byte {at} is not what was written"),
+            ));
+        }
+        Ok(bytes)
+    }
+
+    fn verify_whole(&mut self) -> Result<(), BlobError> {
+        let digest = self.whole.take().map(|whole| whole.finalize().into());
+        if digest.map(ContentId::from_digest) == Some(self.id) {
+            return Ok(());
+        }
+        Err(BlobError::damaged(
+            self.id,
+            "its parts are whole, but it is not what its name says",
+        ))
+    }
+}
+
+/// A position inside one chunk.
+fn within(position: u64) -> usize {
+    usize::try_from(position).expect("a chunk is smaller than memory")
+}

@@ -1,0 +1,73 @@
+//! What the store knows of a content, and under which keys.
+
+use bunraku_model::ContentId;
+use bytes::Bytes;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::place::UploadId;
+use super::{BlobError, BlobInfo};
+
+/// The value of `blobs/<id>`. Small, because every new reference writes it again.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct Record {
+    pub(super) upload: UploadId,
+    pub(super) size: u64,
+    /// The bytes were read and found wrong.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) damaged: bool,
+    /// Since when nothing refers to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) condemned: Option<Timestamp>,
+}
+
+impl Record {
+    pub(super) fn encode(&self) -> Bytes {
+        serde_json::to_vec(self)
+            .expect("a record of plain values is JSON")
+            .into()
+    }
+
+    pub(super) fn decode(id: ContentId, value: &[u8]) -> Result<Self, BlobError> {
+        serde_json::from_slice(value)
+            .map_err(|error| BlobError::damaged(id, format!("its record is not one: {error}")))
+    }
+
+    pub(super) fn info(&self, id: ContentId) -> BlobInfo {
+        BlobInfo {
+            id,
+            size: self.size,
+        }
+    }
+
+    /// The same, wanted again.
+    pub(super) fn reprieved(&self) -> Self {
+        Self {
+            condemned: None,
+            ..self.clone()
+        }
+    }
+}
+
+pub(super) const RECORDS: &str = "blobs/";
+pub(super) const CHUNKS: &str = "blob-chunks/";
+
+pub(super) fn record_key(id: ContentId) -> String {
+    format!("{RECORDS}{id}")
+}
+
+pub(super) fn upload_key(upload: UploadId) -> String {
+    format!("blob-uploads/{upload}")
+}
+
+pub(super) fn references_prefix(id: ContentId) -> String {
+    format!("blob-refs/{id}/")
+}
+
+pub(super) fn pins_prefix(id: ContentId) -> String {
+    format!("blob-pins/{id}/")
+}
+
+pub(super) fn chunks_prefix(upload: UploadId) -> String {
+    format!("{CHUNKS}{upload}/")
+}

@@ -1,0 +1,64 @@
+//! Reading everything, to find damage before someone needs the bytes.
+
+use bunraku_model::ContentId;
+use futures::TryStreamExt;
+
+use super::BlobError;
+use super::kept::{Found, KeptBlobs};
+use super::place::Place;
+use super::record::{Record, record_key};
+use super::refer::commit_repeatable;
+use crate::{Compare, Transaction};
+
+/// What one scrubbing found.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Scrubbed {
+    pub checked: usize,
+    /// Wrong or missing bytes: no longer handed out, and mended by writing again.
+    pub damaged: Vec<ContentId>,
+}
+
+impl<P: Place> KeptBlobs<P> {
+    pub(super) async fn read_everything(&self) -> Result<Scrubbed, BlobError> {
+        let (mut scrubbed, mut after) = (Scrubbed::default(), None);
+        loop {
+            let page = self.records(after).await?;
+            let Some((last, _)) = page.last() else {
+                return Ok(scrubbed);
+            };
+            after = Some(*last);
+            for (id, found) in page {
+                scrubbed.checked += 1;
+                if !self.check(id, &found).await? {
+                    scrubbed.damaged.push(id);
+                }
+            }
+        }
+    }
+
+    /// Whether it is sound, or was removed meanwhile.
+    async fn check(&self, id: ContentId, found: &Found) -> Result<bool, BlobError> {
+        let read = async {
+            let mut stream = self.read_whole(id).await?;
+            while stream.try_next().await?.is_some() {}
+            Ok::<_, BlobError>(())
+        };
+        match read.await {
+            Ok(()) => return Ok(true),
+            Err(error) if error.is_damage() => {}
+            Err(other) => return Err(other),
+        }
+        let damaged = Record {
+            damaged: true,
+            ..found.record.clone()
+        };
+        let key = record_key(id);
+        let note = Transaction::new()
+            .when(Compare::Value(key.clone(), found.stored.value.clone()))
+            .put(key, damaged.encode());
+        commit_repeatable(&self.store, &note).await?;
+        // Another upload, or none: then what was read is of no account.
+        let now = self.find(id).await?;
+        Ok(now.is_none_or(|now| now.record.upload != found.record.upload))
+    }
+}

@@ -1,0 +1,171 @@
+//! Bytes as chunks in the store: every server of a cluster has them.
+//!
+//! `blob-chunks/<upload>/<hash>` holds a chunk, `blob-chunks/<upload>/manifest`
+//! their order. A chunk that occurs twice in a content is kept once.
+
+use std::collections::BTreeSet;
+
+use async_trait::async_trait;
+use bunraku_model::ContentId;
+use bytes::Bytes;
+
+use super::kept::{BlobOptions, KeptBlobs};
+use super::manifest::Manifest;
+use super::place::{Place, PlaceReader, PlaceWriter, Stored, UploadId};
+use super::record::{CHUNKS, chunks_prefix, upload_key};
+use super::refer::commit_repeatable;
+use super::{BlobError, CHUNK_SIZE};
+use crate::{Compare, Range, SharedStore, Transaction};
+
+/// Content in the store, for clusters.
+pub type StoreBlobs = KeptBlobs<StorePlace>;
+
+/// etcd holds everything in memory-mapped pages and sends it to every member:
+/// what is larger than this belongs elsewhere.
+const DEFAULT_MAX_SIZE: u64 = 256 * 1024 * 1024;
+/// The manifest must fit into one value.
+const MOST_CHUNKS: u64 = 16 * 1024;
+
+impl StoreBlobs {
+    /// Without a limit of its own, content above 256 MiB is refused.
+    pub fn in_store(store: SharedStore, options: BlobOptions) -> Self {
+        let most = MOST_CHUNKS * CHUNK_SIZE as u64;
+        let max_size = options.max_size.unwrap_or(DEFAULT_MAX_SIZE).min(most);
+        let options = BlobOptions {
+            max_size: Some(max_size),
+            ..options
+        };
+        let place = StorePlace {
+            store: store.clone(),
+        };
+        Self::new(store, place, options)
+    }
+}
+
+/// Chunks in the store.
+pub struct StorePlace {
+    store: SharedStore,
+}
+
+fn manifest_key(upload: UploadId) -> String {
+    format!("{}manifest", chunks_prefix(upload))
+}
+
+fn chunk_key(upload: UploadId, hash: ContentId) -> String {
+    format!("{}{hash}", chunks_prefix(upload))
+}
+
+#[async_trait]
+impl Place for StorePlace {
+    async fn begin(&self, upload: UploadId) -> Result<Box<dyn PlaceWriter>, BlobError> {
+        Ok(Box::new(StoreWriter {
+            store: self.store.clone(),
+            upload,
+            written: BTreeSet::new(),
+        }))
+    }
+
+    async fn open(
+        &self,
+        id: ContentId,
+        upload: UploadId,
+    ) -> Result<Box<dyn PlaceReader>, BlobError> {
+        let Some(stored) = self.store.get(&manifest_key(upload)).await? else {
+            return Err(BlobError::damaged(id, "its chunks are gone"));
+        };
+        let manifest =
+            Manifest::decode(&stored.value).map_err(|what| BlobError::damaged(id, what))?;
+        Ok(Box::new(StoreReader {
+            store: self.store.clone(),
+            id,
+            upload,
+            manifest,
+        }))
+    }
+
+    async fn remove(&self, stored: Stored) -> Result<(), BlobError> {
+        let transaction = Transaction::new().delete_prefix(chunks_prefix(stored.upload));
+        commit_repeatable(&self.store, &transaction).await?;
+        Ok(())
+    }
+
+    async fn stored(&self) -> Result<Vec<Stored>, BlobError> {
+        let mut all = Vec::new();
+        let mut range = Range {
+            limit: 1,
+            keys_only: true,
+            ..Range::prefix(CHUNKS)
+        };
+        loop {
+            let page = self.store.range(range.clone()).await?;
+            let Some(first) = page.items.first() else {
+                return Ok(all);
+            };
+            let name = first.key[CHUNKS.len()..].split('/').next().unwrap_or("");
+            // Past everything of this upload: `~` follows every letter.
+            range.after = Some(format!("{CHUNKS}{name}/~"));
+            if let Some(upload) = UploadId::parse(name) {
+                all.push(Stored { upload, id: None });
+            }
+        }
+    }
+}
+
+struct StoreWriter {
+    store: SharedStore,
+    upload: UploadId,
+    written: BTreeSet<ContentId>,
+}
+
+impl StoreWriter {
+    /// Only while the upload is under way: what is written after it was given
+    /// up would stay for ever.
+    async fn put(&self, key: String, value: Bytes) -> Result<(), BlobError> {
+        let transaction = Transaction::new()
+            .when(Compare::Exists(upload_key(self.upload)))
+            .put(key, value);
+        let outcome = commit_repeatable(&self.store, &transaction).await?;
+        if outcome.is_committed() {
+            Ok(())
+        } else {
+            Err(BlobError::LeaseEnded)
+        }
+    }
+}
+
+#[async_trait]
+impl PlaceWriter for StoreWriter {
+    async fn chunk(&mut self, hash: ContentId, bytes: Bytes) -> Result<(), BlobError> {
+        if self.written.insert(hash) {
+            self.put(chunk_key(self.upload, hash), bytes).await?;
+        }
+        Ok(())
+    }
+
+    async fn finish(self: Box<Self>, _id: ContentId, manifest: &Manifest) -> Result<(), BlobError> {
+        self.put(manifest_key(self.upload), manifest.encode().into())
+            .await
+    }
+}
+
+struct StoreReader {
+    store: SharedStore,
+    id: ContentId,
+    upload: UploadId,
+    manifest: Manifest,
+}
+
+#[async_trait]
+impl PlaceReader for StoreReader {
+    fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    async fn chunk(&self, index: usize) -> Result<Bytes, BlobError> {
+        let key = chunk_key(self.upload, self.manifest.chunks[index]);
+        match self.store.get(&key).await? {
+            Some(stored) => Ok(stored.value),
+            None => Err(BlobError::damaged(self.id, "one of its chunks is gone")),
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! Many requests, one fsync.
+//!
+//! A [`Group`] carries out requests one after the other inside one SQLite
+//! transaction; each that changes something gets its own revision and sees what
+//! those before it did. Nothing of it counts, in memory or on disk, until the
+//! writer has committed it.
+//!
+//! Rule: a request that is refused is refused before its first write.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use rusqlite::Connection;
+
+use super::failure::{Failure, Performed};
+use super::leases::{Lease, Leases, milliseconds};
+use super::rows;
+use crate::{
+    Change, Compare, KeyValue, LeaseId, LeaseStatus, Operation, Revision, StoreError, Transaction,
+    TransactionOutcome, WatchBatch,
+};
+
+/// What a group would change in memory.
+#[derive(Default)]
+pub(super) struct Staged {
+    pub(super) batches: Vec<WatchBatch>,
+    pub(super) leases: HashMap<LeaseId, Option<Lease>>,
+    pub(super) oldest: Option<u64>,
+}
+
+pub(super) struct Group<'a> {
+    connection: &'a Connection,
+    leases: &'a Leases,
+    revision: u64,
+    oldest: u64,
+    /// When the request at hand arrived, since boot. Leases are judged by it: a
+    /// keep-alive that waited for the disk still counts as of when it was sent.
+    pub(super) arrived: Duration,
+    pub(super) staged: Staged,
+}
+
+impl<'a> Group<'a> {
+    pub(super) fn new(
+        connection: &'a Connection,
+        leases: &'a Leases,
+        revision: u64,
+        oldest: u64,
+    ) -> Self {
+        Self {
+            connection,
+            leases,
+            revision,
+            oldest,
+            arrived: Duration::ZERO,
+            staged: Staged::default(),
+        }
+    }
+
+    pub(super) fn commit(&mut self, transaction: &Transaction) -> Performed<TransactionOutcome> {
+        for compare in &transaction.compares {
+            if !self.holds(compare)? {
+                return Ok(Ok(TransactionOutcome::Refused(self.read_all(transaction)?)));
+            }
+        }
+        if let Err(refusal) = self.check_operations(&transaction.operations)? {
+            return Ok(Err(refusal));
+        }
+        let mut changes = Vec::new();
+        for operation in &transaction.operations {
+            self.operate(operation, &mut changes)?;
+        }
+        self.end_revision(changes);
+        Ok(Ok(TransactionOutcome::Committed(Revision(self.revision))))
+    }
+
+    pub(super) fn grant(&mut self, id: LeaseId, ttl: Duration) -> Performed<LeaseId> {
+        let lease = Lease {
+            granted: ttl,
+            end: self.arrived + ttl,
+        };
+        self.write_lease(id, lease)?;
+        Ok(Ok(id))
+    }
+
+    pub(super) fn keep_alive(&mut self, id: LeaseId) -> Performed<()> {
+        let Some(lease) = self.alive(id) else {
+            return Ok(Err(StoreError::LeaseNotFound(id)));
+        };
+        let lease = Lease {
+            // A later request may have come first.
+            end: lease.end.max(self.arrived + lease.granted),
+            ..lease
+        };
+        self.write_lease(id, lease)?;
+        Ok(Ok(()))
+    }
+
+    pub(super) fn revoke(&mut self, id: LeaseId) -> Performed<()> {
+        if self.alive(id).is_none() {
+            return Ok(Err(StoreError::LeaseNotFound(id)));
+        }
+        self.end_lease(id)?;
+        Ok(Ok(()))
+    }
+
+    pub(super) fn lease_status(&mut self, id: LeaseId) -> Performed<Option<LeaseStatus>> {
+        let Some(lease) = self.alive(id) else {
+            return Ok(Ok(None));
+        };
+        Ok(Ok(Some(LeaseStatus {
+            granted: lease.granted,
+            remaining: lease.end.saturating_sub(self.arrived),
+            keys: self.keys_of(id)?,
+        })))
+    }
+
+    /// Deletes the lease and its keys, in one revision.
+    pub(super) fn end_lease(&mut self, id: LeaseId) -> Result<(), Failure> {
+        let keys = self.keys_of(id)?;
+        for keys in keys.chunks(rows::MAX_CHANGES) {
+            let mut changes = Vec::new();
+            for key in keys {
+                self.delete(key.clone(), &mut changes)?;
+            }
+            self.end_revision(changes);
+        }
+        self.connection
+            .prepare_cached("DELETE FROM leases WHERE id = ?1")?
+            .execute([id.0])?;
+        self.staged.leases.insert(id, None);
+        Ok(())
+    }
+
+    /// From now on history before `oldest` is gone; the rows go bit by bit.
+    pub(super) fn compact(&mut self, oldest: u64) -> Performed<()> {
+        if oldest > self.revision {
+            return Ok(Err(StoreError::Invalid(format!(
+                "cannot forget history up to revision {oldest}: the newest is {}",
+                self.revision
+            ))));
+        }
+        if oldest > self.oldest {
+            rows::put_oldest_revision(self.connection, oldest)?;
+            self.oldest = oldest;
+            self.staged.oldest = Some(oldest);
+        }
+        Ok(Ok(()))
+    }
+
+    /// The lease, unless it had ended when the request arrived.
+    fn alive(&self, id: LeaseId) -> Option<Lease> {
+        let lease = match self.staged.leases.get(&id) {
+            Some(staged) => *staged,
+            None => self.leases.get(id),
+        };
+        lease.filter(|lease| lease.end > self.arrived)
+    }
+
+    fn write_lease(&mut self, id: LeaseId, lease: Lease) -> Result<(), Failure> {
+        rows::put_lease(
+            self.connection,
+            id,
+            milliseconds(lease.granted),
+            milliseconds(lease.end),
+        )?;
+        self.staged.leases.insert(id, Some(lease));
+        Ok(())
+    }
+
+    fn holds(&self, compare: &Compare) -> Result<bool, Failure> {
+        let read = |key: &str| rows::get_key(self.connection, key);
+        Ok(match compare {
+            Compare::Absent(key) => read(key)?.is_none(),
+            Compare::Exists(key) => read(key)?.is_some(),
+            Compare::Modified(key, modified) => {
+                read(key)?.map_or(0, |found| found.modified.0) == modified.0
+            }
+            Compare::Version(key, version) => {
+                read(key)?.map_or(0, |found| found.version) == *version
+            }
+            Compare::Value(key, value) => read(key)?.is_some_and(|found| found.value == *value),
+        })
+    }
+
+    fn read_all(&self, transaction: &Transaction) -> Result<Vec<Option<KeyValue>>, Failure> {
+        transaction
+            .reads_on_failure
+            .iter()
+            .map(|key| rows::get_key(self.connection, key))
+            .collect()
+    }
+
+    fn check_operations(&self, operations: &[Operation]) -> Performed<()> {
+        let mut changes = operations.len();
+        for operation in operations {
+            match operation {
+                Operation::Put {
+                    lease: Some(lease), ..
+                } if self.alive(*lease).is_none() => {
+                    return Ok(Err(StoreError::LeaseNotFound(*lease)));
+                }
+                Operation::DeletePrefix { prefix } => changes += self.count_under(prefix)?,
+                Operation::Put { .. } | Operation::Delete { .. } => {}
+            }
+        }
+        if changes > rows::MAX_CHANGES {
+            return Ok(Err(StoreError::TooLarge {
+                what: "the number of keys that a transaction deletes",
+                size: changes,
+                limit: rows::MAX_CHANGES,
+            }));
+        }
+        Ok(Ok(()))
+    }
+
+    fn operate(&self, operation: &Operation, changes: &mut Vec<Change>) -> Result<(), Failure> {
+        match operation {
+            Operation::Put { key, value, lease } => {
+                let revision = Revision(self.revision + 1);
+                let before = rows::get_key(self.connection, key)?;
+                let entry = KeyValue {
+                    key: key.clone(),
+                    value: value.clone(),
+                    created: before.as_ref().map_or(revision, |before| before.created),
+                    modified: revision,
+                    version: before.map_or(0, |before| before.version) + 1,
+                    lease: *lease,
+                };
+                rows::put_key(self.connection, &entry)?;
+                self.record(Change::Put(entry), changes)
+            }
+            Operation::Delete { key } => self.delete(key.clone(), changes),
+            Operation::DeletePrefix { prefix } => {
+                for key in self.keys_under(prefix)? {
+                    self.delete(key, changes)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn delete(&self, key: String, changes: &mut Vec<Change>) -> Result<(), Failure> {
+        let deleted = self
+            .connection
+            .prepare_cached("DELETE FROM keys WHERE key = ?1")?
+            .execute([key.as_bytes()])?;
+        if deleted == 0 {
+            return Ok(());
+        }
+        self.record(Change::Delete { key }, changes)
+    }
+
+    fn record(&self, change: Change, changes: &mut Vec<Change>) -> Result<(), Failure> {
+        rows::put_history(self.connection, self.revision + 1, changes.len(), &change)?;
+        changes.push(change);
+        Ok(())
+    }
+
+    /// What changed nothing makes no revision.
+    fn end_revision(&mut self, changes: Vec<Change>) {
+        if changes.is_empty() {
+            return;
+        }
+        self.revision += 1;
+        self.staged.batches.push(WatchBatch {
+            revision: Revision(self.revision),
+            changes,
+        });
+    }
+
+    fn keys_of(&self, lease: LeaseId) -> Result<Vec<String>, Failure> {
+        let mut statement = self
+            .connection
+            .prepare_cached("SELECT key FROM keys WHERE lease = ?1 ORDER BY key")?;
+        let mut rows = statement.query([lease.0])?;
+        let mut keys = Vec::new();
+        while let Some(row) = rows.next()? {
+            keys.push(key_text(row.get(0)?)?);
+        }
+        Ok(keys)
+    }
+
+    fn keys_under(&self, prefix: &str) -> Result<Vec<String>, Failure> {
+        let (start, end) = rows::bounds(prefix);
+        let mut statement = self
+            .connection
+            .prepare_cached("SELECT key FROM keys WHERE key >= ?1 AND key < ?2 ORDER BY key")?;
+        let mut rows = statement.query([start, end])?;
+        let mut keys = Vec::new();
+        while let Some(row) = rows.next()? {
+            keys.push(key_text(row.get(0)?)?);
+        }
+        Ok(keys)
+    }
+
+    fn count_under(&self, prefix: &str) -> Result<usize, Failure> {
+        let (start, end) = rows::bounds(prefix);
+        let count: i64 = self
+            .connection
+            .prepare_cached("SELECT count(*) FROM keys WHERE key >= ?1 AND key < ?2")?
+            .query_row([start, end], |row| row.get(0))?;
+        Ok(usize::try_from(count).unwrap_or(usize::MAX))
+    }
+}
+
+fn key_text(bytes: Vec<u8>) -> Result<String, Failure> {
+    String::from_utf8(bytes).map_err(|_| Failure::Damaged("a key is not UTF-8".to_owned()))
+}

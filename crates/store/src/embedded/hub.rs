@@ -1,0 +1,272 @@
+//! Who watches what, and the newest revisions in memory.
+//!
+//! A watcher holds no queue: only the revision where something for it begins. It
+//! takes batches from the shared recent ones, and from history on disk when it
+//! has fallen behind those. So memory is bounded by one setting, however many
+//! watchers there are and however slow they are.
+//!
+//! A write looks up the beginnings of its keys among the watched prefixes: its
+//! cost grows with the watchers that it wakes, not with those that there are.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+use crate::{Change, Revision, StoreError, WatchBatch};
+
+/// What a watcher finds when it looks.
+pub(super) enum Look {
+    Found(WatchBatch),
+    /// In history on disk, from the first revision up to the second.
+    OnDisk(u64, u64),
+    Nothing,
+    Closed,
+}
+
+pub(super) struct Hub {
+    state: Mutex<State>,
+    recent_bytes: usize,
+}
+
+struct State {
+    /// Without gaps, the last one being `head`.
+    recent: VecDeque<(usize, Arc<WatchBatch>)>,
+    recent_bytes: usize,
+    head: u64,
+    oldest: u64,
+    watchers: HashMap<String, HashMap<u64, Watcher>>,
+    /// How many watched prefixes have which length.
+    lengths: BTreeMap<usize, usize>,
+    next_watcher: u64,
+    closed: bool,
+}
+
+struct Watcher {
+    wake: Arc<Notify>,
+    /// There may be something from this revision on.
+    pending: Option<u64>,
+}
+
+/// A watcher's place in the hub, until it is dropped.
+pub(super) struct Registration {
+    hub: Arc<Hub>,
+    prefix: String,
+    id: u64,
+    pub(super) wake: Arc<Notify>,
+    /// The first revision that was not looked at yet.
+    pub(super) next: u64,
+}
+
+impl Hub {
+    pub(super) fn new(head: u64, oldest: u64, recent_bytes: usize) -> Self {
+        Self {
+            state: Mutex::new(State {
+                recent: VecDeque::new(),
+                recent_bytes: 0,
+                head,
+                oldest,
+                watchers: HashMap::new(),
+                lengths: BTreeMap::new(),
+                next_watcher: 0,
+                closed: false,
+            }),
+            recent_bytes,
+        }
+    }
+
+    /// A watcher from `start` on, or from the next revision on.
+    pub(super) fn register(
+        self: &Arc<Self>,
+        prefix: &str,
+        start: Option<Revision>,
+    ) -> Result<Registration, StoreError> {
+        let mut state = self.lock();
+        if state.closed {
+            return Err(StoreError::Closed);
+        }
+        let next = match start {
+            None => state.head + 1,
+            // There is no revision 0: who asks for it means the beginning.
+            Some(start) => start.0.max(1),
+        };
+        if start.is_some() && next < state.oldest {
+            return Err(StoreError::Compacted {
+                wanted: Revision(next),
+                oldest: Revision(state.oldest),
+            });
+        }
+        let id = state.next_watcher;
+        state.next_watcher += 1;
+        let wake = Arc::new(Notify::new());
+        let watcher = Watcher {
+            wake: Arc::clone(&wake),
+            pending: (next <= state.head).then_some(next),
+        };
+        state.insert(prefix, id, watcher);
+        Ok(Registration {
+            hub: Arc::clone(self),
+            prefix: prefix.to_owned(),
+            id,
+            wake,
+            next,
+        })
+    }
+
+    /// Makes committed revisions known. In order, each once.
+    pub(super) fn publish(&self, batches: Vec<WatchBatch>) {
+        let mut state = self.lock();
+        for batch in batches {
+            state.head = batch.revision.0;
+            state.wake_watchers(&batch);
+            let bytes = batch.changes.iter().map(change_bytes).sum();
+            state.recent_bytes += bytes;
+            state.recent.push_back((bytes, Arc::new(batch)));
+        }
+        while state.recent_bytes > self.recent_bytes && state.recent.len() > 1 {
+            if let Some((bytes, _)) = state.recent.pop_front() {
+                state.recent_bytes -= bytes;
+            }
+        }
+    }
+
+    pub(super) fn set_oldest(&self, oldest: u64) {
+        self.lock().oldest = oldest;
+    }
+
+    pub(super) fn close(&self) {
+        let mut state = self.lock();
+        state.closed = true;
+        for watcher in state.watchers.values().flat_map(HashMap::values) {
+            watcher.wake.notify_one();
+        }
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.lock().closed
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Every change under the lock is complete before anything can panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn insert(&mut self, prefix: &str, id: u64, watcher: Watcher) {
+        let same = self.watchers.entry(prefix.to_owned()).or_default();
+        if same.is_empty() {
+            *self.lengths.entry(prefix.len()).or_default() += 1;
+        }
+        same.insert(id, watcher);
+    }
+
+    fn remove(&mut self, prefix: &str, id: u64) {
+        let Some(same) = self.watchers.get_mut(prefix) else {
+            return;
+        };
+        same.remove(&id);
+        if !same.is_empty() {
+            return;
+        }
+        self.watchers.remove(prefix);
+        if let Some(count) = self.lengths.get_mut(&prefix.len()) {
+            *count -= 1;
+            if *count == 0 {
+                self.lengths.remove(&prefix.len());
+            }
+        }
+    }
+
+    fn wake_watchers(&mut self, batch: &WatchBatch) {
+        for change in &batch.changes {
+            let key = change_key(change);
+            for (length, _) in self.lengths.range(..=key.len()) {
+                let Some(same) = key
+                    .get(..*length)
+                    .and_then(|start| self.watchers.get_mut(start))
+                else {
+                    continue;
+                };
+                for watcher in same.values_mut() {
+                    if watcher.pending.is_none() {
+                        watcher.pending = Some(batch.revision.0);
+                        watcher.wake.notify_one();
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Registration {
+    /// The next batch for this watcher, if there is one in memory.
+    pub(super) fn look(&mut self) -> Look {
+        let mut guard = self.hub.lock();
+        let state = &mut *guard;
+        if state.closed {
+            return Look::Closed;
+        }
+        let head = state.head;
+        let Some(watcher) = state
+            .watchers
+            .get_mut(&self.prefix)
+            .and_then(|same| same.get_mut(&self.id))
+        else {
+            return Look::Closed;
+        };
+        let Some(pending) = watcher.pending else {
+            return Look::Nothing;
+        };
+        let start = pending.max(self.next);
+        let first = head + 1 - state.recent.len() as u64;
+        if start <= head && start < first {
+            return Look::OnDisk(start, head);
+        }
+        let skip = usize::try_from(start - first).unwrap_or(usize::MAX);
+        for (_, batch) in state.recent.iter().skip(skip) {
+            if let Some(found) = matching(batch, &self.prefix) {
+                self.next = found.revision.0 + 1;
+                watcher.pending = Some(self.next);
+                return Look::Found(found);
+            }
+        }
+        self.next = start.max(head + 1);
+        watcher.pending = None;
+        Look::Nothing
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.hub.lock().remove(&self.prefix, self.id);
+    }
+}
+
+fn matching(batch: &WatchBatch, prefix: &str) -> Option<WatchBatch> {
+    let changes: Vec<Change> = batch
+        .changes
+        .iter()
+        .filter(|change| change_key(change).starts_with(prefix))
+        .cloned()
+        .collect();
+    (!changes.is_empty()).then_some(WatchBatch {
+        revision: batch.revision,
+        changes,
+    })
+}
+
+fn change_key(change: &Change) -> &str {
+    match change {
+        Change::Put(entry) => &entry.key,
+        Change::Delete { key } => key,
+    }
+}
+
+fn change_bytes(change: &Change) -> usize {
+    let value = match change {
+        Change::Put(entry) => entry.value.len(),
+        Change::Delete { .. } => 0,
+    };
+    change_key(change).len() + value + size_of::<Change>()
+}

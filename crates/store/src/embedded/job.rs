@@ -1,0 +1,57 @@
+//! A request on its way to the writer and back.
+
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+
+use super::failure::{Failure, Performed};
+use super::group::Group;
+use crate::StoreError;
+
+/// What the writer does with any request. `perform` may come more than once: what
+/// counts is the last time before `finish`.
+pub(super) trait Job: Send {
+    fn bytes(&self) -> usize;
+    fn perform(&mut self, group: &mut Group<'_>) -> Result<(), Failure>;
+    fn finish(self: Box<Self>);
+    fn fail(self: Box<Self>, error: StoreError);
+}
+
+pub(super) struct JobOf<W, T> {
+    pub(super) work: W,
+    pub(super) bytes: usize,
+    pub(super) arrived: Duration,
+    pub(super) answer: Option<Result<T, StoreError>>,
+    pub(super) reply: oneshot::Sender<Result<T, StoreError>>,
+    /// The request's place in the queue, free again when it is answered.
+    pub(super) _place: OwnedSemaphorePermit,
+}
+
+impl<W, T> Job for JobOf<W, T>
+where
+    W: FnMut(&mut Group<'_>) -> Performed<T> + Send,
+    T: Send,
+{
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn perform(&mut self, group: &mut Group<'_>) -> Result<(), Failure> {
+        group.arrived = self.arrived;
+        self.answer = Some((self.work)(group)?);
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) {
+        let this = *self;
+        if let Some(answer) = this.answer {
+            // Who asked may be gone; what was done is done.
+            let _ = this.reply.send(answer);
+        }
+    }
+
+    fn fail(self: Box<Self>, error: StoreError) {
+        let this = *self;
+        let _ = this.reply.send(Err(error));
+    }
+}

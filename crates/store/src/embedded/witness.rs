@@ -1,0 +1,117 @@
+//! The newest revision that was acknowledged, beside the database.
+//!
+//! SQLite ends its log at the first frame that does not verify: right for a
+//! write that was cut short, but it would drop acknowledged ones as silently
+//! when a frame in the middle rots or the log is cut. The witness makes that
+//! visible: a store that opens with less than was acknowledged is damaged.
+//!
+//! It is written after the database's own fsync and not synced itself, so it can
+//! only ever be behind: it costs no disk wait, and it never accuses wrongly. In
+//! exchange, what rots within the seconds before a power cut may go unseen.
+//!
+//! Who wants to go on with what is left removes the file.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::StoreError;
+
+const NAME: &str = "acknowledged";
+/// Twenty digits, a space, the checksum, a line feed: within one disk sector.
+const LENGTH: usize = 30;
+
+#[derive(Debug)]
+pub(super) struct Witness {
+    file: File,
+}
+
+impl Witness {
+    /// What an earlier process acknowledged; `None` if there is no witness.
+    pub(super) fn read(directory: &Path) -> Result<Option<u64>, StoreError> {
+        let path = path(directory);
+        match std::fs::read(&path) {
+            Ok(text) => match parse(&text) {
+                Some(revision) => Ok(Some(revision)),
+                None => Err(StoreError::Damaged {
+                    path,
+                    what: "it does not hold a revision with its checksum".to_owned(),
+                }),
+            },
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(StoreError::Io {
+                doing: format!("read {}", path.display()),
+                source,
+            }),
+        }
+    }
+
+    /// Opens the file, and makes sure that it lasts.
+    pub(super) fn open(directory: &Path, revision: u64) -> Result<Self, StoreError> {
+        let path = path(directory);
+        let opened = || {
+            let file = OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .mode(0o600)
+                .open(&path)?;
+            file.write_all_at(&render(revision), 0)?;
+            file.sync_all()?;
+            Ok(file)
+        };
+        opened()
+            .map(|file| Self { file })
+            .map_err(|source| StoreError::Io {
+                doing: format!("write {}", path.display()),
+                source,
+            })
+    }
+
+    pub(super) fn record(&self, revision: u64) -> io::Result<()> {
+        self.file.write_all_at(&render(revision), 0)
+    }
+
+    pub(super) fn sync(&self) -> io::Result<()> {
+        self.file.sync_all()
+    }
+}
+
+fn path(directory: &Path) -> PathBuf {
+    directory.join(NAME)
+}
+
+fn render(revision: u64) -> Vec<u8> {
+    let digits = format!("{revision:020}");
+    let checksum = crc32fast::hash(digits.as_bytes());
+    format!("{digits} {checksum:08x}\n").into_bytes()
+}
+
+fn parse(text: &[u8]) -> Option<u64> {
+    if text.len() != LENGTH {
+        return None;
+    }
+    let revision = std::str::from_utf8(&text[..20]).ok()?.parse().ok()?;
+    (render(revision) == text).then_some(revision)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LENGTH, parse, render};
+
+    #[test]
+    fn what_is_rendered_is_parsed_and_nothing_else() {
+        for revision in [0, 1, 42, u64::MAX] {
+            let text = render(revision);
+            assert_eq!(text.len(), LENGTH);
+            assert_eq!(parse(&text), Some(revision));
+            for place in 0..LENGTH {
+                let mut flipped = text.clone();
+                flipped[place] ^= 1;
+                assert_eq!(parse(&flipped), None, "flipped at {place}");
+            }
+        }
+        assert_eq!(parse(b""), None);
+    }
+}

@@ -1,0 +1,341 @@
+//! The one thread that writes.
+//!
+//! It takes whatever is waiting as one group (see `group`), commits it with one
+//! fsync, and only then answers. While the disk works, the next group gathers: the
+//! more write at once, the fewer waits each costs.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use rusqlite::{Connection, TransactionBehavior};
+use tokio::sync::oneshot;
+
+use super::clock::Clock;
+use super::failure::Failure;
+use super::group::{Group, Staged};
+use super::hub::Hub;
+use super::job::Job;
+use super::leases::{Boot, Leases};
+use super::lock::DirectoryLock;
+use super::readers::Readers;
+use super::retention::Retention;
+use super::rows;
+use super::witness::Witness;
+use crate::StoreError;
+
+/// A group ends when it has reached one of these.
+const GROUP_JOBS: usize = 1024;
+const GROUP_BYTES: usize = 4 << 20;
+/// Leases that are ended at once.
+const GROUP_LEASES: usize = 256;
+/// Timers of the operating system stand still while the machine sleeps: with
+/// leases alive, look at the clock at least this often.
+const LONGEST_WAIT_WITH_LEASES: Duration = Duration::from_secs(1);
+/// Rows of forgotten history, and pages, that are given back between two groups.
+const TRIM_ROWS: usize = 2000;
+const TRIM_PAGES: i64 = 500;
+
+pub(super) enum Message {
+    Job(Box<dyn Job>),
+    Close(oneshot::Sender<Result<(), StoreError>>),
+}
+
+pub(super) struct Writer {
+    pub(super) connection: Connection,
+    pub(super) path: PathBuf,
+    pub(super) witness: Witness,
+    pub(super) revision: u64,
+    pub(super) oldest: u64,
+    pub(super) leases: Leases,
+    pub(super) boot: Boot,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) hub: Arc<Hub>,
+    pub(super) readers: Arc<Readers>,
+    pub(super) retention: Retention,
+    pub(super) messages: Receiver<Message>,
+    /// There are rows of forgotten history left, or pages to give back.
+    pub(super) trimming: bool,
+    /// The disk failed to say whether it has a write: nothing can be promised any more.
+    pub(super) failed: bool,
+    /// Given back last of all.
+    pub(super) lock: DirectoryLock,
+}
+
+/// What stops a group, for the requests in it.
+enum Stopped {
+    NotDone(Failure),
+    Unknown(Failure),
+}
+
+impl Writer {
+    pub(super) fn run(mut self) {
+        let closing = loop {
+            match self.messages.recv_timeout(self.wait()) {
+                Ok(Message::Job(job)) => {
+                    let (jobs, closing) = self.gather(job);
+                    self.perform(jobs);
+                    if closing.is_some() {
+                        break closing;
+                    }
+                }
+                Ok(Message::Close(reply)) => break Some(reply),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break None,
+            }
+            self.keep_house();
+        };
+        let result = self.shut_down();
+        if let Err(error) = &result {
+            tracing::warn!(
+                error = error as &dyn std::error::Error,
+                "the store did not close cleanly"
+            );
+        }
+        if let Some(reply) = closing {
+            // Nobody may be left to hear it.
+            let _ = reply.send(result);
+        }
+    }
+
+    fn wait(&self) -> Duration {
+        if self.trimming && !self.failed {
+            return Duration::ZERO;
+        }
+        let now = self.clock.since_boot();
+        let wait = self.retention.next().saturating_sub(now);
+        match self.leases.next_end() {
+            None => wait,
+            Some(end) => wait
+                .min(end.saturating_sub(now))
+                .min(LONGEST_WAIT_WITH_LEASES),
+        }
+    }
+
+    #[allow(clippy::type_complexity)]
+    fn gather(
+        &self,
+        first: Box<dyn Job>,
+    ) -> (
+        Vec<Box<dyn Job>>,
+        Option<oneshot::Sender<Result<(), StoreError>>>,
+    ) {
+        let mut bytes = first.bytes();
+        let mut jobs = vec![first];
+        while jobs.len() < GROUP_JOBS && bytes < GROUP_BYTES {
+            match self.messages.try_recv() {
+                Ok(Message::Job(job)) => {
+                    bytes += job.bytes();
+                    jobs.push(job);
+                }
+                Ok(Message::Close(reply)) => return (jobs, Some(reply)),
+                Err(_) => break,
+            }
+        }
+        (jobs, None)
+    }
+
+    /// Carries out all jobs with one fsync; if that fails, each on its own, so
+    /// that one that cannot be done does not take the others with it.
+    fn perform(&mut self, mut jobs: Vec<Box<dyn Job>>) {
+        if jobs.len() > 1 && !self.failed {
+            match self.attempt(|group| jobs.iter_mut().try_for_each(|job| job.perform(group))) {
+                Ok(()) => return jobs.into_iter().for_each(Job::finish),
+                Err(Stopped::Unknown(failure)) => {
+                    tracing::error!(?failure, "the disk did not confirm a write");
+                    return jobs.into_iter().for_each(|job| job.fail(unknown()));
+                }
+                Err(Stopped::NotDone(failure)) => {
+                    tracing::debug!(?failure, "a group failed: trying each of it alone");
+                }
+            }
+        }
+        for mut job in jobs {
+            if self.failed {
+                job.fail(failed());
+                continue;
+            }
+            match self.attempt(|group| job.perform(group)) {
+                Ok(()) => job.finish(),
+                Err(Stopped::Unknown(failure)) => {
+                    tracing::error!(?failure, "the disk did not confirm a write");
+                    job.fail(unknown());
+                }
+                Err(Stopped::NotDone(failure)) => {
+                    job.fail(failure.into_store_error(&self.path, "write to the store"));
+                }
+            }
+        }
+    }
+
+    /// One SQLite transaction. Memory follows only when it is durable.
+    fn attempt(
+        &mut self,
+        work: impl FnOnce(&mut Group<'_>) -> Result<(), Failure>,
+    ) -> Result<(), Stopped> {
+        let not_done = |error: rusqlite::Error| Stopped::NotDone(error.into());
+        let transaction = self
+            .connection
+            .transaction_with_behavior(TransactionBehavior::Immediate)
+            .map_err(not_done)?;
+        let mut group = Group::new(&transaction, &self.leases, self.revision, self.oldest);
+        work(&mut group).map_err(Stopped::NotDone)?;
+        let staged = group.staged;
+        if let Err(error) = transaction.commit() {
+            let failure = Failure::from(error);
+            if failure.leaves_outcome_unknown() {
+                self.fail();
+                return Err(Stopped::Unknown(failure));
+            }
+            return Err(Stopped::NotDone(failure));
+        }
+        self.adopt(staged);
+        Ok(())
+    }
+
+    fn adopt(&mut self, staged: Staged) {
+        for (id, lease) in staged.leases {
+            self.leases.set(id, lease);
+        }
+        if let Some(oldest) = staged.oldest {
+            self.oldest = oldest;
+            self.trimming = true;
+            self.hub.set_oldest(oldest);
+        }
+        if let Some(last) = staged.batches.last() {
+            self.revision = last.revision.0;
+            if let Err(error) = self.witness.record(self.revision) {
+                tracing::warn!(%error, "cannot note what was acknowledged");
+            }
+            self.hub.publish(staged.batches);
+        }
+    }
+
+    /// After a failed fsync the kernel may have dropped what it could not write:
+    /// what a reader sees and what a restart will find can differ. Only opening
+    /// the file again tells.
+    fn fail(&mut self) {
+        self.failed = true;
+        self.hub.close();
+        self.readers.close();
+    }
+
+    fn keep_house(&mut self) {
+        if self.failed {
+            return;
+        }
+        for step in [
+            Self::end_leases,
+            Self::follow_wall_clock,
+            Self::forget_history,
+            Self::trim,
+        ] {
+            if let Err(Stopped::NotDone(failure) | Stopped::Unknown(failure)) = step(self) {
+                tracing::warn!(
+                    ?failure,
+                    "the store's housekeeping failed and is tried again"
+                );
+                self.trimming = false;
+                return;
+            }
+        }
+    }
+
+    fn end_leases(&mut self) -> Result<(), Stopped> {
+        let ended = self.leases.ended(self.clock.since_boot(), GROUP_LEASES);
+        if ended.is_empty() {
+            return Ok(());
+        }
+        self.attempt(|group| ended.iter().try_for_each(|lease| group.end_lease(*lease)))
+    }
+
+    fn follow_wall_clock(&mut self) -> Result<(), Stopped> {
+        if self.leases.next_end().is_none() || !self.boot.was_set(&*self.clock) {
+            return Ok(());
+        }
+        let boot = self.boot.with_wall_of(&*self.clock);
+        boot.write(&self.connection).map_err(Stopped::NotDone)?;
+        self.boot = boot;
+        Ok(())
+    }
+
+    fn forget_history(&mut self) -> Result<(), Stopped> {
+        let now = self.clock.since_boot();
+        if now < self.retention.next() {
+            return Ok(());
+        }
+        let oldest = self.retention.oldest(now, self.revision);
+        if oldest <= self.oldest {
+            return Ok(());
+        }
+        self.attempt(|group| group.compact(oldest).map(drop))
+    }
+
+    /// A bounded piece of work, so that writers never wait for long.
+    fn trim(&mut self) -> Result<(), Stopped> {
+        if !self.trimming {
+            return Ok(());
+        }
+        let deleted = trim_rows(&self.connection, self.oldest).map_err(Stopped::NotDone)?;
+        if deleted < TRIM_ROWS {
+            let left = trim_pages(&self.connection).map_err(Stopped::NotDone)?;
+            self.trimming = left > 0;
+        }
+        Ok(())
+    }
+
+    fn shut_down(self) -> Result<(), StoreError> {
+        self.hub.close();
+        self.readers.close();
+        if self.failed {
+            return Err(failed());
+        }
+        let fail = |error: rusqlite::Error| {
+            Failure::from(error).into_store_error(&self.path, "close the store")
+        };
+        self.connection
+            .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
+            .map_err(fail)?;
+        self.connection.close().map_err(|(_, error)| fail(error))?;
+        self.witness.sync().map_err(|source| StoreError::Io {
+            doing: "close the store".to_owned(),
+            source,
+        })?;
+        drop(self.lock);
+        Ok(())
+    }
+}
+
+fn trim_rows(connection: &Connection, oldest: u64) -> Result<usize, Failure> {
+    let deleted = connection
+        .prepare_cached(
+            "DELETE FROM history WHERE id IN
+             (SELECT id FROM history WHERE id < ?1 ORDER BY id LIMIT ?2)",
+        )?
+        .execute((rows::history_id(oldest, 0), TRIM_ROWS as i64))?;
+    Ok(deleted)
+}
+
+/// Gives free pages back to the file system; how many are left.
+fn trim_pages(connection: &Connection) -> Result<i64, Failure> {
+    let free = |connection: &Connection| {
+        connection.query_row("PRAGMA freelist_count", [], |row| row.get::<_, i64>(0))
+    };
+    if free(connection)? == 0 {
+        return Ok(0);
+    }
+    let mut statement = connection.prepare(&format!("PRAGMA incremental_vacuum({TRIM_PAGES})"))?;
+    let mut rows = statement.query([])?;
+    while rows.next()?.is_some() {}
+    drop(rows);
+    Ok(free(connection)?)
+}
+
+fn unknown() -> StoreError {
+    StoreError::OutcomeUnknown("the disk did not confirm the write".into())
+}
+
+fn failed() -> StoreError {
+    StoreError::Unavailable("the disk failed to confirm a write; open the store again".into())
+}

@@ -1,0 +1,223 @@
+//! What a failed call means: refused, not done, or nobody knows.
+//!
+//! The difference decides what may be repeated. When in doubt, a write's
+//! outcome counts as unknown.
+
+use etcd_client::Error;
+use tonic::{Code, ConnectError, Status};
+
+use crate::StoreError;
+
+type Source = Box<dyn std::error::Error + Send + Sync>;
+
+/// How one attempt at one member ended.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The answer is final, whichever member is asked.
+    Refused(Refusal),
+    /// It was certainly not done: safe to repeat elsewhere.
+    NotDone(Source),
+    /// The request had left and no answer came.
+    Unknown(Source),
+}
+
+/// A final answer, before the caller adds what it asked for.
+#[derive(Debug)]
+pub(super) enum Refusal {
+    LeaseNotFound,
+    Compacted,
+    FutureRevision,
+    RequestTooLarge,
+    TooManyOperations,
+    /// The answer is larger than a page may be: ask for less.
+    AnswerTooLarge,
+    Other(Source),
+}
+
+/// A member that failed, for people.
+#[derive(Debug, thiserror::Error)]
+#[error("etcd at {endpoint} failed")]
+pub(super) struct MemberFailed {
+    pub(super) endpoint: String,
+    #[source]
+    pub(super) source: Source,
+}
+
+/// No answer within the time that one attempt may take.
+#[derive(Debug, thiserror::Error)]
+#[error("no answer within {0:?}")]
+pub(super) struct NoAnswer(pub(super) std::time::Duration);
+
+impl Failure {
+    /// For calls that have no effect, or the same effect when repeated.
+    pub(super) fn is_mendable(&self) -> bool {
+        !matches!(self, Self::Refused(_))
+    }
+
+    pub(super) fn into_source(self) -> Source {
+        match self {
+            Self::NotDone(source) | Self::Unknown(source) => source,
+            Self::Refused(refusal) => refusal.into_source(),
+        }
+    }
+
+    pub(super) fn at(self, endpoint: &str) -> Self {
+        let named = |source| {
+            Box::new(MemberFailed {
+                endpoint: endpoint.to_owned(),
+                source,
+            })
+        };
+        match self {
+            Self::NotDone(source) => Self::NotDone(named(source)),
+            Self::Unknown(source) => Self::Unknown(named(source)),
+            refused => refused,
+        }
+    }
+}
+
+impl Refusal {
+    fn into_source(self) -> Source {
+        match self {
+            Self::Other(source) => source,
+            known => format!("{known:?}").into(),
+        }
+    }
+
+    /// For calls in which no refusal has a meaning of its own.
+    pub(super) fn into_error(self) -> StoreError {
+        match self {
+            // Out of space, no permission, a corrupt member: nothing was done,
+            // and someone has to see to it.
+            Self::Other(source) => StoreError::Unavailable(source),
+            known => StoreError::Unavailable(format!("etcd refused: {known:?}").into()),
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::GRpcStatus(status) => from_status(status),
+            Error::LeaseKeepAliveError(_) => Self::Refused(Refusal::LeaseNotFound),
+            Error::InvalidArgs(_) | Error::InvalidUri(_) | Error::InvalidMetadataValue(_) => {
+                Self::Refused(Refusal::Other(Box::new(error)))
+            }
+            other => Self::Unknown(Box::new(other)),
+        }
+    }
+}
+
+fn from_status(status: Status) -> Failure {
+    if never_left(&status) {
+        return Failure::NotDone(Box::new(status));
+    }
+    let message = status.message();
+    // Texts of etcd's rpctypes: stable from 3.4 to 3.6.
+    let known = match status.code() {
+        Code::NotFound if message.contains("lease not found") => Some(Refusal::LeaseNotFound),
+        Code::OutOfRange if message.contains("has been compacted") => Some(Refusal::Compacted),
+        Code::OutOfRange if message.contains("future revision") => Some(Refusal::FutureRevision),
+        Code::OutOfRange if message.contains("message length too large") => {
+            Some(Refusal::AnswerTooLarge)
+        }
+        Code::InvalidArgument if message.contains("request is too large") => {
+            Some(Refusal::RequestTooLarge)
+        }
+        Code::ResourceExhausted if message.contains("larger than max") => {
+            Some(Refusal::RequestTooLarge)
+        }
+        Code::InvalidArgument if message.contains("too many operations") => {
+            Some(Refusal::TooManyOperations)
+        }
+        _ => None,
+    };
+    if let Some(refusal) = known {
+        return Failure::Refused(refusal);
+    }
+    if refused_before_proposing(&status) {
+        return Failure::NotDone(Box::new(status));
+    }
+    match status.code() {
+        Code::InvalidArgument
+        | Code::NotFound
+        | Code::AlreadyExists
+        | Code::PermissionDenied
+        | Code::ResourceExhausted
+        | Code::FailedPrecondition
+        | Code::OutOfRange
+        | Code::Unimplemented
+        | Code::Unauthenticated => Failure::Refused(Refusal::Other(Box::new(status))),
+        _ => Failure::Unknown(Box::new(status)),
+    }
+}
+
+/// The connection was never made, so the request was never sent.
+fn never_left(status: &Status) -> bool {
+    let mut source = std::error::Error::source(status);
+    while let Some(error) = source {
+        if error.is::<ConnectError>() {
+            return true;
+        }
+        source = error.source();
+    }
+    false
+}
+
+/// A member says these before it hands a request to the cluster. "leader
+/// changed", "server stopped" and "request timed out" are absent on purpose:
+/// they also end requests that were handed over.
+fn refused_before_proposing(status: &Status) -> bool {
+    let message = status.message();
+    message == "etcdserver: no leader" || message == "etcdserver: too many requests"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(code: Code, message: &str) -> String {
+        match Failure::from(Error::GRpcStatus(Status::new(code, message))) {
+            Failure::Refused(Refusal::Other(_)) => "refused".to_owned(),
+            Failure::Refused(known) => format!("{known:?}"),
+            Failure::NotDone(_) => "not done".to_owned(),
+            Failure::Unknown(_) => "unknown".to_owned(),
+        }
+    }
+
+    #[test]
+    fn what_may_have_been_handed_to_the_cluster_is_unknown() {
+        for message in [
+            "etcdserver: leader changed",
+            "etcdserver: server stopped",
+            "etcdserver: request timed out, possibly due to previous leader failure",
+            "transport is closing",
+        ] {
+            assert_eq!(kind(Code::Unavailable, message), "unknown", "{message}");
+        }
+        assert_eq!(kind(Code::Cancelled, "operation was canceled"), "unknown");
+        assert_eq!(kind(Code::DeadlineExceeded, ""), "unknown");
+        assert_eq!(kind(Code::Unknown, "raft: stopped"), "unknown");
+        assert_eq!(kind(Code::Internal, "h2 protocol error"), "unknown");
+    }
+
+    #[test]
+    fn what_a_member_refuses_at_the_door_was_not_done() {
+        assert_eq!(kind(Code::Unavailable, "etcdserver: no leader"), "not done");
+        assert_eq!(
+            kind(Code::ResourceExhausted, "etcdserver: too many requests"),
+            "not done"
+        );
+    }
+
+    #[test]
+    fn a_full_database_is_a_refusal() {
+        assert_eq!(
+            kind(
+                Code::ResourceExhausted,
+                "etcdserver: mvcc: database space exceeded"
+            ),
+            "refused"
+        );
+    }
+}

@@ -1,0 +1,376 @@
+//! The store on an etcd cluster, 3.4 or later.
+//!
+//! etcd's client repeats nothing by itself. Here reads are repeated at the
+//! next member; a write only if it certainly was not done, or if a second
+//! copy of it could not be committed (see `transaction::guards_itself`).
+//! Everything else ends as [`StoreError::OutcomeUnknown`].
+//!
+//! Absent: user names and passwords (certificates say who we are), starting
+//! members, and changing who is a member.
+
+mod failure;
+mod keys;
+mod members;
+mod options;
+mod probe;
+mod transaction;
+mod watch;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use etcd_client::{GetOptions, GetResponse, LeaseTimeToLiveOptions, TxnOpResponse, TxnResponse};
+
+pub use options::{EtcdIdentity, EtcdOptions, EtcdTls};
+
+use crate::{
+    KeyValue, LeaseId, LeaseStatus, Range, RangePage, Revision, Store, StoreError, Transaction,
+    TransactionOutcome, WatchStart, WatchStream, limits,
+};
+use failure::{Failure, Refusal};
+use keys::{Root, number, prefix_end, revision};
+use members::{LARGEST_ANSWER, Members, Repeat};
+
+/// Keys with values in one page, at most.
+const PAGE: usize = 1000;
+/// Keys without values in one page, at most.
+const KEYS_PAGE: usize = 10_000;
+
+/// A store on etcd. Clones share the connections.
+#[derive(Clone)]
+pub struct EtcdStore {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    members: Members,
+    root: Root,
+}
+
+impl EtcdStore {
+    /// Connects, and checks that a member answers.
+    pub async fn connect(options: EtcdOptions) -> Result<Self, StoreError> {
+        let store = Self {
+            inner: Arc::new(Inner {
+                members: Members::new(&options).await?,
+                root: Root::new(&options.root)?,
+            }),
+        };
+        let first = Range {
+            limit: 1,
+            keys_only: true,
+            ..Range::prefix("")
+        };
+        match store.range(first).await {
+            Ok(_) => Ok(store),
+            Err(StoreError::Unavailable(source)) => Err(StoreError::Unavailable(
+                probe::explain(&options).await.unwrap_or(source),
+            )),
+            Err(other) => Err(other),
+        }
+    }
+
+    async fn read(&self, key: Vec<u8>, options: GetOptions) -> Result<GetResponse, Failure> {
+        self.inner
+            .members
+            .call(Repeat::Always, |_, mut member| {
+                let (key, options) = (key.clone(), options.clone());
+                async move { member.keys.get(key, Some(options)).await }
+            })
+            .await
+    }
+
+    async fn send(&self, txn: &etcd_client::Txn) -> Result<TxnResponse, Failure> {
+        self.inner
+            .members
+            .call(Repeat::OnlyIfNotDone, |_, mut member| {
+                let txn = txn.clone();
+                async move { member.keys.txn(txn).await }
+            })
+            .await
+    }
+
+    /// Sends copies until one is answered. A copy that is refused proves
+    /// nothing: an earlier one may be the reason.
+    async fn send_guarded(&self, txn: &etcd_client::Txn) -> Result<TxnResponse, Failure> {
+        match self.send(txn).await {
+            Err(Failure::Unknown(source)) => {
+                let again = self
+                    .inner
+                    .members
+                    .call(Repeat::Always, |_, mut member| {
+                        let txn = txn.clone();
+                        async move { member.keys.txn(txn).await }
+                    })
+                    .await;
+                match again {
+                    Ok(response) if response.succeeded() => Ok(response),
+                    _ => Err(Failure::Unknown(source)),
+                }
+            }
+            answered => answered,
+        }
+    }
+
+    fn outcome(&self, response: &TxnResponse) -> TransactionOutcome {
+        if response.succeeded() {
+            let at = response.header().map_or(0, |header| header.revision());
+            return TransactionOutcome::Committed(revision(at));
+        }
+        let read = |answer: TxnOpResponse| match answer {
+            TxnOpResponse::Get(get) => get
+                .kvs()
+                .first()
+                .and_then(|kv| self.inner.root.key_value(kv)),
+            _ => None,
+        };
+        TransactionOutcome::Refused(response.op_responses().into_iter().map(read).collect())
+    }
+}
+
+/// What etcd counts: the longest of the three lists.
+fn most_entries(transaction: &Transaction) -> usize {
+    let operations = transaction.operations.len();
+    operations
+        .max(transaction.compares.len())
+        .max(transaction.reads_on_failure.len())
+}
+
+/// For calls that are safe to repeat: no answer means not available.
+fn unavailable(failure: Failure) -> StoreError {
+    match failure {
+        Failure::Refused(refusal) => refusal.into_error(),
+        mendable => StoreError::Unavailable(mendable.into_source()),
+    }
+}
+
+fn about_lease(lease: LeaseId) -> impl Fn(Failure) -> StoreError {
+    move |failure| match failure {
+        Failure::Refused(Refusal::LeaseNotFound) => StoreError::LeaseNotFound(lease),
+        other => unavailable(other),
+    }
+}
+
+#[async_trait]
+impl Store for EtcdStore {
+    async fn get(&self, key: &str) -> Result<Option<KeyValue>, StoreError> {
+        let key = self.inner.root.key(key)?;
+        let response = self
+            .read(key, GetOptions::new())
+            .await
+            .map_err(unavailable)?;
+        Ok(response
+            .kvs()
+            .first()
+            .and_then(|kv| self.inner.root.key_value(kv)))
+    }
+
+    async fn range(&self, range: Range) -> Result<RangePage, StoreError> {
+        let prefix = self.inner.root.prefix(&range.prefix)?;
+        let end = prefix_end(&prefix);
+        let from = match &range.after {
+            None => prefix,
+            Some(after) => {
+                let mut next = self.inner.root.key(after)?;
+                next.push(0);
+                next.max(prefix)
+            }
+        };
+        let most = if range.keys_only { KEYS_PAGE } else { PAGE };
+        let mut limit = match range.limit {
+            0 => most,
+            wanted => wanted.min(most),
+        };
+        loop {
+            let mut options = GetOptions::new()
+                .with_range(end.clone())
+                .with_limit(i64::try_from(limit).unwrap_or(i64::MAX));
+            if range.keys_only {
+                options = options.with_keys_only();
+            }
+            match self.read(from.clone(), options).await {
+                Ok(response) => return Ok(self.page(&response)),
+                // The page's number of keys is a guess; their sizes decide.
+                Err(Failure::Refused(Refusal::AnswerTooLarge)) if limit > 1 => {
+                    limit = (limit / 4).max(1);
+                }
+                Err(failure) => return Err(unavailable(failure)),
+            }
+        }
+    }
+
+    async fn commit(&self, transaction: Transaction) -> Result<TransactionOutcome, StoreError> {
+        limits::check_transaction(&transaction)?;
+        let txn = transaction::build(&transaction, &self.inner.root)?;
+        let answer = if transaction.operations.is_empty() {
+            // Nothing can be done twice.
+            self.inner
+                .members
+                .call(Repeat::Always, |_, mut member| {
+                    let txn = txn.clone();
+                    async move { member.keys.txn(txn).await }
+                })
+                .await
+        } else if transaction::guards_itself(&transaction) {
+            self.send_guarded(&txn).await
+        } else {
+            self.send(&txn).await
+        };
+        match answer {
+            Ok(response) => Ok(self.outcome(&response)),
+            Err(failure) => Err(self.commit_error(failure, &transaction)),
+        }
+    }
+
+    async fn watch(&self, prefix: &str, start: WatchStart) -> Result<WatchStream, StoreError> {
+        watch::watch(Arc::clone(&self.inner), prefix, start).await
+    }
+
+    async fn lease_grant(&self, ttl: Duration) -> Result<LeaseId, StoreError> {
+        if ttl.is_zero() {
+            return Err(StoreError::Invalid(
+                "a lease must last for some time".to_owned(),
+            ));
+        }
+        // etcd counts whole seconds, and may give more than was asked for.
+        let seconds = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
+        let seconds = i64::try_from(seconds.max(1)).unwrap_or(i64::MAX);
+        // A grant whose answer was lost ends by itself, with nothing bound to it.
+        let granted = self
+            .inner
+            .members
+            .call(Repeat::Always, |_, mut member| async move {
+                member.leases.grant(seconds, None).await
+            })
+            .await
+            .map_err(|failure| match failure {
+                Failure::Refused(Refusal::Other(source)) => {
+                    StoreError::Invalid(format!("a lease of {seconds} s: {source}"))
+                }
+                other => unavailable(other),
+            })?;
+        Ok(LeaseId(granted.id()))
+    }
+
+    async fn lease_keep_alive(&self, lease: LeaseId) -> Result<(), StoreError> {
+        self.inner
+            .members
+            .call(Repeat::Always, |_, mut member| async move {
+                member.leases.keep_alive(lease.0).await.map(drop)
+            })
+            .await
+            .map_err(about_lease(lease))
+    }
+
+    async fn lease_revoke(&self, lease: LeaseId) -> Result<(), StoreError> {
+        let revoke = |repeat| {
+            self.inner
+                .members
+                .call(repeat, move |_, mut member| async move {
+                    member.leases.revoke(lease.0).await.map(drop)
+                })
+        };
+        match revoke(Repeat::OnlyIfNotDone).await {
+            Err(Failure::Unknown(_)) => match revoke(Repeat::Always).await {
+                // The first one did it.
+                Err(Failure::Refused(Refusal::LeaseNotFound)) => Ok(()),
+                answered => answered.map_err(about_lease(lease)),
+            },
+            answered => answered.map_err(about_lease(lease)),
+        }
+    }
+
+    async fn lease_status(&self, lease: LeaseId) -> Result<Option<LeaseStatus>, StoreError> {
+        let answer = self
+            .inner
+            .members
+            .call(Repeat::Always, |_, mut member| async move {
+                let options = LeaseTimeToLiveOptions::new().with_keys();
+                member.leases.time_to_live(lease.0, Some(options)).await
+            })
+            .await;
+        let response = match answer {
+            Ok(response) => response,
+            Err(Failure::Refused(Refusal::LeaseNotFound)) => return Ok(None),
+            Err(failure) => return Err(unavailable(failure)),
+        };
+        if response.ttl() < 0 {
+            return Ok(None);
+        }
+        let seconds = |number: i64| Duration::from_secs(u64::try_from(number).unwrap_or_default());
+        let mut keys: Vec<String> = response
+            .keys()
+            .iter()
+            .filter_map(|key| self.inner.root.strip(key))
+            .collect();
+        keys.sort_unstable();
+        Ok(Some(LeaseStatus {
+            granted: seconds(response.granted_ttl()),
+            remaining: seconds(response.ttl()),
+            keys,
+        }))
+    }
+
+    async fn compact(&self, at: Revision) -> Result<(), StoreError> {
+        let answer = self
+            .inner
+            .members
+            .call(Repeat::Always, |_, mut member| async move {
+                member.keys.compact(number(at), None).await
+            })
+            .await;
+        match answer {
+            // Already forgotten, by us or by someone else.
+            Ok(_) | Err(Failure::Refused(Refusal::Compacted)) => Ok(()),
+            Err(Failure::Refused(Refusal::FutureRevision)) => Err(StoreError::Invalid(format!(
+                "cannot compact at revision {at}, which is in the future"
+            ))),
+            Err(failure) => Err(unavailable(failure)),
+        }
+    }
+}
+
+impl EtcdStore {
+    fn page(&self, response: &GetResponse) -> RangePage {
+        RangePage {
+            items: response
+                .kvs()
+                .iter()
+                .filter_map(|kv| self.inner.root.key_value(kv))
+                .collect(),
+            more: response.more(),
+            revision: revision(response.header().map_or(0, |header| header.revision())),
+        }
+    }
+
+    fn commit_error(&self, failure: Failure, transaction: &Transaction) -> StoreError {
+        match failure {
+            Failure::Unknown(source) => StoreError::OutcomeUnknown(source),
+            Failure::NotDone(source) => StoreError::Unavailable(source),
+            Failure::Refused(Refusal::LeaseNotFound) => {
+                match transaction::first_lease(transaction) {
+                    Some(lease) => StoreError::LeaseNotFound(lease),
+                    None => Refusal::LeaseNotFound.into_error(),
+                }
+            }
+            // The server is set to less than its default, and does not say to how much.
+            Failure::Refused(Refusal::RequestTooLarge) => StoreError::TooLarge {
+                what: "a transaction's size in bytes",
+                size: limits::transaction_bytes(transaction),
+                limit: limits::transaction_bytes(transaction) - 1,
+            },
+            Failure::Refused(Refusal::TooManyOperations) => StoreError::TooLarge {
+                what: "the number of operations",
+                size: most_entries(transaction),
+                limit: most_entries(transaction) - 1,
+            },
+            Failure::Refused(Refusal::AnswerTooLarge) => StoreError::TooLarge {
+                what: "what is read when the transaction is refused",
+                size: transaction.reads_on_failure.len(),
+                limit: LARGEST_ANSWER,
+            },
+            Failure::Refused(refusal) => refusal.into_error(),
+        }
+    }
+}

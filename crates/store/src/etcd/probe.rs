@@ -1,0 +1,137 @@
+//! Why no member answers, for people.
+//!
+//! A member that does not like our certificate says so after the handshake;
+//! the gRPC client only sees a connection that ends, and tries again until
+//! time is up. Here one plain TLS connection is made to hear the reason.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use super::options::{EtcdOptions, EtcdTls};
+
+type Source = Box<dyn std::error::Error + Send + Sync>;
+
+const PATIENCE: Duration = Duration::from_secs(3);
+/// What an HTTP/2 client says first, with empty settings: a member that
+/// accepts us answers with its own.
+const HELLO: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00";
+
+#[derive(Debug, thiserror::Error)]
+enum ProbeError {
+    #[error("cannot connect to etcd at {endpoint}")]
+    Connect {
+        endpoint: String,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error(
+        "cannot trust etcd at {endpoint}: its certificate is not from the given CA or not for this address"
+    )]
+    Trust {
+        endpoint: String,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("etcd at {endpoint} refused our client certificate")]
+    Refused {
+        endpoint: String,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("etcd at {endpoint} refused us: it wants a client certificate, and none is given")]
+    NoCertificate {
+        endpoint: String,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("the certificates for etcd cannot be used")]
+    Settings(#[source] Source),
+}
+
+/// The first reason that any member gives.
+pub(super) async fn explain(options: &EtcdOptions) -> Option<Source> {
+    let tls = options.tls.as_ref()?;
+    for endpoint in &options.endpoints {
+        let probed = tokio::time::timeout(PATIENCE, probe(endpoint, tls)).await;
+        if let Ok(Err(reason)) = probed {
+            return Some(Box::new(reason));
+        }
+    }
+    None
+}
+
+async fn probe(endpoint: &str, tls: &EtcdTls) -> Result<(), ProbeError> {
+    let config = config(tls).map_err(ProbeError::Settings)?;
+    let address = endpoint
+        .split_once("://")
+        .map_or(endpoint, |(_, rest)| rest);
+    let address = address.trim_end_matches('/');
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let host = host
+        .trim_start_matches('[')
+        .trim_end_matches(']')
+        .to_owned();
+    let name = ServerName::try_from(host).map_err(|error| ProbeError::Settings(error.into()))?;
+    let at = || endpoint.to_owned();
+    let tcp = TcpStream::connect(address)
+        .await
+        .map_err(|source| ProbeError::Connect {
+            endpoint: at(),
+            source,
+        })?;
+    let mut connection = TlsConnector::from(Arc::new(config))
+        .connect(name, tcp)
+        .await
+        .map_err(|source| ProbeError::Trust {
+            endpoint: at(),
+            source,
+        })?;
+    say_hello(&mut connection).await.map_err(|source| {
+        let endpoint = at();
+        if tls.identity.is_none() {
+            ProbeError::NoCertificate { endpoint, source }
+        } else {
+            ProbeError::Refused { endpoint, source }
+        }
+    })
+}
+
+async fn say_hello(
+    connection: &mut tokio_rustls::client::TlsStream<TcpStream>,
+) -> std::io::Result<()> {
+    // The refusal may be under way already; reading it tells more than a
+    // write that fails.
+    let _ = connection.write_all(HELLO).await;
+    let _ = connection.flush().await;
+    let mut answer = [0; 9];
+    connection.read_exact(&mut answer).await.map(drop)
+}
+
+fn config(tls: &EtcdTls) -> Result<ClientConfig, Source> {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(tls.ca_pem.as_bytes()) {
+        roots.add(certificate?)?;
+    }
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots);
+    let mut config = match &tls.identity {
+        None => builder.with_no_client_auth(),
+        Some(identity) => {
+            let chain = CertificateDer::pem_slice_iter(identity.cert_pem.as_bytes())
+                .collect::<Result<Vec<_>, _>>()?;
+            let key = PrivateKeyDer::from_pem_slice(identity.key_pem.as_bytes())?;
+            builder.with_client_auth_cert(chain, key)?
+        }
+    };
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    Ok(config)
+}

@@ -1,0 +1,302 @@
+//! A watch that goes on when its member dies.
+//!
+//! A task reads etcd's stream and remembers the next revision; when the stream
+//! breaks, it opens another from there, at another member if need be. A
+//! revision is passed on only when all of it has come, so that one that was
+//! cut in half is read again as a whole.
+//!
+//! A reader that does not keep up holds no stream open: its buffer fills, the
+//! stream is closed, and opened again from history once the reader is back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use etcd_client::{WatchOptions, WatchResponse};
+use tokio::sync::mpsc::error::SendTimeoutError;
+use tokio::sync::mpsc::{self, Sender};
+use tokio_stream::wrappers::ReceiverStream;
+
+use super::Inner;
+use super::failure::{Failure, Refusal};
+use super::keys::{number, revision};
+use super::members::{Pause, Repeat};
+use crate::{Change, Revision, StoreError, WatchBatch, WatchStart, WatchStream};
+
+/// Batches that wait for the reader before the stream is closed.
+const BUFFERED_BATCHES: usize = 64;
+/// How long a full buffer keeps the stream open.
+const READER_PATIENCE: Duration = Duration::from_secs(1);
+
+pub(super) async fn watch(
+    inner: Arc<Inner>,
+    prefix: &str,
+    start: WatchStart,
+) -> Result<WatchStream, StoreError> {
+    let prefix = inner.root.prefix(prefix)?;
+    let start = match start {
+        WatchStart::Now => None,
+        // 0 would mean "now" to etcd; its history begins with 1.
+        WatchStart::At(at) => Some(Revision(at.0.max(1))),
+    };
+    let opened = open(&inner, &prefix, start).await.map_err(final_error)?;
+    let (sender, receiver) = mpsc::channel(BUFFERED_BATCHES);
+    let reader = Reader {
+        next: start.unwrap_or(Revision(opened.now.0 + 1)),
+        inner,
+        prefix,
+        sender,
+        partial: None,
+        pause: Pause::default(),
+    };
+    tokio::spawn(reader.run(opened));
+    Ok(Box::pin(ReceiverStream::new(receiver)))
+}
+
+/// A stream whose watch the member has accepted.
+struct Opened {
+    member: usize,
+    stream: etcd_client::WatchStream,
+    /// The member's newest revision when it accepted.
+    now: Revision,
+    /// What came first, if it already ends the watch.
+    first: WatchResponse,
+}
+
+async fn open(inner: &Inner, prefix: &[u8], start: Option<Revision>) -> Result<Opened, Failure> {
+    let mut options = WatchOptions::new()
+        .with_prefix()
+        .with_fragment()
+        .with_progress_notify();
+    if let Some(start) = start {
+        options = options.with_start_revision(number(start));
+    }
+    let attempt = |index: usize, mut member: super::members::Member| {
+        let options = options.clone();
+        async move {
+            let mut stream = member.watches.watch(prefix, Some(options)).await?;
+            let first = stream.message().await?.ok_or_else(|| {
+                etcd_client::Error::WatchError("the stream ended at once".to_owned())
+            })?;
+            let now = revision(first.header().map_or(0, |header| header.revision()));
+            Ok(Opened {
+                member: index,
+                stream,
+                now,
+                first,
+            })
+        }
+    };
+    inner.members.call(Repeat::Always, attempt).await
+}
+
+fn final_error(failure: Failure) -> StoreError {
+    match failure {
+        Failure::Refused(refusal) => refusal.into_error(),
+        mendable => StoreError::Unavailable(mendable.into_source()),
+    }
+}
+
+/// Why reading a stream stopped.
+enum End {
+    /// Nobody listens any more.
+    ReaderGone,
+    /// The watch cannot go on.
+    Failed(StoreError),
+    /// Open another stream.
+    Broken,
+    /// The reader does not keep up: open another stream once it took this.
+    ReaderSlow(WatchBatch),
+}
+
+struct Reader {
+    inner: Arc<Inner>,
+    prefix: Vec<u8>,
+    /// The first revision that was not passed on yet.
+    next: Revision,
+    sender: Sender<Result<WatchBatch, StoreError>>,
+    /// Changes of a revision of which more may come.
+    partial: Option<WatchBatch>,
+    pause: Pause,
+}
+
+impl Reader {
+    async fn run(mut self, opened: Opened) {
+        let mut opened = Some(opened);
+        loop {
+            let end = match opened.take() {
+                Some(opened) => self.read(opened).await,
+                None => match self.reopen().await {
+                    Ok(again) => {
+                        opened = Some(again);
+                        continue;
+                    }
+                    Err(end) => end,
+                },
+            };
+            match end {
+                End::ReaderGone => return,
+                End::Failed(error) => {
+                    let _ = self.sender.send(Err(error)).await;
+                    return;
+                }
+                End::Broken => self.partial = None,
+                End::ReaderSlow(batch) => {
+                    self.partial = None;
+                    if self.sender.send(Ok(batch)).await.is_err() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn reopen(&mut self) -> Result<Opened, End> {
+        let work = async {
+            self.pause.wait().await;
+            open(&self.inner, &self.prefix, Some(self.next)).await
+        };
+        let outcome = tokio::select! {
+            biased;
+            () = self.sender.closed() => return Err(End::ReaderGone),
+            outcome = work => outcome,
+        };
+        outcome.map_err(|failure| match failure {
+            Failure::Refused(Refusal::Compacted) => End::Failed(StoreError::Compacted {
+                wanted: self.next,
+                oldest: self.next,
+            }),
+            Failure::Refused(refusal) => End::Failed(refusal.into_error()),
+            mendable => {
+                tracing::warn!(
+                    failure = %mendable.into_source(),
+                    "no etcd member accepts the watch; trying on"
+                );
+                End::Broken
+            }
+        })
+    }
+
+    async fn read(&mut self, opened: Opened) -> End {
+        let Opened {
+            member,
+            mut stream,
+            first,
+            ..
+        } = opened;
+        if let Err(end) = self.take(first).await {
+            return end;
+        }
+        loop {
+            let message = tokio::select! {
+                biased;
+                () = self.sender.closed() => return End::ReaderGone,
+                message = stream.message() => message,
+            };
+            let response = match message {
+                Ok(Some(response)) => response,
+                Ok(None) => {
+                    self.inner.members.failed(member);
+                    return End::Broken;
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "the watch stream broke");
+                    self.inner.members.failed(member);
+                    return End::Broken;
+                }
+            };
+            if let Err(end) = self.take(response).await {
+                return end;
+            }
+        }
+    }
+
+    async fn take(&mut self, response: WatchResponse) -> Result<(), End> {
+        // etcd 3.4 gives no reason for this one: only the number tells.
+        if response.compact_revision() > 0 {
+            return Err(End::Failed(StoreError::Compacted {
+                wanted: self.next,
+                oldest: revision(response.compact_revision()),
+            }));
+        }
+        if response.canceled() {
+            return Err(cancelled(response.cancel_reason()));
+        }
+        if response.events().is_empty() {
+            self.note_progress(&response);
+            return Ok(());
+        }
+        self.pause = Pause::default();
+        for event in response.events() {
+            self.take_event(event).await?;
+        }
+        if !response.0.fragment {
+            self.flush().await?;
+        }
+        Ok(())
+    }
+
+    /// A member says from time to time how far it is: history up to there may
+    /// be compacted without loss. Not when it only accepts the watch: then
+    /// events from before may still follow.
+    fn note_progress(&mut self, response: &WatchResponse) {
+        if response.created() || self.partial.is_some() {
+            return;
+        }
+        if let Some(header) = response.header() {
+            self.next = self.next.max(Revision(revision(header.revision()).0 + 1));
+        }
+    }
+
+    async fn take_event(&mut self, event: &etcd_client::Event) -> Result<(), End> {
+        let Some(kv) = event.kv() else {
+            return Ok(());
+        };
+        let at = revision(kv.mod_revision());
+        if at < self.next {
+            return Ok(());
+        }
+        if self
+            .partial
+            .as_ref()
+            .is_some_and(|partial| partial.revision != at)
+        {
+            self.flush().await?;
+        }
+        let change = match event.0.r#type {
+            0 => self.inner.root.key_value(kv).map(Change::Put),
+            _ => self
+                .inner
+                .root
+                .strip(kv.key())
+                .map(|key| Change::Delete { key }),
+        };
+        let partial = self.partial.get_or_insert_with(|| WatchBatch {
+            revision: at,
+            changes: Vec::new(),
+        });
+        partial.changes.extend(change);
+        Ok(())
+    }
+
+    /// Passes on a revision that is complete.
+    async fn flush(&mut self) -> Result<(), End> {
+        let Some(batch) = self.partial.take() else {
+            return Ok(());
+        };
+        self.next = Revision(batch.revision.0 + 1);
+        match self.sender.send_timeout(Ok(batch), READER_PATIENCE).await {
+            Ok(()) => Ok(()),
+            Err(SendTimeoutError::Timeout(Ok(batch))) => Err(End::ReaderSlow(batch)),
+            Err(_) => Err(End::ReaderGone),
+        }
+    }
+}
+
+fn cancelled(reason: &str) -> End {
+    if reason.contains("permission denied") || reason.contains("invalid auth token") {
+        let reason = reason.to_owned();
+        return End::Failed(StoreError::Unavailable(reason.into()));
+    }
+    tracing::debug!(reason, "etcd cancelled the watch; opening another");
+    End::Broken
+}

@@ -1,0 +1,211 @@
+//! Three members, of which the leader dies again and again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bunraku_store::etcd::{EtcdOptions, EtcdStore};
+use bunraku_store::testing::EtcdCluster;
+use bunraku_store::{
+    Change, Compare, Range, Revision, Store, StoreError, Transaction, TransactionOutcome,
+    WatchStart,
+};
+use futures::StreamExt;
+
+const WRITERS: usize = 6;
+const EACH: usize = 60;
+const PATIENCE: Duration = Duration::from_secs(120);
+
+fn impatient(cluster: &EtcdCluster) -> EtcdOptions {
+    EtcdOptions {
+        request_timeout: Duration::from_secs(2),
+        retry_for: Duration::from_secs(60),
+        ..cluster.options("/failover/")
+    }
+}
+
+/// Adds one to the counter, once, whatever happens on the way: the marker is
+/// in the same transaction, so reading it tells what became of an attempt.
+async fn add_one(store: &EtcdStore, marker: &str, unknown: &AtomicUsize) -> Option<Revision> {
+    loop {
+        if store
+            .get(marker)
+            .await
+            .expect("reads are repeated")
+            .is_some()
+        {
+            return None;
+        }
+        let counter = store.get("counter").await.expect("reads are repeated");
+        let value: usize = counter.as_ref().map_or(0, |known| {
+            std::str::from_utf8(&known.value)
+                .expect("text")
+                .parse()
+                .expect("a number")
+        });
+        let transaction = Transaction::new()
+            .when(Compare::Absent(marker.to_owned()))
+            .when_unchanged("counter", counter.as_ref())
+            .put("counter", (value + 1).to_string())
+            .put(marker, (value + 1).to_string());
+        match store.commit(transaction).await {
+            Ok(TransactionOutcome::Committed(at)) => return Some(at),
+            Ok(TransactionOutcome::Refused(_)) => {}
+            Err(StoreError::OutcomeUnknown(_)) => {
+                unknown.fetch_add(1, Ordering::Relaxed);
+            }
+            Err(StoreError::Unavailable(_)) => {}
+            Err(other) => panic!("{other}"),
+        }
+    }
+}
+
+/// Reads the watch until the counter is complete: value by revision.
+async fn follow_counter(store: EtcdStore, start: Revision) -> BTreeMap<Revision, usize> {
+    let mut watch = store
+        .watch("counter", WatchStart::At(start))
+        .await
+        .expect("watches");
+    let (mut seen, mut last) = (BTreeMap::new(), Revision(0));
+    while seen.len() < WRITERS * EACH {
+        let batch = watch.next().await.expect("goes on").expect("no error");
+        assert!(batch.revision > last, "{} after {last}", batch.revision);
+        last = batch.revision;
+        for change in batch.changes {
+            let Change::Put(kv) = change else {
+                panic!("nothing is deleted");
+            };
+            let value = std::str::from_utf8(&kv.value).expect("text");
+            seen.insert(batch.revision, value.parse().expect("a number"));
+        }
+    }
+    seen
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_write_and_no_event_is_lost_or_doubled_when_leaders_die() {
+    let mut cluster = EtcdCluster::start(3).await;
+    let store = EtcdStore::connect(impatient(&cluster))
+        .await
+        .expect("connects");
+    let start = store
+        .range(Range::prefix(""))
+        .await
+        .expect("reads")
+        .revision;
+    let watcher = tokio::spawn(follow_counter(store.clone(), Revision(start.0 + 1)));
+
+    let unknown = Arc::new(AtomicUsize::new(0));
+    let done = Arc::new(AtomicUsize::new(0));
+    let writers: Vec<_> = (0..WRITERS)
+        .map(|writer| {
+            let (unknown, done) = (Arc::clone(&unknown), Arc::clone(&done));
+            // Connections of its own: each is at whatever member it found.
+            let options = impatient(&cluster);
+            tokio::spawn(async move {
+                let store = EtcdStore::connect(options).await.expect("connects");
+                let mut acknowledged = Vec::new();
+                for number in 0..EACH {
+                    let marker = format!("done/{writer}/{number}");
+                    let at = add_one(&store, &marker, &unknown).await;
+                    acknowledged.push((marker, at));
+                    done.fetch_add(1, Ordering::Relaxed);
+                }
+                acknowledged
+            })
+        })
+        .collect();
+
+    for round in 1..=3 {
+        while done.load(Ordering::Relaxed) < round * WRITERS * EACH / 5 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let leader = cluster.leader().await;
+        if round == 2 {
+            // Silence instead of a closed connection.
+            cluster.pause(leader);
+            tokio::time::sleep(Duration::from_secs(4)).await;
+            cluster.resume(leader);
+        } else {
+            cluster.kill(leader);
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            cluster.restart(leader).await;
+        }
+    }
+
+    let mut acknowledged = Vec::new();
+    for writer in writers {
+        let part = tokio::time::timeout(PATIENCE, writer)
+            .await
+            .expect("in time");
+        acknowledged.extend(part.expect("writes"));
+    }
+    let seen = tokio::time::timeout(PATIENCE, watcher)
+        .await
+        .expect("in time")
+        .expect("watches");
+
+    let unknown = unknown.load(Ordering::Relaxed);
+    let total = WRITERS * EACH;
+    let counter = store.get("counter").await.expect("reads").expect("exists");
+    assert_eq!(
+        counter.value,
+        total.to_string(),
+        "{unknown} outcomes were unknown"
+    );
+    assert_eq!(usize::try_from(counter.version).expect("small"), total);
+    let values: Vec<usize> = seen.values().copied().collect();
+    assert_eq!(values, (1..=total).collect::<Vec<_>>());
+    for (marker, at) in acknowledged {
+        let kept = store
+            .get(&marker)
+            .await
+            .expect("reads")
+            .expect("was acknowledged");
+        if let Some(at) = at {
+            assert_eq!(kept.modified, at, "{marker}");
+        }
+        assert!(seen.contains_key(&kept.modified), "{marker}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_goes_on_after_all_members_were_away() {
+    let mut cluster = EtcdCluster::start(1).await;
+    let store = EtcdStore::connect(impatient(&cluster))
+        .await
+        .expect("connects");
+    let mut watch = store.watch("", WatchStart::Now).await.expect("watches");
+    let put = |value: &'static str| {
+        let store = store.clone();
+        async move { store.commit(Transaction::new().put("key", value)).await }
+    };
+    put("1").await.expect("commits");
+    cluster.kill(0);
+    let away = tokio::spawn(put("2"));
+    cluster.restart(0).await;
+    match away.await.expect("ends") {
+        Ok(outcome) => assert!(outcome.is_committed()),
+        Err(StoreError::OutcomeUnknown(_)) => {}
+        Err(other) => panic!("{other}"),
+    }
+    put("3").await.expect("commits");
+    let mut versions = Vec::new();
+    loop {
+        let batch = tokio::time::timeout(PATIENCE, watch.next())
+            .await
+            .expect("in time")
+            .expect("goes on")
+            .expect("no error");
+        let [Change::Put(kv)] = &batch.changes[..] else {
+            panic!("one put each: {batch:?}");
+        };
+        versions.push(kv.version);
+        if kv.value == "3" {
+            break;
+        }
+    }
+    let expected: Vec<u64> = (1..=versions.len() as u64).collect();
+    assert_eq!(versions, expected, "each version once");
+}

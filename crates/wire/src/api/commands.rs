@@ -1,0 +1,108 @@
+//! Commands for nodes: sent once, delivered until they are answered.
+
+use bunraku_model::{CommandId, NodeName};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// What a node can be asked to do.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "do", rename_all = "snake_case")]
+pub enum Command {
+    /// Answer.
+    Ping,
+    /// Collect facts and submit them now.
+    RefreshFacts,
+}
+
+/// A command on its way to one node.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Envelope {
+    #[schema(value_type = String)]
+    pub id: CommandId,
+    pub command: Command,
+    pub sent_by: String,
+    #[schema(value_type = String, format = DateTime)]
+    pub sent: Timestamp,
+    /// After this it is not carried out any more.
+    #[schema(value_type = String, format = DateTime)]
+    pub expires: Timestamp,
+}
+
+/// One line of a node's command stream.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "message", rename_all = "snake_case")]
+pub enum StreamMessage {
+    /// The stream is open, and everything that waited follows.
+    Welcome {
+        server: String,
+    },
+    Command(Envelope),
+    /// Nothing new; the line is alive.
+    Heartbeat,
+    /// Another agent with the same certificate connected.
+    Superseded,
+    /// The server shuts down: go to the next one.
+    Goodbye,
+}
+
+/// Send one command to some nodes.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct SendCommand {
+    #[schema(value_type = Vec<String>)]
+    pub nodes: Vec<NodeName>,
+    pub command: Command,
+    /// How long it may wait for a node that is away.
+    pub ttl_seconds: u64,
+}
+
+/// Its id on each node, in the order of the request.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct SentCommand {
+    #[schema(value_type = String)]
+    pub node: NodeName,
+    #[schema(value_type = String)]
+    pub id: CommandId,
+}
+
+/// The node's answer.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct CommandResult {
+    pub outcome: CommandOutcome,
+    pub message: String,
+    #[schema(value_type = String, format = DateTime)]
+    pub finished: Timestamp,
+}
+
+/// How it ended on the node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CommandOutcome {
+    Done,
+    Failed,
+    /// It reached the node after its time.
+    Expired,
+    /// The agent is older than the command.
+    NotUnderstood,
+}
+
+/// Where a command stands.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct CommandStatus {
+    #[schema(value_type = String)]
+    pub node: NodeName,
+    #[schema(value_type = String)]
+    pub id: CommandId,
+    #[serde(flatten)]
+    pub state: CommandState,
+}
+
+/// Waiting, out of time, or answered.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum CommandState {
+    Pending(Envelope),
+    /// It waited for longer than it was allowed to.
+    Expired(Envelope),
+    Answered(CommandResult),
+}

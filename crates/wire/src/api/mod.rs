@@ -1,0 +1,26 @@
+//! The messages of the HTTP API under `/v1`.
+//!
+//! Both ends use these types, and the OpenAPI document is made from them, so
+//! that the three cannot drift apart. No behaviour in here.
+
+mod certificates;
+mod commands;
+mod facts;
+mod join;
+mod nodes;
+mod problem;
+mod server;
+
+pub use certificates::{
+    CertificateEntry, CertificateState, IssueRequest, IssuedCertificate, NewToken, PendingRequest,
+    RenewRequest, RevokeRequest, SignRequest, TokenEntry, TokenRequest,
+};
+pub use commands::{
+    Command, CommandOutcome, CommandResult, CommandState, CommandStatus, Envelope, SendCommand,
+    SentCommand, StreamMessage,
+};
+pub use facts::{FactsReceipt, FactsReply};
+pub use join::{JoinReply, JoinRequest};
+pub use nodes::{ActivityReport, DisableRequest, NodeSummary};
+pub use problem::{Problem, ProblemBody, ProblemCode};
+pub use server::ServerStatus;

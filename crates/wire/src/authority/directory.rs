@@ -1,0 +1,172 @@
+//! Our own authority on disk: `ca.pem` and `ca.key` in one private directory.
+//!
+//! Both files appear together or not at all, although they are two: they are
+//! written as `.pending`, then moved, the key first. A crash between the two
+//! moves leaves a key whose certificate is still pending, and the next start
+//! finishes the move. Anything else that is half there is an error, because
+//! a new authority would cut off every node in silence.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use rustix::fs::{FlockOperation, flock};
+
+use super::{Authority, AuthorityError};
+use crate::private_file;
+
+/// Why the authority's directory could not be used.
+#[derive(Debug, thiserror::Error)]
+pub enum DirectoryError {
+    #[error("cannot use {path}")]
+    Io {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error(
+        "{present} is there but {missing} is not; restore it from a backup (a new authority would cut off every node)"
+    )]
+    HalfMissing { present: PathBuf, missing: PathBuf },
+    #[error("{path} can be read by others (mode {mode:o}); run `chmod 600` on it")]
+    Exposed { path: PathBuf, mode: u32 },
+    #[error("the authority in {path} is damaged; restore ca.pem and ca.key from a backup")]
+    Damaged {
+        path: PathBuf,
+        #[source]
+        source: AuthorityError,
+    },
+    #[error("no authority could be made")]
+    Make(#[source] AuthorityError),
+}
+
+impl Authority {
+    /// The authority of this directory; the first caller makes it.
+    pub fn load_or_create(directory: &Path, now: Timestamp) -> Result<Self, DirectoryError> {
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            move |source| DirectoryError::Io { path, source }
+        };
+        private_file::create_private_directory(directory).map_err(failed(directory))?;
+        let _lock = lock(&directory.join("ca.lock")).map_err(failed(directory))?;
+        let files = Files::of(directory);
+        files.finish_pending().map_err(failed(directory))?;
+        match (files.certificate.exists(), files.key.exists()) {
+            (true, true) => files.load(directory),
+            (false, false) => files.create(directory, now),
+            (true, false) => Err(DirectoryError::HalfMissing {
+                present: files.certificate,
+                missing: files.key,
+            }),
+            (false, true) => Err(DirectoryError::HalfMissing {
+                present: files.key,
+                missing: files.certificate,
+            }),
+        }
+    }
+}
+
+struct Files {
+    certificate: PathBuf,
+    key: PathBuf,
+    pending_certificate: PathBuf,
+    pending_key: PathBuf,
+}
+
+impl Files {
+    fn of(directory: &Path) -> Self {
+        Self {
+            certificate: directory.join("ca.pem"),
+            key: directory.join("ca.key"),
+            pending_certificate: directory.join("ca.pem.pending"),
+            pending_key: directory.join("ca.key.pending"),
+        }
+    }
+
+    /// Only a key that was moved and a certificate that was not can be the
+    /// trace of a crash; the pair must fit.
+    fn finish_pending(&self) -> io::Result<()> {
+        let interrupted =
+            self.key.exists() && !self.certificate.exists() && self.pending_certificate.exists();
+        if !interrupted {
+            return Ok(());
+        }
+        let certificate = private_file::read_text(&self.pending_certificate)?;
+        let key = private_file::read_text(&self.key)?;
+        if Authority::from_pem(&certificate, &key).is_ok() {
+            std::fs::rename(&self.pending_certificate, &self.certificate)?;
+            private_file::sync_directory_of(&self.certificate)?;
+        }
+        Ok(())
+    }
+
+    fn load(&self, directory: &Path) -> Result<Authority, DirectoryError> {
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            move |source| DirectoryError::Io { path, source }
+        };
+        let mode = self
+            .key
+            .metadata()
+            .map_err(failed(&self.key))?
+            .permissions()
+            .mode();
+        if mode & 0o077 != 0 {
+            return Err(DirectoryError::Exposed {
+                path: self.key.clone(),
+                mode: mode & 0o777,
+            });
+        }
+        let certificate =
+            private_file::read_text(&self.certificate).map_err(failed(&self.certificate))?;
+        let key = private_file::read_text(&self.key).map_err(failed(&self.key))?;
+        Authority::from_pem(&certificate, &key).map_err(|source| DirectoryError::Damaged {
+            path: directory.to_owned(),
+            source,
+        })
+    }
+
+    fn create(&self, directory: &Path, now: Timestamp) -> Result<Authority, DirectoryError> {
+        let serial = crate::serial::Serial::fresh()
+            .map_err(|_| DirectoryError::Make(AuthorityError::Randomness))?;
+        // Two authorities with one name confuse every tool that looks an
+        // issuer up by name, so each name is its own.
+        let name = format!("Bunraku CA {}", &serial.to_string()[..8]);
+        let authority = Authority::create(&name, now).map_err(DirectoryError::Make)?;
+        self.write(&authority)
+            .map_err(|source| DirectoryError::Io {
+                path: directory.to_owned(),
+                source,
+            })?;
+        Ok(authority)
+    }
+
+    fn write(&self, authority: &Authority) -> io::Result<()> {
+        let certificates = authority.certificates_pem();
+        private_file::replace(&self.pending_certificate, certificates.as_bytes(), 0o644)?;
+        private_file::replace(&self.pending_key, authority.key_pem.as_bytes(), 0o600)?;
+        std::fs::rename(&self.pending_key, &self.key)?;
+        private_file::sync_directory_of(&self.key)?;
+        std::fs::rename(&self.pending_certificate, &self.certificate)?;
+        private_file::sync_directory_of(&self.certificate)
+    }
+}
+
+/// Waits until this process is the only one at work in the directory.
+pub(super) fn lock(path: &Path) -> io::Result<File> {
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path)?;
+    loop {
+        match flock(&file, FlockOperation::LockExclusive) {
+            Ok(()) => return Ok(file),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! A certificate, read: who it names, what it allows, how long it lasts.
+//!
+//! Reading does not mean trusting: nothing here checks who signed it. TLS
+//! does that, before an identity is taken from a connection.
+
+use bunraku_model::{InvalidName, NodeName, Role};
+use jiff::{SignedDuration, Timestamp};
+use rustls::pki_types::CertificateDer;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use crate::fingerprint::Fingerprint;
+use crate::serial::Serial;
+
+/// Puppet's `pp_auth_role`: where a certificate carries its role.
+pub(crate) const ROLE_OID: &[u64] = &[1, 3, 6, 1, 4, 1, 34380, 1, 3, 13];
+/// Before the role in `pp_auth_role`, so that it is never taken for a role of
+/// another program.
+pub(crate) const ROLE_PREFIX: &str = "bunraku:";
+/// The longest PEM text that is read, in bytes: a list of some 500,000 revoked ones.
+const LONGEST_PEM: usize = 32 << 20;
+/// The longest certificate that is read, in bytes.
+const LONGEST: usize = 64 << 10;
+
+/// What a certificate says.
+#[derive(Clone, Debug)]
+pub struct Certificate {
+    /// The common name, as it stands there.
+    pub common_name: String,
+    /// The role; a certificate that names none is a node's.
+    pub role: Role,
+    pub serial: Serial,
+    pub fingerprint: Fingerprint,
+    pub not_before: Timestamp,
+    pub not_after: Timestamp,
+    /// Whether it may sign others.
+    pub is_authority: bool,
+    der: CertificateDer<'static>,
+}
+
+/// Why a certificate could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum CertificateError {
+    #[error("there is no certificate in it (PEM `CERTIFICATE`)")]
+    Missing,
+    #[error("it is too large to be a certificate")]
+    TooLarge,
+    #[error("the certificate is damaged: {0}")]
+    Damaged(&'static str),
+    #[error("the certificate's common name is not a node's name")]
+    Name(#[source] InvalidName),
+}
+
+impl Certificate {
+    /// Reads one certificate in DER.
+    pub fn from_der(der: &[u8]) -> Result<Self, CertificateError> {
+        let parsed = parse(der)?;
+        let common_name = single_common_name(parsed.subject()).ok_or(CertificateError::Damaged(
+            "it needs exactly one common name",
+        ))?;
+        Ok(Self {
+            common_name: common_name.to_owned(),
+            role: role_of(&parsed)?,
+            serial: Serial::from_bytes(parsed.raw_serial())
+                .map_err(|_| CertificateError::Damaged("its serial number is not valid"))?,
+            fingerprint: Fingerprint::of(der),
+            not_before: timestamp(parsed.validity().not_before.timestamp())?,
+            not_after: timestamp(parsed.validity().not_after.timestamp())?,
+            is_authority: parsed.is_ca(),
+            der: CertificateDer::from(der.to_vec()),
+        })
+    }
+
+    /// Reads the first certificate of a PEM text.
+    pub fn from_pem(text: &str) -> Result<Self, CertificateError> {
+        let chain = chain_from_pem(text)?;
+        Self::from_der(chain.first().ok_or(CertificateError::Missing)?)
+    }
+
+    /// The node that the certificate names.
+    pub fn name(&self) -> Result<NodeName, CertificateError> {
+        NodeName::new(self.common_name.as_str()).map_err(CertificateError::Name)
+    }
+
+    /// The certificate itself.
+    pub fn der(&self) -> &CertificateDer<'static> {
+        &self.der
+    }
+
+    /// The certificate as people keep it.
+    pub fn to_pem(&self) -> String {
+        to_pem("CERTIFICATE", &self.der)
+    }
+
+    /// Whether it is time to ask for a new one: two thirds of the lifetime
+    /// have passed. `jitter`, between 0 and 1, spreads a fleet whose
+    /// certificates were all made on one day over a twelfth of the lifetime
+    /// *before* that moment, so nobody is ever later than two thirds.
+    pub fn needs_renewal(&self, now: Timestamp, jitter: f64) -> bool {
+        now >= self.renew_at(jitter)
+    }
+
+    /// When [`Certificate::needs_renewal`] starts to say yes.
+    pub fn renew_at(&self, jitter: f64) -> Timestamp {
+        let lifetime = self.not_after.duration_since(self.not_before).as_secs();
+        let jitter = if jitter.is_finite() {
+            jitter.clamp(0.0, 1.0)
+        } else {
+            0.0
+        };
+        let early = (lifetime as f64 / 12.0 * jitter) as i64;
+        self.not_before
+            .saturating_add(SignedDuration::from_secs(lifetime / 3 * 2 - early))
+            .expect("a signed duration of seconds is never out of range")
+    }
+
+    /// Whether it is past its end.
+    pub fn is_expired(&self, now: Timestamp) -> bool {
+        now > self.not_after
+    }
+}
+
+/// All certificates of a PEM text, in order. Other blocks are skipped.
+pub fn chain_from_pem(text: &str) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
+    let chain: Vec<_> = blocks(text, "CERTIFICATE")
+        .map_err(|why| match why {
+            BlockError::TooLarge => CertificateError::TooLarge,
+            BlockError::NotPem => CertificateError::Missing,
+        })?
+        .into_iter()
+        .map(CertificateDer::from)
+        .collect();
+    if chain.is_empty() {
+        return Err(CertificateError::Missing);
+    }
+    Ok(chain)
+}
+
+pub(crate) enum BlockError {
+    TooLarge,
+    NotPem,
+}
+
+/// The contents of every PEM block with this label.
+pub(crate) fn blocks(text: &str, label: &str) -> Result<Vec<Vec<u8>>, BlockError> {
+    if text.len() > LONGEST_PEM {
+        return Err(BlockError::TooLarge);
+    }
+    Ok(pem::parse_many(text)
+        .map_err(|_| BlockError::NotPem)?
+        .into_iter()
+        .filter(|block| block.tag() == label)
+        .map(pem::Pem::into_contents)
+        .collect())
+}
+
+pub(crate) fn to_pem(label: &str, der: &[u8]) -> String {
+    pem::encode_config(
+        &pem::Pem::new(label, der),
+        pem::EncodeConfig::new().set_line_ending(pem::LineEnding::LF),
+    )
+}
+
+pub(crate) fn parse(der: &[u8]) -> Result<X509Certificate<'_>, CertificateError> {
+    if der.len() > LONGEST {
+        return Err(CertificateError::TooLarge);
+    }
+    let (rest, parsed) = X509Certificate::from_der(der)
+        .map_err(|_| CertificateError::Damaged("it is not an X.509 certificate"))?;
+    if !rest.is_empty() {
+        return Err(CertificateError::Damaged("bytes follow its end"));
+    }
+    Ok(parsed)
+}
+
+/// The common name, when there is exactly one.
+pub(crate) fn single_common_name<'a>(name: &'a x509_parser::x509::X509Name<'_>) -> Option<&'a str> {
+    let mut names = name.iter_common_name();
+    let first = names.next()?.as_str().ok()?;
+    names.next().is_none().then_some(first)
+}
+
+pub(crate) fn timestamp(seconds: i64) -> Result<Timestamp, CertificateError> {
+    Timestamp::from_second(seconds)
+        .map_err(|_| CertificateError::Damaged("a date in it is out of range"))
+}
+
+/// Two roles, or one that cannot be read, make a certificate that nobody
+/// should guess about.
+fn role_of(parsed: &X509Certificate<'_>) -> Result<Role, CertificateError> {
+    let oid = x509_parser::der_parser::oid::Oid::from(ROLE_OID)
+        .expect("the role's object identifier is well formed");
+    let extension = parsed
+        .tbs_certificate
+        .get_extension_unique(&oid)
+        .map_err(|_| CertificateError::Damaged("it names its role twice"))?;
+    let Some(extension) = extension else {
+        return Ok(Role::Node);
+    };
+    let text = utf8_string(extension.value).unwrap_or_default();
+    match text.strip_prefix(ROLE_PREFIX) {
+        Some(word) => word
+            .parse()
+            .map_err(|_| CertificateError::Damaged("its role is not one of ours")),
+        None => Ok(Role::Node),
+    }
+}
+
+/// The text of a DER `UTF8String`, with nothing after it.
+fn utf8_string(der: &[u8]) -> Option<&str> {
+    let (rest, any) = x509_parser::der_parser::asn1_rs::Any::from_der(der).ok()?;
+    let text = any.tag() == x509_parser::der_parser::asn1_rs::Tag::Utf8String;
+    (rest.is_empty() && text)
+        .then(|| std::str::from_utf8(any.data).ok())
+        .flatten()
+}

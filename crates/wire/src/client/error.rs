@@ -1,0 +1,180 @@
+//! What can go wrong with a request, and what to do about it.
+
+use std::time::Duration;
+
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+
+use super::{BoxError, Refusal, ServerAddress};
+
+/// Why a request has no reply.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    #[error("no server can be reached: {}", list(failures))]
+    NoServer { failures: Vec<ServerFailure> },
+    #[error("{server}: {}", refusal.as_str())]
+    Refused {
+        server: ServerAddress,
+        refusal: Refusal,
+        #[source]
+        source: rustls::Error,
+    },
+    #[error("{server}: {what} within {after:?}")]
+    TimedOut {
+        server: ServerAddress,
+        what: &'static str,
+        after: Duration,
+    },
+    #[error("{}", problem.message)]
+    Api {
+        status: u16,
+        problem: Problem,
+        server: ServerAddress,
+    },
+    #[error("{server} sent a reply that cannot be used: {why}")]
+    BadReply {
+        server: ServerAddress,
+        why: &'static str,
+        #[source]
+        source: Option<BoxError>,
+    },
+    /// The request left, and nobody knows whether it was carried out.
+    #[error("the connection to {server} broke before the reply was complete")]
+    Lost {
+        server: ServerAddress,
+        #[source]
+        source: BoxError,
+    },
+    #[error("the request cannot be written as JSON")]
+    Encode(#[source] serde_json::Error),
+    #[error("`{0}` is not a path of the API")]
+    InvalidPath(String),
+    #[error("what was to be sent cannot be read")]
+    Upload(#[source] BoxError),
+}
+
+/// What the server says of an error.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Problem {
+    /// A word for programs.
+    pub code: String,
+    /// A sentence for people.
+    pub message: String,
+    /// What to do next.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct ProblemDocument {
+    error: Problem,
+}
+
+impl Problem {
+    /// A reply that is no problem document still has a status.
+    pub(crate) fn from_reply(status: StatusCode, body: &[u8]) -> Self {
+        match serde_json::from_slice::<ProblemDocument>(body) {
+            Ok(document) => document.error,
+            Err(_) => Self {
+                code: format!("http_{}", status.as_u16()),
+                message: format!("the server answered {status}"),
+                hint: None,
+            },
+        }
+    }
+}
+
+/// Why one server could not be reached.
+#[derive(Debug)]
+pub struct ServerFailure {
+    pub server: ServerAddress,
+    pub cause: ConnectError,
+}
+
+/// Why a connection did not come about.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    #[error("its name cannot be looked up: {0}")]
+    Lookup(std::io::Error),
+    #[error("{0}")]
+    Tcp(std::io::Error),
+    #[error("no connection within {0:?}")]
+    TimedOut(Duration),
+    #[error("{}", refusal.as_str())]
+    Tls {
+        refusal: Refusal,
+        source: rustls::Error,
+    },
+    #[error("HTTP/2 could not be started: {0}")]
+    Http(hyper::Error),
+}
+
+fn list(failures: &[ServerFailure]) -> String {
+    if failures.is_empty() {
+        return "none is configured".to_owned();
+    }
+    let each: Vec<_> = failures
+        .iter()
+        .map(|failure| format!("{}: {}", failure.server, failure.cause))
+        .collect();
+    each.join("; ")
+}
+
+impl ClientError {
+    /// When TLS failed on every server, TLS is the news.
+    pub(crate) fn none_reachable(mut failures: Vec<ServerFailure>) -> Self {
+        let all_tls = failures
+            .iter()
+            .all(|failure| matches!(failure.cause, ConnectError::Tls { .. }));
+        match failures.pop() {
+            Some(ServerFailure {
+                server,
+                cause: ConnectError::Tls { refusal, source },
+            }) if all_tls => Self::Refused {
+                server,
+                refusal,
+                source,
+            },
+            last => {
+                failures.extend(last);
+                Self::NoServer { failures }
+            }
+        }
+    }
+
+    /// What to do next.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Refused { refusal, .. } => refusal.hint().map(str::to_owned),
+            Self::Api { problem, .. } => problem.hint.clone(),
+            Self::NoServer { failures } => failures
+                .iter()
+                .find_map(|failure| match &failure.cause {
+                    ConnectError::Tls { refusal, .. } => refusal.hint().map(str::to_owned),
+                    _ => None,
+                })
+                .or_else(|| {
+                    Some("check that a server is running and that the address is right".to_owned())
+                }),
+            _ => None,
+        }
+    }
+
+    /// Whether the same request could succeed later without anyone doing
+    /// anything: a daemon tries again, a command line does not.
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Self::NoServer { .. } | Self::TimedOut { .. } | Self::Lost { .. } => true,
+            Self::Api { status, .. } => matches!(status, 408 | 429 | 500 | 502..=504),
+            _ => false,
+        }
+    }
+
+    /// The status, when a server answered.
+    pub fn status(&self) -> Option<u16> {
+        match self {
+            Self::Api { status, .. } => Some(*status),
+            _ => None,
+        }
+    }
+}

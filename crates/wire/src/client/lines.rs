@@ -1,0 +1,159 @@
+//! A long-lived stream of JSON values, one per line.
+//!
+//! An empty line is a heartbeat: it is no value, but it proves that the
+//! server is there. Silence longer than the idle timeout is an error.
+
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use bytes::{Buf, BytesMut};
+use futures::Stream;
+use http::Method;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use serde::de::DeserializeOwned;
+
+use super::{Call, Client, ClientError, ServerAddress};
+
+/// An open stream.
+pub struct Lines<T> {
+    server: ServerAddress,
+    body: Incoming,
+    buffer: BytesMut,
+    /// How much of the buffer is known to have no line end.
+    searched: usize,
+    idle_timeout: Duration,
+    longest: usize,
+    ended: bool,
+    values: PhantomData<fn() -> T>,
+}
+
+impl Client {
+    /// Opens a stream. The reply must start within the request timeout;
+    /// after that the stream lives as long as the server speaks.
+    pub async fn stream<T: DeserializeOwned>(&self, path: &str) -> Result<Lines<T>, ClientError> {
+        let mut call = Call::new(Method::GET, path);
+        call.accept = "application/x-ndjson";
+        let reply = self.send(call, self.options().request_timeout).await?;
+        Ok(Lines {
+            server: reply.server,
+            body: reply.response.into_body(),
+            buffer: BytesMut::new(),
+            searched: 0,
+            idle_timeout: self.options().idle_timeout,
+            longest: self.options().largest_reply,
+            ended: false,
+            values: PhantomData,
+        })
+    }
+}
+
+impl<T: DeserializeOwned> Lines<T> {
+    /// The next value; `None` when the server ended the stream properly.
+    /// After an error there is nothing more. Dropping the future before it
+    /// is done loses nothing.
+    pub async fn next(&mut self) -> Option<Result<T, ClientError>> {
+        while !self.ended {
+            match self.take_line() {
+                Ok(Some(line)) if line.iter().all(u8::is_ascii_whitespace) => continue,
+                Ok(Some(line)) => return Some(self.decode(&line)),
+                Ok(None) => {}
+                Err(error) => return Some(Err(self.end(error))),
+            }
+            match tokio::time::timeout(self.idle_timeout, self.body.frame()).await {
+                Err(_) => {
+                    let silent = ClientError::TimedOut {
+                        server: self.server.clone(),
+                        what: "the stream was silent",
+                        after: self.idle_timeout,
+                    };
+                    return Some(Err(self.end(silent)));
+                }
+                Ok(Some(Ok(frame))) => {
+                    if let Some(bytes) = frame.data_ref() {
+                        self.buffer.extend_from_slice(bytes);
+                    }
+                }
+                Ok(Some(Err(error))) => {
+                    let lost = ClientError::Lost {
+                        server: self.server.clone(),
+                        source: error.into(),
+                    };
+                    return Some(Err(self.end(lost)));
+                }
+                Ok(None) => return self.finish().map(Err),
+            }
+        }
+        None
+    }
+
+    /// The server that sends.
+    pub fn server(&self) -> &ServerAddress {
+        &self.server
+    }
+
+    /// The same as a `Stream`.
+    pub fn into_stream(self) -> impl Stream<Item = Result<T, ClientError>> + Send {
+        futures::stream::unfold(self, |mut lines| async move {
+            lines.next().await.map(|item| (item, lines))
+        })
+    }
+
+    fn take_line(&mut self) -> Result<Option<BytesMut>, ClientError> {
+        let end = self.buffer[self.searched..]
+            .iter()
+            .position(|byte| *byte == b'\n');
+        match end {
+            Some(offset) => {
+                let line = self.buffer.split_to(self.searched + offset);
+                self.buffer.advance(1);
+                self.searched = 0;
+                if self.buffer.is_empty() {
+                    // An idle stream keeps no memory.
+                    self.buffer = BytesMut::new();
+                }
+                Ok(Some(line))
+            }
+            None if self.buffer.len() > self.longest => {
+                Err(self.bad("a line is longer than allowed", None))
+            }
+            None => {
+                self.searched = self.buffer.len();
+                Ok(None)
+            }
+        }
+    }
+
+    fn decode(&mut self, line: &[u8]) -> Result<T, ClientError> {
+        serde_json::from_slice(line).map_err(|source| {
+            let bad = self.bad("a line is not the expected JSON", Some(source.into()));
+            self.end(bad)
+        })
+    }
+
+    /// A last line without an end was cut off.
+    fn finish(&mut self) -> Option<ClientError> {
+        self.ended = true;
+        let cut = !self.buffer.iter().all(u8::is_ascii_whitespace);
+        cut.then(|| self.bad("the stream ends in the middle of a line", None))
+    }
+
+    fn bad(&self, why: &'static str, source: Option<super::BoxError>) -> ClientError {
+        ClientError::BadReply {
+            server: self.server.clone(),
+            why,
+            source,
+        }
+    }
+
+    fn end(&mut self, error: ClientError) -> ClientError {
+        self.ended = true;
+        error
+    }
+}
+
+impl<T> std::fmt::Debug for Lines<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Lines({})", self.server)
+    }
+}

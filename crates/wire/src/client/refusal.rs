@@ -1,0 +1,118 @@
+//! Why TLS did not come about, in words that say what to do.
+
+use rustls::{AlertDescription, CertificateError, Error};
+
+/// What one side did not accept of the other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refusal {
+    /// The server's certificate is from an authority that we do not trust.
+    ServerUnknown,
+    /// The server's certificate has expired, by our clock.
+    ServerExpired,
+    /// The server's certificate starts in the future, by our clock.
+    ServerNotYetValid,
+    /// The server's certificate is for another name.
+    ServerOtherName,
+    /// The server's certificate was revoked.
+    ServerRevoked,
+    /// Our certificate has expired, says the server.
+    OwnExpired,
+    /// Our certificate was revoked, says the server.
+    OwnRevoked,
+    /// Our certificate is from an authority that the server does not trust.
+    OwnUnknown,
+    /// The server wants a certificate and we showed none.
+    OwnMissing,
+    /// The server refuses our certificate without a clearer word.
+    OwnRefused,
+    /// What answers there does not speak TLS and HTTP/2.
+    NotAServer,
+    /// Anything else.
+    Other,
+}
+
+impl Refusal {
+    pub(crate) fn of(error: &Error) -> Self {
+        match error {
+            Error::InvalidCertificate(why) => Self::of_server(why),
+            Error::AlertReceived(alert) => Self::of_alert(*alert),
+            Error::InvalidMessage(_) | Error::NoApplicationProtocol => Self::NotAServer,
+            _ => Self::Other,
+        }
+    }
+
+    fn of_server(why: &CertificateError) -> Self {
+        match why {
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+                Self::ServerExpired
+            }
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+                Self::ServerNotYetValid
+            }
+            CertificateError::Revoked => Self::ServerRevoked,
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                Self::ServerOtherName
+            }
+            _ => Self::ServerUnknown,
+        }
+    }
+
+    fn of_alert(alert: AlertDescription) -> Self {
+        match alert {
+            AlertDescription::CertificateExpired => Self::OwnExpired,
+            AlertDescription::CertificateRevoked => Self::OwnRevoked,
+            // The second comes when both authorities have the same name.
+            AlertDescription::UnknownCA | AlertDescription::DecryptError => Self::OwnUnknown,
+            AlertDescription::CertificateRequired => Self::OwnMissing,
+            AlertDescription::BadCertificate
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::UnsupportedCertificate
+            | AlertDescription::AccessDenied => Self::OwnRefused,
+            AlertDescription::NoApplicationProtocol => Self::NotAServer,
+            _ => Self::Other,
+        }
+    }
+
+    /// What happened.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ServerUnknown => "the server's certificate is not from the trusted authority",
+            Self::ServerExpired => "the server's certificate has expired",
+            Self::ServerNotYetValid => "the server's certificate is not valid yet",
+            Self::ServerOtherName => "the server's certificate is for another name",
+            Self::ServerRevoked => "the server's certificate was revoked",
+            Self::OwnExpired => "the server says that this certificate has expired",
+            Self::OwnRevoked => "the server says that this certificate was revoked",
+            Self::OwnUnknown => "the server does not trust the authority of this certificate",
+            Self::OwnMissing => "the server wants a certificate",
+            Self::OwnRefused => "the server refuses this certificate",
+            Self::NotAServer => "what answers there is not a Bunraku server",
+            Self::Other => "TLS failed",
+        }
+    }
+
+    /// What to do about it.
+    pub fn hint(self) -> Option<&'static str> {
+        Some(match self {
+            Self::ServerUnknown => {
+                "compare the authority's fingerprint on both sides; if the server has a new authority, join again"
+            }
+            Self::ServerExpired | Self::ServerNotYetValid => {
+                "check this machine's clock; if it is right, the server needs a new certificate"
+            }
+            Self::ServerOtherName => {
+                "use a name that is in the server's certificate, or have it signed for this one"
+            }
+            Self::ServerRevoked => "use another server",
+            Self::OwnExpired => {
+                "check this machine's clock; if it is right, remove the certificate and join again"
+            }
+            Self::OwnRevoked | Self::OwnUnknown | Self::OwnRefused => {
+                "remove the certificate and join again"
+            }
+            Self::OwnMissing => "join first",
+            Self::NotAServer => "check the address and the port",
+            Self::Other => return None,
+        })
+    }
+}

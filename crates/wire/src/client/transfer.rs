@@ -1,0 +1,206 @@
+//! Large bodies, both ways, a piece at a time.
+//!
+//! A transfer may take as long as it needs, as long as it moves: only
+//! silence for longer than the idle timeout ends it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::{Stream, StreamExt};
+use http::Method;
+use http::header::CONTENT_LENGTH;
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::{Frame, Incoming};
+use serde::de::DeserializeOwned;
+use tokio::io::AsyncRead;
+use tokio::time::Instant;
+use tokio_util::io::ReaderStream;
+
+use super::{BoxError, Call, CallBody, Client, ClientError, ServerAddress};
+
+/// The size of the pieces that a file is read in.
+const PIECE: usize = 64 << 10;
+
+/// For uploads the idle timeout is the limit; this one only has to exist.
+const FAR: Duration = Duration::from_secs(24 * 3600);
+
+/// A reply that arrives piece by piece.
+pub struct Download {
+    server: ServerAddress,
+    /// How much will come, if the server said so.
+    pub length: Option<u64>,
+    received: u64,
+    body: Incoming,
+    idle_timeout: Duration,
+    ended: bool,
+}
+
+impl Client {
+    /// Sends what a reader gives (`PUT`), without holding it in memory.
+    /// Sent once: a reader cannot be read again.
+    pub async fn upload<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        reader: impl AsyncRead + Send + 'static,
+    ) -> Result<T, ClientError> {
+        self.upload_stream(
+            Method::PUT,
+            path,
+            ReaderStream::with_capacity(reader, PIECE),
+        )
+        .await
+    }
+
+    /// Sends pieces as they come.
+    pub async fn upload_stream<T: DeserializeOwned, E: Into<BoxError> + 'static>(
+        &self,
+        method: Method,
+        path: &str,
+        pieces: impl Stream<Item = Result<Bytes, E>> + Send + 'static,
+    ) -> Result<T, ClientError> {
+        let progress = Arc::new(Progress::default());
+        let watched = Arc::clone(&progress);
+        let frames = pieces.map(move |piece| watched.note(piece.map_err(Into::into)));
+        let mut call = Call::new(method, path);
+        call.content_type = Some("application/octet-stream");
+        call.body = CallBody::Stream(Some(StreamBody::new(frames).boxed_unsync()));
+        let mut request = Box::pin(self.send(call, FAR));
+        let idle = self.options().idle_timeout;
+        let mut seen = 0;
+        let reply = loop {
+            match tokio::time::timeout(idle, &mut request).await {
+                Ok(reply) => break reply.map_err(|error| progress.explain(error))?,
+                Err(_) => {
+                    let now = progress.pieces.load(Ordering::Relaxed);
+                    if now == seen {
+                        return Err(self.stalled().await);
+                    }
+                    seen = now;
+                }
+            }
+        };
+        let deadline = Instant::now() + self.options().request_timeout;
+        let body = self
+            .whole_body(reply.response, &reply.server, deadline)
+            .await?;
+        super::decode(&body, reply.server)
+    }
+
+    async fn stalled(&self) -> ClientError {
+        let server = match self.server().await {
+            Some(server) => server,
+            None => self.options().servers[0].clone(),
+        };
+        ClientError::TimedOut {
+            server,
+            what: "the transfer did not move",
+            after: self.options().idle_timeout,
+        }
+    }
+
+    /// Fetches something large.
+    pub async fn download(&self, path: &str) -> Result<Download, ClientError> {
+        let mut call = Call::new(Method::GET, path);
+        call.accept = "*/*";
+        let reply = self.send(call, self.options().request_timeout).await?;
+        let length = reply
+            .response
+            .headers()
+            .get(CONTENT_LENGTH)
+            .and_then(|value| value.to_str().ok()?.parse().ok());
+        Ok(Download {
+            server: reply.server,
+            length,
+            received: 0,
+            body: reply.response.into_body(),
+            idle_timeout: self.options().idle_timeout,
+            ended: false,
+        })
+    }
+}
+
+/// What became of the source of an upload, seen from outside the request.
+#[derive(Default)]
+struct Progress {
+    pieces: AtomicU64,
+    failure: Mutex<Option<BoxError>>,
+}
+
+impl Progress {
+    fn note(&self, piece: Result<Bytes, BoxError>) -> Result<Frame<Bytes>, BoxError> {
+        self.pieces.fetch_add(1, Ordering::Relaxed);
+        piece.map(Frame::data).map_err(|error| {
+            *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+            "what was to be sent cannot be read".into()
+        })
+    }
+
+    /// When the source failed, that is the news, not the reset it caused.
+    fn explain(&self, error: ClientError) -> ClientError {
+        let failure = self
+            .failure
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        failure.map_or(error, ClientError::Upload)
+    }
+}
+
+impl Download {
+    /// The next piece; `None` at the end. A reply that ends early is an
+    /// error, never a short file.
+    pub async fn next(&mut self) -> Option<Result<Bytes, ClientError>> {
+        while !self.ended {
+            match tokio::time::timeout(self.idle_timeout, self.body.frame()).await {
+                Err(_) => {
+                    self.ended = true;
+                    return Some(Err(ClientError::TimedOut {
+                        server: self.server.clone(),
+                        what: "the transfer did not move",
+                        after: self.idle_timeout,
+                    }));
+                }
+                Ok(Some(Ok(frame))) => {
+                    if let Ok(piece) = frame.into_data() {
+                        self.received += piece.len() as u64;
+                        return Some(Ok(piece));
+                    }
+                }
+                Ok(Some(Err(error))) => {
+                    self.ended = true;
+                    return Some(Err(ClientError::Lost {
+                        server: self.server.clone(),
+                        source: error.into(),
+                    }));
+                }
+                Ok(None) => return self.finish().map(Err),
+            }
+        }
+        None
+    }
+
+    /// The same as a `Stream`.
+    pub fn into_stream(self) -> impl Stream<Item = Result<Bytes, ClientError>> + Send {
+        futures::stream::unfold(self, |mut download| async move {
+            download.next().await.map(|item| (item, download))
+        })
+    }
+
+    fn finish(&mut self) -> Option<ClientError> {
+        self.ended = true;
+        let short = self.length.is_some_and(|length| length != self.received);
+        short.then(|| ClientError::BadReply {
+            server: self.server.clone(),
+            why: "it is not as long as announced",
+            source: None,
+        })
+    }
+}
+
+impl std::fmt::Debug for Download {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Download({}, {:?} bytes)", self.server, self.length)
+    }
+}

@@ -1,0 +1,156 @@
+//! Private keys: made, written and read, never printed.
+
+use std::fmt;
+use std::path::Path;
+
+use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_RSA_SHA256, RsaKeySize};
+use rustls::pki_types::PrivateKeyDer;
+
+use crate::private_file;
+
+/// What kind of key to make.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum KeyKind {
+    /// ECDSA on P-256: made in microseconds, understood by everything.
+    #[default]
+    EcdsaP256,
+    /// RSA with 2048 bits, for peers that know nothing else.
+    Rsa2048,
+    /// RSA with 4096 bits, as Puppet makes; takes seconds: not on an async
+    /// thread.
+    Rsa4096,
+}
+
+/// A private key, in memory.
+pub struct PrivateKey {
+    pub(crate) pair: KeyPair,
+}
+
+/// Why a key could not be made, read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyError {
+    #[error("no key could be made")]
+    Make(#[source] rcgen::Error),
+    #[error("cannot read the key {path}")]
+    Read {
+        path: String,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("cannot write the key {path}")]
+    Write {
+        path: String,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("the key is encrypted; decrypt it first, for example with `openssl pkey`")]
+    Encrypted,
+    #[error("there is no private key in it (PEM `PRIVATE KEY`)")]
+    Missing,
+    #[error("the private key cannot be used")]
+    Damaged(#[source] rcgen::Error),
+}
+
+impl PrivateKey {
+    /// A new key from the operating system's randomness.
+    pub fn generate(kind: KeyKind) -> Result<Self, KeyError> {
+        let pair = match kind {
+            KeyKind::EcdsaP256 => KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256),
+            KeyKind::Rsa2048 => KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048),
+            KeyKind::Rsa4096 => KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_4096),
+        };
+        Ok(Self {
+            pair: pair.map_err(KeyError::Make)?,
+        })
+    }
+
+    /// From PEM: PKCS#8, or the older RSA and EC forms.
+    pub fn from_pem(text: &str) -> Result<Self, KeyError> {
+        if text.contains("ENCRYPTED") {
+            return Err(KeyError::Encrypted);
+        }
+        let blocks = pem::parse_many(text).map_err(|_| KeyError::Missing)?;
+        let block = blocks
+            .iter()
+            .find(|block| block.tag().ends_with("PRIVATE KEY"))
+            .ok_or(KeyError::Missing)?;
+        let pair = KeyPair::try_from(block.contents()).map_err(KeyError::Damaged)?;
+        Ok(Self { pair })
+    }
+
+    /// From a file in PEM.
+    pub fn load(path: &Path) -> Result<Self, KeyError> {
+        let text = private_file::read_text(path).map_err(|source| KeyError::Read {
+            path: path.display().to_string(),
+            source,
+        })?;
+        Self::from_pem(&text)
+    }
+
+    /// The key of this file, or a new one if there is none. Of two at once,
+    /// both get the key of the one that was first.
+    pub fn load_or_create(path: &Path, kind: KeyKind) -> Result<Self, KeyError> {
+        if path.exists() {
+            return Self::load(path);
+        }
+        let key = Self::generate(kind)?;
+        let failed = |source| KeyError::Write {
+            path: path.display().to_string(),
+            source,
+        };
+        if let Some(parent) = path.parent() {
+            private_file::create_private_directory(parent).map_err(failed)?;
+        }
+        match private_file::create(path, key.to_pem().as_bytes(), 0o600) {
+            Ok(()) => Ok(key),
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Self::load(path),
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    /// Replaces the file with this key, in one step, mode 0600.
+    pub fn save(&self, path: &Path) -> Result<(), KeyError> {
+        private_file::replace(path, self.to_pem().as_bytes(), 0o600).map_err(|source| {
+            KeyError::Write {
+                path: path.display().to_string(),
+                source,
+            }
+        })
+    }
+
+    /// The key in PEM, for a file that only its owner reads.
+    pub fn to_pem(&self) -> String {
+        pem::encode_config(
+            &pem::Pem::new(
+                pem_tag(self.pair.serialized_der()),
+                self.pair.serialize_der(),
+            ),
+            pem::EncodeConfig::new().set_line_ending(pem::LineEnding::LF),
+        )
+    }
+
+    /// The key as TLS takes it.
+    pub(crate) fn to_der(&self) -> PrivateKeyDer<'static> {
+        PrivateKeyDer::try_from(self.pair.serialize_der())
+            .expect("a parsed key is PKCS#8, PKCS#1 or SEC1")
+    }
+
+    pub(crate) fn public_key_info(&self) -> Vec<u8> {
+        rcgen::PublicKeyData::subject_public_key_info(&self.pair)
+    }
+}
+
+/// The DER keeps the form it was read in, and the label must say which.
+fn pem_tag(der: &[u8]) -> &'static str {
+    match PrivateKeyDer::try_from(der) {
+        Ok(PrivateKeyDer::Pkcs1(_)) => "RSA PRIVATE KEY",
+        Ok(PrivateKeyDer::Sec1(_)) => "EC PRIVATE KEY",
+        _ => "PRIVATE KEY",
+    }
+}
+
+impl fmt::Debug for PrivateKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PrivateKey(…)")
+    }
+}

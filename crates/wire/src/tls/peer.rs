@@ -1,0 +1,52 @@
+//! Who is at the other end of a connection.
+
+use bunraku_model::{NodeName, Role};
+use jiff::Timestamp;
+use rustls::pki_types::CertificateDer;
+
+use crate::certificate::{Certificate, CertificateError};
+use crate::fingerprint::Fingerprint;
+use crate::serial::Serial;
+
+/// What a verified certificate says of its holder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerIdentity {
+    pub name: NodeName,
+    pub role: Role,
+    pub serial: Serial,
+    pub fingerprint: Fingerprint,
+    pub not_after: Timestamp,
+}
+
+/// Why a verified certificate names nobody.
+#[derive(Debug, thiserror::Error)]
+#[error("the peer's certificate does not name a node, operator or server of ours")]
+pub struct PeerError(#[source] CertificateError);
+
+impl PeerIdentity {
+    /// The peer of an accepted connection; `None` when it showed no
+    /// certificate. TLS has verified the certificate by then.
+    pub fn of<IO>(stream: &tokio_rustls::server::TlsStream<IO>) -> Result<Option<Self>, PeerError> {
+        Self::of_connection(stream.get_ref().1)
+    }
+
+    /// The same for a bare connection.
+    pub fn of_connection(connection: &rustls::ServerConnection) -> Result<Option<Self>, PeerError> {
+        connection
+            .peer_certificates()
+            .and_then(<[CertificateDer<'_>]>::first)
+            .map(|der| Self::from_der(der))
+            .transpose()
+    }
+
+    fn from_der(der: &[u8]) -> Result<Self, PeerError> {
+        let certificate = Certificate::from_der(der).map_err(PeerError)?;
+        Ok(Self {
+            name: certificate.name().map_err(PeerError)?,
+            role: certificate.role,
+            serial: certificate.serial,
+            fingerprint: certificate.fingerprint,
+            not_after: certificate.not_after,
+        })
+    }
+}
