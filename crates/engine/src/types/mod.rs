@@ -24,14 +24,28 @@
 //! [`Declaration`]: crate::Declaration
 //! [`Change`]: crate::Change
 
+mod accounts;
+mod config_file;
+mod cron;
 mod erased;
 pub mod exec;
 pub(crate) mod file;
+mod group;
+mod host;
 mod marker;
+mod mount;
 mod notify;
+mod presence;
+mod single_line;
+mod ssh_authorized_key;
+mod sysctl;
 mod test;
 #[cfg(test)]
 pub(crate) mod testing;
+#[cfg(test)]
+pub(crate) mod testing_root;
+mod tool;
+mod user;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -54,6 +68,13 @@ impl Registry {
         registry.add(exec::Exec);
         registry.add(file::File);
         registry.add(notify::Notify);
+        registry.add(cron::Cron);
+        registry.add(group::Group);
+        registry.add(host::Host);
+        registry.add(mount::Mount);
+        registry.add(ssh_authorized_key::SshAuthorizedKey);
+        registry.add(sysctl::Sysctl);
+        registry.add(user::User);
         registry.add(test::Test);
         registry.add(marker::Marker(&marker::ANCHOR));
         registry.add(marker::Marker(&marker::SCHEDULE));

@@ -1,0 +1,195 @@
+//! `cron`: a job in a user's crontab.
+//!
+//! A job is known by the `# Puppet Name:` line above it, so Puppet and we can
+//! take turns; Salt's identifiers are understood too.
+
+mod crontab;
+mod schedule;
+mod spec;
+#[cfg(test)]
+mod tests;
+
+use serde_json::json;
+
+use super::exec::Run;
+use super::{accounts, config_file, presence, single_line, tool};
+use crate::{
+    Applied, Change, Declaration, Hands, Provider, Refusal, Relations, ResourceType, Shown, Sight,
+    StepError, Thing, TypeSpec,
+};
+use crontab::Job;
+
+pub(crate) struct Cron;
+
+pub(crate) struct Wish {
+    name: String,
+    present: bool,
+    user: String,
+    job: Job,
+}
+
+impl ResourceType for Cron {
+    type Desired = Wish;
+    type Observed = Option<Job>;
+
+    fn spec(&self) -> &'static TypeSpec {
+        &spec::SPEC
+    }
+
+    fn desire(&self, declaration: &Declaration) -> Result<Wish, Refusal> {
+        let present = presence::present(declaration)?;
+        let state_name = || {
+            declaration
+                .is_state()
+                .then(|| declaration.name())
+                .transpose()
+        };
+        let name = match single_line::line(declaration, "identifier")? {
+            Some(identifier) => identifier,
+            None => declaration.name()?,
+        };
+        let command = match single_line::line(declaration, "command")? {
+            Some(command) => Some(command),
+            None => state_name()?,
+        };
+        let command = match command {
+            None if present => return Err(Refusal::Missing("command")),
+            command => command.unwrap_or_default(),
+        };
+        let user = match single_line::word(declaration, "user")? {
+            Some(user) => Some(user),
+            None => single_line::word(declaration, "target")?,
+        };
+        let user = user.unwrap_or_else(|| "root".to_owned());
+        if name.contains(char::is_control) || command.contains(char::is_control) {
+            return Err(Refusal::other(
+                "a job's name and command must be a single line",
+            ));
+        }
+        if !accounts::is_name(&user) {
+            return Err(declaration.refuse("user", "the name of a user"));
+        }
+        Ok(Wish {
+            name,
+            present,
+            user,
+            job: Job {
+                // Salt removes a command whenever it runs.
+                schedule: match schedule::read(declaration)? {
+                    _ if !present && declaration.is_state() => String::new(),
+                    schedule => schedule,
+                },
+                command,
+                environment: environment(declaration)?,
+            },
+        })
+    }
+
+    fn changes(&self, desired: &Wish, observed: &Option<Job>) -> Vec<Change> {
+        match (desired.present, observed) {
+            (false, None) => Vec::new(),
+            (false, Some(_)) => vec![Change::new("ensure", json!("present"), json!("absent"))],
+            (true, None) => vec![Change::new("ensure", Shown::Absent, json!("present"))],
+            (true, Some(old)) => {
+                let new = &desired.job;
+                let pairs = [
+                    ("schedule", json!(old.schedule), json!(new.schedule)),
+                    ("command", json!(old.command), json!(new.command)),
+                    (
+                        "environment",
+                        json!(old.environment),
+                        json!(new.environment),
+                    ),
+                ];
+                (pairs.into_iter())
+                    .filter(|(_, old, new)| old != new)
+                    .map(|(property, old, new)| Change::new(property, old, new))
+                    .collect()
+            }
+        }
+    }
+
+    fn relations(&self, desired: &Wish, relations: &mut Relations) {
+        relations.needs(Thing::User(desired.user.clone()), "its user");
+        for package in ["cron", "cronie"] {
+            relations.genius_needs(Thing::Package(package.to_owned()), "it brings crontab");
+        }
+    }
+}
+
+fn environment(declaration: &Declaration) -> Result<Vec<String>, Refusal> {
+    let given = declaration.texts("environment")?.unwrap_or_default();
+    let fits = |one: &String| {
+        one.split_once('=')
+            .is_some_and(|(name, _)| single_line::is_word(name) && !name.starts_with('#'))
+            && !one.contains(char::is_control)
+    };
+    if given.iter().all(fits) {
+        Ok(given.into_iter().filter(|one| !one.is_empty()).collect())
+    } else {
+        Err(declaration.refuse("environment", "a list of NAME=value"))
+    }
+}
+
+impl Provider for Cron {
+    fn observe(&self, desired: &Wish, sight: &Sight<'_>) -> Result<Option<Job>, StepError> {
+        let table = match read(desired, sight) {
+            // The user may be made by what comes before.
+            Err(_) if sight.may_appear() => Vec::new(),
+            table => table?,
+        };
+        Ok(crontab::find(&table, &desired.name, &desired.job))
+    }
+
+    fn apply(
+        &self,
+        desired: &Wish,
+        _: &Option<Job>,
+        _: &[Change],
+        hands: &Hands<'_>,
+    ) -> Result<Applied, StepError> {
+        let change =
+            |table: &[u8]| crontab::put(table, &desired.name, &desired.job, desired.present);
+        let account = accounts::find_user(hands, &desired.user)?;
+        let account = account
+            .ok_or_else(|| StepError::new(format!("there is no user `{}`", desired.user)))?;
+        if hands.root().is_some() {
+            let new_file = config_file::NewFile {
+                mode: 0o600,
+                owner: Some((account.uid, account.gid)),
+            };
+            config_file::edit(&spool(desired, hands), new_file, hands, change)?;
+        } else {
+            config_file::alone(|| {
+                let table = change(&read(desired, hands)?);
+                let run = Run::new(["crontab", "-u", &desired.user, "-"]).stdin(table);
+                tool::act(&run, "crontab", hands)
+            })?;
+        }
+        Ok(Applied::default())
+    }
+}
+
+/// Debian's place; Red Hat's where that is what there is.
+fn spool(desired: &Wish, sight: &Sight<'_>) -> std::path::PathBuf {
+    let debian = sight.path("/var/spool/cron/crontabs");
+    let red_hat = sight.path("/var/spool/cron");
+    if !debian.is_dir() && red_hat.is_dir() {
+        return red_hat.join(&desired.user);
+    }
+    debian.join(&desired.user)
+}
+
+fn read(desired: &Wish, sight: &Sight<'_>) -> Result<Vec<u8>, StepError> {
+    if sight.root().is_some() {
+        return Ok(config_file::read(&spool(desired, sight))?.unwrap_or_default());
+    }
+    let done = tool::look(["crontab", "-u", &desired.user, "-l"], sight)?;
+    if done.succeeded() {
+        return Ok(done.stdout);
+    }
+    if done.stderr_text().contains("no crontab for") {
+        return Ok(Vec::new());
+    }
+    Err(tool::complaint("crontab -l", &done))
+}

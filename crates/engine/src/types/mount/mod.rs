@@ -1,0 +1,339 @@
+//! `mount`: a line of `/etc/fstab`, and whether it is mounted.
+
+mod fstab;
+
+use std::path::Path;
+
+use serde_json::json;
+
+use super::config_file::{self, NewFile};
+use super::exec::Run;
+use super::{single_line, tool};
+use crate::spec::{argument, parameter};
+use crate::{
+    Applied, Change, Declaration, Hands, Provider, Refusal, Relations, ResourceType, Shown, Sight,
+    StateFunction, StepError, Thing, TypeSpec,
+};
+use fstab::Line;
+
+pub(crate) struct Mount;
+
+static SPEC: TypeSpec = TypeSpec {
+    name: "mount",
+    aliases: &[],
+    summary: "A line of `/etc/fstab`, and whether it is mounted. A refresh mounts it anew with its options.",
+    name_parameter: "name",
+    parameters: &[
+        parameter(
+            "ensure",
+            "`mounted`, `present` (only the line; what is mounted stays), `unmounted` (the line, not mounted), `absent` (neither); `present` by default",
+        ),
+        parameter(
+            "device",
+            "what is mounted; needed unless absent or unmounted",
+        ),
+        parameter("fstype", "the kind of file system; needed with `device`"),
+        parameter(
+            "options",
+            "options, as a list or separated by commas; `defaults` by default",
+        ),
+        parameter("dump", "fstab's fifth field; 0 by default"),
+        parameter("pass", "fstab's sixth field; 0 by default"),
+        parameter("atboot", "false adds the option `noauto`"),
+        parameter("persist", "false: no line in fstab; true by default"),
+        parameter("mkmnt", "true makes the directory if there is none"),
+        parameter(
+            "remounts",
+            "false: unmount and mount instead of `-o remount`; true by default",
+        ),
+        parameter("target", "the file; `/etc/fstab` by default"),
+    ],
+    states: &[
+        StateFunction {
+            function: "mount.mounted",
+            implies: &[("ensure", "mounted")],
+            arguments: &[
+                argument("opts", "options"),
+                argument("pass_num", "pass"),
+                argument("config", "target"),
+            ],
+        },
+        StateFunction {
+            function: "mount.unmounted",
+            implies: &[("ensure", "unmounted"), ("persist", "false")],
+            arguments: &[argument("config", "target")],
+        },
+        StateFunction {
+            function: "mount.fstab_present",
+            implies: &[("ensure", "present")],
+            arguments: &[
+                argument("name", "device"),
+                argument("fs_file", "name"),
+                argument("fs_vfstype", "fstype"),
+                argument("fs_mntops", "options"),
+                argument("fs_freq", "dump"),
+                argument("fs_passno", "pass"),
+                argument("config", "target"),
+            ],
+        },
+        StateFunction {
+            function: "mount.fstab_absent",
+            implies: &[("ensure", "absent")],
+            arguments: &[
+                argument("name", "device"),
+                argument("fs_file", "name"),
+                argument("config", "target"),
+            ],
+        },
+    ],
+    example: r#"[{"type": "Mount", "title": "/srv/cache", "parameters": {
+  "ensure": "present", "device": "tmpfs", "fstype": "tmpfs", "options": "size=64m",
+  "target": "@ROOT@/fstab"}}]"#,
+};
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Ensure {
+    Mounted,
+    Present,
+    Unmounted,
+    Absent,
+}
+
+pub(crate) struct Wish {
+    name: String,
+    ensure: Ensure,
+    /// What the line should be; nothing where none is described.
+    line: Option<Line>,
+    persist: bool,
+    make_directory: bool,
+    remounts: bool,
+    target: String,
+}
+
+pub(crate) struct Seen {
+    line: Option<Line>,
+    /// The device that is mounted there.
+    mounted: Option<String>,
+}
+
+impl ResourceType for Mount {
+    type Desired = Wish;
+    type Observed = Seen;
+
+    fn spec(&self) -> &'static TypeSpec {
+        &SPEC
+    }
+
+    fn desire(&self, declaration: &Declaration) -> Result<Wish, Refusal> {
+        let words = ["mounted", "present", "defined", "unmounted", "absent"];
+        let ensure = match declaration.word("ensure", &words)? {
+            Some("mounted") => Ensure::Mounted,
+            Some("unmounted") => Ensure::Unmounted,
+            Some("absent") => Ensure::Absent,
+            _ => Ensure::Present,
+        };
+        let name = declaration.name()?;
+        if !name.starts_with('/') && name != "none" && name != "swap" {
+            return Err(Refusal::other(format!("`{name}` must be an absolute path")));
+        }
+        let line = line(declaration, &name)?;
+        if line.is_none() && matches!(ensure, Ensure::Mounted | Ensure::Present) {
+            return Err(Refusal::Missing("device"));
+        }
+        Ok(Wish {
+            name: match name.trim_end_matches('/') {
+                "" => "/".to_owned(),
+                name => name.to_owned(),
+            },
+            ensure,
+            line,
+            persist: declaration.boolean("persist")?.unwrap_or(true),
+            make_directory: declaration.boolean("mkmnt")?.unwrap_or(false),
+            remounts: declaration.boolean("remounts")?.unwrap_or(true),
+            target: (declaration.text("target")?).unwrap_or_else(|| "/etc/fstab".to_owned()),
+        })
+    }
+
+    fn changes(&self, desired: &Wish, observed: &Seen) -> Vec<Change> {
+        let mut changes = Vec::new();
+        match (&observed.line, &desired.line) {
+            (Some(_), _) if desired.persist && desired.ensure == Ensure::Absent => {
+                changes.push(Change::new("fstab", json!("present"), json!("absent")));
+            }
+            (None, Some(_)) if desired.persist && desired.ensure != Ensure::Absent => {
+                changes.push(Change::new("fstab", Shown::Absent, json!("present")));
+            }
+            (Some(old), Some(new)) if desired.persist => changes.extend(old.differences(new)),
+            _ => {}
+        }
+        match (desired.ensure, &observed.mounted) {
+            (Ensure::Mounted, None) => {
+                changes.push(Change::new("ensure", json!("unmounted"), json!("mounted")));
+            }
+            (Ensure::Unmounted | Ensure::Absent, Some(_)) => {
+                let to = if desired.ensure == Ensure::Absent {
+                    "absent"
+                } else {
+                    "unmounted"
+                };
+                changes.push(Change::new("ensure", json!("mounted"), json!(to)));
+            }
+            _ => {}
+        }
+        changes
+    }
+
+    fn refresh_change(&self, desired: &Wish, observed: &Seen) -> Option<Change> {
+        let mounted = desired.ensure == Ensure::Mounted && observed.mounted.is_some();
+        mounted.then(|| Change::new("mount", json!("mounted"), json!("mounted again")))
+    }
+
+    fn relations(&self, desired: &Wish, relations: &mut Relations) {
+        relations.provides(Thing::Other("mount", desired.name.clone()));
+        relations.needs(Thing::Path(desired.name.clone().into()), "its directory");
+        relations.needs_path_above(&desired.name);
+        for above in Path::new(&desired.name).ancestors().skip(1) {
+            let above = above.to_string_lossy().into_owned();
+            relations.needs(Thing::Other("mount", above), "the mount above it");
+        }
+    }
+}
+
+fn line(declaration: &Declaration, name: &str) -> Result<Option<Line>, Refusal> {
+    let Some(device) = single_line::line(declaration, "device")? else {
+        return Ok(None);
+    };
+    let fstype = single_line::word(declaration, "fstype")?;
+    if let Some(options) = declaration.texts("options")?
+        && options.iter().any(|one| one.contains(char::is_control))
+    {
+        return Err(declaration.refuse("options", "options without control characters"));
+    }
+    let mut options = (declaration.texts("options")?)
+        .map(|options| options.join(","))
+        .filter(|options| !options.is_empty())
+        .unwrap_or_else(|| "defaults".to_owned());
+    if declaration.boolean("atboot")? == Some(false)
+        && !options.split(',').any(|option| option == "noauto")
+    {
+        options.push_str(",noauto");
+    }
+    let number = |name| -> Result<u8, Refusal> {
+        let given = declaration.integer(name)?.unwrap_or(0);
+        u8::try_from(given).map_err(|_| declaration.refuse(name, "a small number"))
+    };
+    Ok(Some(Line {
+        device,
+        name: name.to_owned(),
+        fstype: fstype.ok_or(Refusal::Missing("fstype"))?,
+        options,
+        dump: number("dump")?,
+        pass: number("pass")?,
+    }))
+}
+
+impl Provider for Mount {
+    fn observe(&self, desired: &Wish, sight: &Sight<'_>) -> Result<Seen, StepError> {
+        let content = config_file::read(&sight.path(&desired.target))?;
+        let table = std::fs::read_to_string("/proc/self/mountinfo")
+            .map_err(|error| StepError::because("cannot read what is mounted", error))?;
+        // The kernel tells the real path, without links.
+        let path = sight.path(&desired.name);
+        let real = std::fs::canonicalize(&path).unwrap_or(path);
+        Ok(Seen {
+            line: fstab::find(content.as_deref().unwrap_or_default(), &desired.name),
+            mounted: fstab::mounted_at(&table, &real),
+        })
+    }
+
+    fn apply(
+        &self,
+        desired: &Wish,
+        observed: &Seen,
+        changes: &[Change],
+        hands: &Hands<'_>,
+    ) -> Result<Applied, StepError> {
+        if changes.iter().any(|change| change.property != "ensure") {
+            let path = hands.path(&desired.target);
+            let line = desired
+                .line
+                .as_ref()
+                .filter(|_| desired.ensure != Ensure::Absent);
+            config_file::edit(&path, NewFile::PUBLIC, hands, |content| {
+                fstab::put(content, &desired.name, line)
+            })?;
+        }
+        let mount_differs = changes.iter().any(|change| change.property == "ensure");
+        match desired.ensure {
+            Ensure::Mounted if mount_differs => mount(desired, hands)?,
+            // What is mounted has other options than the line has now.
+            Ensure::Mounted if observed.mounted.is_some() => remount(desired, hands)?,
+            Ensure::Unmounted | Ensure::Absent if mount_differs => unmount(desired, hands)?,
+            _ => {}
+        }
+        Ok(Applied::default())
+    }
+
+    fn refresh(&self, desired: &Wish, _: &Seen, hands: &Hands<'_>) -> Result<Applied, StepError> {
+        remount(desired, hands)?;
+        Ok(Applied::default())
+    }
+}
+
+fn mount(desired: &Wish, hands: &Hands<'_>) -> Result<(), StepError> {
+    let path = hands.path(&desired.name);
+    if desired.make_directory {
+        std::fs::create_dir_all(&path).map_err(|error| {
+            StepError::because(format!("cannot make {}", path.display()), error)
+        })?;
+    }
+    let line = desired
+        .line
+        .as_ref()
+        .expect("`mounted` was refused without a device");
+    let options: Vec<&str> = (line.options.split(','))
+        .filter(|option| !matches!(*option, "noauto" | "auto" | "nofail"))
+        .collect();
+    let mut words = vec!["mount".into(), "-t".into(), line.fstype.clone().into()];
+    if !options.is_empty() {
+        words.extend(["-o".into(), options.join(",").into()]);
+    }
+    words.extend([
+        "--".into(),
+        line.device.clone().into(),
+        path.into_os_string(),
+    ]);
+    tool::act(&Run::new(words), "mount", hands).map(drop)
+}
+
+fn unmount(desired: &Wish, hands: &Hands<'_>) -> Result<(), StepError> {
+    let words = [
+        "umount".into(),
+        "--".into(),
+        hands.path(&desired.name).into_os_string(),
+    ];
+    tool::act(&Run::new(words), "umount", hands).map(drop)
+}
+
+fn remount(desired: &Wish, hands: &Hands<'_>) -> Result<(), StepError> {
+    if !desired.remounts {
+        unmount(desired, hands)?;
+        return mount(desired, hands);
+    }
+    let options = desired
+        .line
+        .as_ref()
+        .map_or("", |line| line.options.as_str());
+    let path = hands.path(&desired.name).into_os_string();
+    let words = [
+        "mount".into(),
+        "-o".into(),
+        format!("remount,{options}").into(),
+        "--".into(),
+        path,
+    ];
+    tool::act(&Run::new(words), "mount -o remount", hands).map(drop)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,126 @@
+//! A machine of the test's own: a directory that the engine takes for `/`.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::testing::catalog;
+use crate::{Cancellation, CarryOut, Mode, Plan, PlanOptions, Registry, Shown, Summary, carry_out};
+
+pub(crate) struct Machine {
+    place: tempfile::TempDir,
+}
+
+impl Machine {
+    pub(crate) fn new() -> Self {
+        let place = tempfile::tempdir().expect("a directory");
+        std::fs::create_dir(place.path().join("root")).expect("a root");
+        Self { place }
+    }
+
+    /// Where the test keeps what is not part of the machine.
+    pub(crate) fn beside(&self) -> &Path {
+        self.place.path()
+    }
+
+    pub(crate) fn path(&self, path: &str) -> PathBuf {
+        let path = path.trim_start_matches('/');
+        self.place.path().join("root").join(path)
+    }
+
+    pub(crate) fn write(&self, path: &str, content: &str) {
+        let path = self.path(path);
+        std::fs::create_dir_all(path.parent().expect("a parent")).expect("directories");
+        std::fs::write(&path, content).expect("a file");
+    }
+
+    pub(crate) fn read(&self, path: &str) -> String {
+        let path = self.path(path);
+        std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    }
+
+    pub(crate) fn apply(&self, resources: Value) -> String {
+        self.told(&self.run(resources, false))
+    }
+
+    pub(crate) fn noop(&self, resources: Value) -> String {
+        self.told(&self.run(resources, true))
+    }
+
+    pub(crate) fn run(&self, resources: Value, noop: bool) -> Summary {
+        let plan = Plan::new(
+            &catalog(resources),
+            &Registry::standard(),
+            PlanOptions {
+                mode: Mode::Genius,
+                ..PlanOptions::default()
+            },
+        )
+        .unwrap_or_else(|error| panic!("{error}"));
+        let cancellation = Cancellation::new().expect("a pipe");
+        let how = CarryOut {
+            noop,
+            root: Some(self.place.path().join("root")),
+            ..CarryOut::new(self.place.path().join("state"), cancellation, &())
+        };
+        carry_out(&plan, how).expect("a record of the run")
+    }
+
+    /// Noop tells the changes and makes none, apply makes them, and a second
+    /// apply finds nothing to do.
+    #[track_caller]
+    pub(crate) fn converges(&self, resources: Value) -> String {
+        let announced = self.noop(resources.clone());
+        let first = self.apply(resources.clone());
+        assert_eq!(
+            announced.replace(" pending", " changed"),
+            first,
+            "noop announces what apply does"
+        );
+        let second = self.run(resources, false);
+        let second: Vec<_> = (second.finished.iter())
+            .filter(|one| one.outcome.status != crate::Status::Unchanged)
+            .map(|one| (one.reference.to_string(), one.outcome.clone()))
+            .collect();
+        assert!(
+            second.is_empty(),
+            "the second apply changes nothing: {second:#?}"
+        );
+        first
+    }
+
+    /// Each resource, sorted, with its changes below it.
+    pub(crate) fn told(&self, summary: &Summary) -> String {
+        let place = self.place.path().to_string_lossy();
+        told(summary).replace(&*place, "PLACE")
+    }
+}
+
+/// Each resource, sorted, with its changes below it.
+pub(crate) fn told(summary: &Summary) -> String {
+    let mut blocks: Vec<String> = (summary.finished.iter())
+        .map(|one| {
+            let mut block = format!("{} {}\n", one.reference, one.outcome.status.as_str());
+            if one.outcome.status == crate::Status::Failed {
+                let why = one.outcome.message.as_deref().unwrap_or("");
+                block.push_str(&format!("  {why}\n"));
+            }
+            for reason in &one.outcome.reasons {
+                block.push_str(&format!("  ({reason})\n"));
+            }
+            for change in &one.outcome.changes {
+                let side = |side: &Shown| match side {
+                    Shown::Absent => "-".to_owned(),
+                    Shown::Value(Value::String(text)) => text.clone(),
+                    Shown::Value(value) => value.to_string(),
+                    Shown::Secret => "[secret]".to_owned(),
+                };
+                let (from, to) = (side(&change.from), side(&change.to));
+                block.push_str(&format!("  {}: {from} -> {to}\n", change.property));
+            }
+            block
+        })
+        .collect();
+    blocks.sort();
+    blocks.concat()
+}

@@ -1,0 +1,68 @@
+//! Running the system's own tools: to look, or to act, with errors that tell
+//! what the tool said.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::time::Duration;
+
+use super::exec::{Done, Run};
+use crate::{Hands, Sight, StepError};
+
+/// A tool that only looks and has not answered by then never will.
+const LOOKING: Duration = Duration::from_secs(300);
+
+/// Lines of a tool's complaint that are worth showing.
+const COMPLAINT: usize = 6;
+
+/// Runs a tool that changes nothing. How it ended is for the caller to judge.
+pub(crate) fn look<W: Into<OsString>>(
+    words: impl IntoIterator<Item = W>,
+    sight: &Sight<'_>,
+) -> Result<Done, StepError> {
+    let run = Run::new(words).quiet().timeout(LOOKING).limit(64 << 20);
+    Ok(run.run(sight)?)
+}
+
+/// Runs a tool that changes something and must succeed.
+pub(crate) fn act(run: &Run, what: &str, hands: &Hands<'_>) -> Result<Done, StepError> {
+    let done = run.run(hands)?;
+    if done.succeeded() {
+        Ok(done)
+    } else {
+        Err(complaint(what, &done))
+    }
+}
+
+/// The error of a tool that failed: how it ended and its last words.
+pub(crate) fn complaint(what: &str, done: &Done) -> StepError {
+    let said = match done.stderr_text() {
+        text if text.trim().is_empty() => done.stdout_text(),
+        text => text,
+    };
+    let said: Vec<&str> = (said.lines().map(str::trim))
+        .filter(|line| !line.is_empty())
+        .collect();
+    let last = said[said.len().saturating_sub(COMPLAINT)..].join("; ");
+    let ending = done.ending();
+    if last.is_empty() {
+        StepError::new(format!("{what} failed with {ending}"))
+    } else {
+        StepError::new(format!("{what} failed with {ending}: {last}"))
+    }
+}
+
+/// Whether a program of this name is on the path that tools are searched in.
+pub(crate) fn exists(program: &str) -> bool {
+    let given = std::env::var_os("PATH").unwrap_or_default();
+    let usual = [
+        "/usr/local/sbin",
+        "/usr/sbin",
+        "/sbin",
+        "/usr/local/bin",
+        "/usr/bin",
+        "/bin",
+    ];
+    std::env::split_paths(&given)
+        .chain(usual.map(Into::into))
+        .any(|directory| Path::new(&directory).join(program).is_file())
+}

@@ -1,0 +1,126 @@
+//! `user`: an account.
+//!
+//! Passwords are hashes that are compared and set as they are. They reach the
+//! tools through standard input only: arguments can be read by every user.
+
+mod provide;
+mod spec;
+#[cfg(test)]
+mod tests;
+mod wish;
+
+use serde_json::json;
+
+use super::accounts::{Account, Shadow};
+use crate::{Change, Declaration, Refusal, Relations, ResourceType, Shown, Thing, TypeSpec};
+use wish::Wish;
+
+pub(crate) struct User;
+
+/// An account as it is.
+#[derive(Default)]
+pub(crate) struct Seen {
+    account: Option<Account>,
+    shadow: Shadow,
+    /// The groups that list the user, sorted.
+    groups: Vec<String>,
+    /// The number of the wanted primary group, if it exists.
+    wanted_gid: Option<u32>,
+    home_exists: bool,
+}
+
+impl ResourceType for User {
+    type Desired = Wish;
+    type Observed = Seen;
+
+    fn spec(&self) -> &'static TypeSpec {
+        &spec::SPEC
+    }
+
+    fn desire(&self, declaration: &Declaration) -> Result<Wish, Refusal> {
+        Wish::read(declaration)
+    }
+
+    fn changes(&self, desired: &Wish, observed: &Seen) -> Vec<Change> {
+        match (desired.present, &observed.account) {
+            (false, None) => Vec::new(),
+            (false, Some(_)) => vec![Change::new("ensure", json!("present"), json!("absent"))],
+            (true, None) => vec![Change::new("ensure", Shown::Absent, json!("present"))],
+            (true, Some(account)) => differences(desired, account, observed),
+        }
+    }
+
+    fn relations(&self, desired: &Wish, relations: &mut Relations) {
+        if !desired.present {
+            return;
+        }
+        relations.provides(Thing::User(desired.name.clone()));
+        let primary = desired
+            .group
+            .iter()
+            .map(|group| (group, "its primary group"));
+        let others = desired
+            .groups
+            .iter()
+            .flatten()
+            .map(|group| (group, "one of its groups"));
+        for (group, why) in primary.chain(others) {
+            relations.needs(Thing::Group(group.clone()), why);
+        }
+        if let Some(shell) = &desired.shell {
+            relations.needs(Thing::Path(shell.into()), "its shell");
+        }
+    }
+}
+
+fn differences(desired: &Wish, account: &Account, observed: &Seen) -> Vec<Change> {
+    let mut changes = Vec::new();
+    if let Some(uid) = desired.uid.filter(|uid| *uid != account.uid) {
+        changes.push(Change::new("uid", json!(account.uid), json!(uid)));
+    }
+    if let Some(group) = &desired.group
+        && observed.wanted_gid != Some(account.gid)
+    {
+        changes.push(Change::new("gid", json!(account.gid), json!(group)));
+    }
+    let texts = [
+        ("comment", &account.comment, &desired.comment),
+        ("home", &account.home, &desired.home),
+        ("shell", &account.shell, &desired.shell),
+    ];
+    for (property, old, new) in texts {
+        if let Some(new) = new.as_ref().filter(|new| *new != old) {
+            changes.push(Change::new(property, json!(old), json!(new)));
+        }
+    }
+    let groups = desired.groups_from(&observed.groups);
+    if groups != observed.groups {
+        changes.push(Change::new("groups", json!(observed.groups), json!(groups)));
+    }
+    if let Some(expiry) = desired
+        .expiry
+        .filter(|expiry| *expiry != observed.shadow.expires)
+    {
+        let old = wish::date(observed.shadow.expires);
+        changes.push(Change::new("expiry", json!(old), json!(wish::date(expiry))));
+    }
+    if desired
+        .password
+        .as_ref()
+        .is_some_and(|new| *new != observed.shadow.password)
+    {
+        // Not even the hash is for others to see, whether declared secret or not.
+        changes.push(Change::new("password", Shown::Secret, Shown::Secret));
+    }
+    if desired.manage_home
+        && !observed.home_exists
+        && !changes.iter().any(|one| one.property == "home")
+    {
+        changes.push(Change::new(
+            "home_directory",
+            Shown::Absent,
+            json!("present"),
+        ));
+    }
+    changes
+}

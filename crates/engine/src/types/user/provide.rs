@@ -1,0 +1,217 @@
+//! Observing and changing accounts with the system's own tools.
+
+use std::ffi::OsString;
+
+use super::{Seen, User, Wish, wish};
+use crate::types::exec::Run;
+use crate::types::{accounts, tool};
+use crate::{Applied, Change, Hands, Provider, Sight, StepError};
+
+impl Provider for User {
+    fn observe(&self, desired: &Wish, sight: &Sight<'_>) -> Result<Seen, StepError> {
+        let known = accounts::accounts(sight)?;
+        let account = known
+            .into_iter()
+            .find(|account| account.name == desired.name);
+        let Some(account) = account else {
+            return Ok(Seen::default());
+        };
+        let mut groups: Vec<String> = (accounts::groups(sight)?.into_iter())
+            .filter(|group| group.members.contains(&desired.name))
+            .map(|group| group.name)
+            .collect();
+        groups.sort();
+        let wanted_gid = match &desired.group {
+            Some(group) => accounts::find_gid(sight, group)?,
+            None => None,
+        };
+        Ok(Seen {
+            shadow: accounts::shadow(sight, &desired.name)?.unwrap_or_default(),
+            groups,
+            wanted_gid,
+            home_exists: sight.path(&account.home).is_dir(),
+            account: Some(account),
+        })
+    }
+
+    fn apply(
+        &self,
+        desired: &Wish,
+        observed: &Seen,
+        changes: &[Change],
+        hands: &Hands<'_>,
+    ) -> Result<Applied, StepError> {
+        match (desired.present, &observed.account) {
+            (false, _) => {
+                let remove = desired.manage_home.then_some("--remove");
+                command("userdel", remove.map(OsString::from), desired, hands)?;
+            }
+            (true, None) => add(desired, hands)?,
+            (true, Some(_)) => modify(desired, observed, changes, hands)?,
+        }
+        Ok(Applied::default())
+    }
+}
+
+fn add(desired: &Wish, hands: &Hands<'_>) -> Result<(), StepError> {
+    let mut options = Options::default();
+    options.pair("--uid", desired.uid.map(|uid| uid.to_string()));
+    options.pair("--gid", desired.group.clone());
+    options.pair(
+        "--groups",
+        desired
+            .groups
+            .as_ref()
+            .map(|groups| groups.join(","))
+            .filter(|list| !list.is_empty()),
+    );
+    options.pair("--home-dir", desired.home.clone());
+    options.pair("--shell", desired.shell.clone());
+    options.pair("--comment", desired.comment.clone());
+    options.pair(
+        "--expiredate",
+        desired.expiry.flatten().map(|days| wish::date(Some(days))),
+    );
+    options.flag(desired.system, "--system");
+    options.flag(desired.duplicate && desired.uid.is_some(), "--non-unique");
+    let home = if desired.manage_home {
+        "--create-home"
+    } else {
+        "--no-create-home"
+    };
+    options.flag(true, home);
+    command("useradd", options.0, desired, hands)?;
+    match &desired.password {
+        Some(hash) => set_password(desired, hash, hands),
+        None => Ok(()),
+    }
+}
+
+fn modify(
+    desired: &Wish,
+    observed: &Seen,
+    changes: &[Change],
+    hands: &Hands<'_>,
+) -> Result<(), StepError> {
+    let mut options = Options::default();
+    for change in changes {
+        match change.property.as_str() {
+            "uid" => {
+                options.pair("--uid", desired.uid.map(|uid| uid.to_string()));
+                options.flag(desired.duplicate, "--non-unique");
+            }
+            "gid" => options.pair("--gid", desired.group.clone()),
+            "comment" => options.pair("--comment", desired.comment.clone()),
+            "home" => {
+                options.pair("--home", desired.home.clone());
+                options.flag(desired.manage_home && observed.home_exists, "--move-home");
+            }
+            "shell" => options.pair("--shell", desired.shell.clone()),
+            "groups" => {
+                let groups = desired.groups_from(&observed.groups);
+                options.pair("--groups", Some(groups.join(",")));
+            }
+            "expiry" => {
+                let day = desired.expiry.flatten().map(|days| wish::date(Some(days)));
+                options.pair("--expiredate", Some(day.unwrap_or_default()));
+            }
+            _ => {}
+        }
+    }
+    if !options.0.is_empty() {
+        command("usermod", options.0, desired, hands)?;
+    }
+    for change in changes {
+        match (change.property.as_str(), &desired.password) {
+            ("password", Some(hash)) => set_password(desired, hash, hands)?,
+            ("home_directory", _) => make_home(desired, observed, hands)?,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// An account that has lost its home, or never had one. `mkhomedir_helper` is
+/// not everywhere and `useradd` refuses old accounts, so: the skeleton, copied
+/// into a directory that did not exist, as no other user can have prepared it.
+fn make_home(desired: &Wish, observed: &Seen, hands: &Hands<'_>) -> Result<(), StepError> {
+    let account = observed
+        .account
+        .as_ref()
+        .expect("only an account can lack its home");
+    let home = hands.path(desired.home.as_ref().unwrap_or(&account.home));
+    let failed = |error| StepError::because(format!("cannot make {}", home.display()), error);
+    if let Some(parent) = home.parent() {
+        std::fs::create_dir_all(parent).map_err(failed)?;
+    }
+    let skeleton = hands.path("/etc/skel");
+    let owner = format!(
+        "{}:{}",
+        desired.uid.unwrap_or(account.uid),
+        observed.wanted_gid.unwrap_or(account.gid)
+    );
+    std::fs::create_dir(&home).map_err(failed)?;
+    if skeleton.is_dir() {
+        let words = [
+            "cp".into(),
+            "-rT".into(),
+            "--".into(),
+            skeleton.into_os_string(),
+            home.clone().into(),
+        ];
+        tool::act(&Run::new(words), "cp", hands)?;
+    }
+    let words = [
+        "chown".into(),
+        "-hR".into(),
+        OsString::from(owner),
+        "--".into(),
+        home.into_os_string(),
+    ];
+    tool::act(&Run::new(words), "chown", hands).map(drop)
+}
+
+fn set_password(desired: &Wish, hash: &str, hands: &Hands<'_>) -> Result<(), StepError> {
+    let mut words: Vec<OsString> = vec!["chpasswd".into(), "--encrypted".into()];
+    if let Some(root) = hands.root() {
+        words.extend(["--root".into(), root.into()]);
+    }
+    let run = Run::new(words)
+        .stdin(format!("{}:{hash}\n", desired.name))
+        .quiet();
+    tool::act(&run, "chpasswd", hands).map(drop)
+}
+
+fn command(
+    program: &str,
+    options: impl IntoIterator<Item = OsString>,
+    desired: &Wish,
+    hands: &Hands<'_>,
+) -> Result<(), StepError> {
+    let mut words = vec![program.into()];
+    match hands.root() {
+        // With a prefix, `usermod --gid` looks for the group outside of it.
+        Some(root) if program == "usermod" => words.extend(["--root".into(), root.into()]),
+        root => words.extend(accounts::prefix(root)),
+    }
+    words.extend(options);
+    words.push((&desired.name).into());
+    tool::act(&Run::new(words), program, hands).map(drop)
+}
+
+#[derive(Default)]
+struct Options(Vec<OsString>);
+
+impl Options {
+    fn pair(&mut self, option: &str, value: Option<String>) {
+        if let Some(value) = value {
+            self.0.extend([option.into(), value.into()]);
+        }
+    }
+
+    fn flag(&mut self, given: bool, option: &str) {
+        if given {
+            self.0.push(option.into());
+        }
+    }
+}
