@@ -49,10 +49,8 @@ pub(super) fn say(chunk: &Chunk, full: &str, scope: &Scope) -> Option<Said> {
                 (Some(changes), Some(result)) => told(changes, result).map(|mut said| {
                     let honest =
                         chunk.arguments.get("allow_test_mode_failure") == Some(&Value::Bool(true));
-                    if !result && honest {
-                        said.parameters
-                            .insert("fails_in_noop".to_owned(), json!(true));
-                    }
+                    said.parameters
+                        .insert("fails_in_noop".to_owned(), json!(honest));
                     said
                 }),
                 _ => Some(with_common(
