@@ -4,6 +4,9 @@
 //! This is the second wall: a command that prints its password, an error that
 //! quotes a parameter.
 
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 /// What stands in the place of a secret.
@@ -15,7 +18,8 @@ const SHORTEST: usize = 4;
 /// Every secret text of a catalog.
 #[derive(Clone, Default)]
 pub struct Secrets {
-    texts: Vec<String>,
+    /// The longest first, so that a secret inside another leaves no rest.
+    texts: BTreeSet<(Reverse<usize>, String)>,
 }
 
 impl std::fmt::Debug for Secrets {
@@ -30,15 +34,19 @@ impl Secrets {
     pub fn add(&mut self, value: &Value) {
         match value {
             Value::String(text) => {
-                for part in std::iter::once(text.as_str()).chain(text.lines()) {
+                // Of `NAME=value`, as environments have it, the value alone is the secret.
+                let values = text
+                    .lines()
+                    .filter_map(|line| Some(line.split_once('=')?.1));
+                for part in std::iter::once(text.as_str())
+                    .chain(text.lines())
+                    .chain(values)
+                {
                     let part = part.trim();
-                    if part.len() >= SHORTEST && !self.texts.iter().any(|known| known == part) {
-                        self.texts.push(part.to_owned());
+                    if part.len() >= SHORTEST {
+                        self.texts.insert((Reverse(part.len()), part.to_owned()));
                     }
                 }
-                // The longest first, so that a secret inside another leaves no rest.
-                self.texts
-                    .sort_unstable_by_key(|text| std::cmp::Reverse(text.len()));
             }
             Value::Array(items) => items.iter().for_each(|item| self.add(item)),
             Value::Object(members) => members.values().for_each(|member| self.add(member)),
@@ -53,7 +61,7 @@ impl Secrets {
 
     /// The text with every secret replaced.
     pub fn hide(&self, text: String) -> String {
-        self.texts.iter().fold(text, |text, secret| {
+        self.texts.iter().fold(text, |text, (_, secret)| {
             if text.contains(secret) {
                 text.replace(secret, HIDDEN)
             } else {

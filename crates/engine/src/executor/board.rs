@@ -47,8 +47,8 @@ pub(super) struct Board<'p> {
     plan: &'p Plan,
     waiting: Vec<u32>,
     marks: Vec<Mark>,
-    /// Largest first: the priority, then the smaller index.
-    ready: BinaryHeap<(i64, Reverse<u32>)>,
+    /// Largest first: the priority, then what comes first in the files.
+    ready: BinaryHeap<(i64, Reverse<(i64, u32)>)>,
     groups: Groups,
     running: usize,
     left: usize,
@@ -58,7 +58,6 @@ pub(super) struct Board<'p> {
     /// What looks at states said, for `prereq`.
     pub(super) looks: HashMap<u32, Look>,
     finished: Vec<Finished>,
-    started: usize,
 }
 
 impl<'p> Board<'p> {
@@ -76,7 +75,6 @@ impl<'p> Board<'p> {
             outputs: HashMap::new(),
             looks: HashMap::new(),
             finished: Vec::with_capacity(plan.steps.len()),
-            started: 0,
         };
         let free: Vec<u32> = (0..nodes)
             .filter(|node| board.waiting[*node as usize] == 0)
@@ -95,12 +93,12 @@ impl<'p> Board<'p> {
             return false;
         };
         if !self.groups.hold(node) {
-            let order = -self.plan.steps[step as usize].order;
+            let order = self.plan.steps[step as usize].order;
             let priority = match self.plan.mode {
                 Mode::Genius => i64::from(self.plan.graph.height[node as usize]),
-                Mode::Ansible | Mode::JustDoIt => order,
+                Mode::Ansible | Mode::JustDoIt => 0,
             };
-            self.ready.push((priority, Reverse(node)));
+            self.ready.push((priority, Reverse((order, node))));
         }
         true
     }
@@ -140,7 +138,7 @@ impl<'p> Board<'p> {
             return Work::Group(gates.collect());
         }
         match self.ready.pop() {
-            Some((_, Reverse(node))) => {
+            Some((_, Reverse((_, node)))) => {
                 self.running += 1;
                 Work::One(node, self.gate(node))
             }
@@ -155,11 +153,6 @@ impl<'p> Board<'p> {
 
     fn gate(&self, node: u32) -> Gate {
         gate::decide(self.plan, node, &self.marks)
-    }
-
-    pub(super) fn next_start(&mut self) -> usize {
-        self.started += 1;
-        self.started
     }
 
     pub(super) fn next_number(&self) -> usize {
@@ -197,6 +190,16 @@ impl<'p> Board<'p> {
             .map(|edge| self.marks[edge.from as usize])
             .find(|mark| mark.failed)
             .map_or(node, |mark| mark.cause)
+    }
+
+    /// Whether somebody else could start something now.
+    pub(super) fn has_work(&self) -> bool {
+        !self.ready.is_empty() || self.groups.has_complete()
+    }
+
+    /// Whether nobody will ever start anything again.
+    pub(super) fn is_over(&self) -> bool {
+        self.left == 0 || self.ended.is_some()
     }
 
     pub(super) fn marks(&self) -> &[Mark] {

@@ -88,6 +88,10 @@ impl Groups {
         true
     }
 
+    pub(super) fn has_complete(&self) -> bool {
+        !self.complete.is_empty()
+    }
+
     /// A complete group; or, when nothing else is left to do, the largest.
     pub(super) fn take(&mut self, idle: bool) -> Option<Vec<u32>> {
         let group = match self.complete.pop() {

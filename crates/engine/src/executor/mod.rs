@@ -98,6 +98,7 @@ struct Run<'a> {
     last_applied: LastApplied,
     board: Mutex<Board<'a>>,
     more: std::sync::Condvar,
+    started: std::sync::atomic::AtomicUsize,
 }
 
 /// Carries out a plan, to its end or until it is cancelled.
@@ -115,6 +116,7 @@ pub fn carry_out(plan: &Plan, how: CarryOut<'_>) -> Result<Summary, CarryOutErro
         last_applied: LastApplied::load(&how.state_directory)?,
         board: Mutex::new(Board::new(plan)),
         more: std::sync::Condvar::new(),
+        started: std::sync::atomic::AtomicUsize::new(0),
         context: RunContext {
             cancellation: how.cancellation,
             sink: how.sink,
@@ -169,5 +171,7 @@ impl<'a> Run<'a> {
     }
 }
 
+#[cfg(test)]
+mod group_tests;
 #[cfg(test)]
 mod tests;

@@ -99,9 +99,7 @@ impl Run<'_> {
             Body::Ready(instance) => return Ok(Prepared::Own(&**instance)),
             Body::Lazy(declaration) => declaration,
         };
-        let registered = |name: &str| {
-            (self.plan.steps.iter()).any(|step| step.control.register.as_deref() == Some(name))
-        };
+        let registered = |name: &str| self.plan.registered.contains(name);
         let resolved = resolve_outputs(declaration, &self.board().outputs, registered)?;
         let known =
             (self.plan.registry.get(step.reference.type_name())).expect("the plan knows the type");

@@ -3,6 +3,7 @@
 use super::Run;
 use super::gate::Gate;
 use super::step::{Prepared, failure};
+use super::worker::{guarded, panicked};
 use crate::StepError;
 use crate::types::Observing;
 
@@ -44,8 +45,17 @@ impl Run<'_> {
             .zip(&sights)
             .map(|(one, sight)| (one.instance(), *sight))
             .collect();
-        let seen = leader.instance().observe_group(&to_see);
-        let applied = self.apply_group(&together, &prepared, &sights, &seen);
+        let acted = guarded(|| {
+            let seen = leader.instance().observe_group(&to_see);
+            let applied = self.apply_group(&together, &prepared, &sights, &seen);
+            (seen, applied)
+        });
+        let Some((seen, applied)) = acted.filter(|(seen, _)| seen.len() == together.len()) else {
+            for (node, _, upstream_pending) in together {
+                self.finish(node, upstream_pending, panicked());
+            }
+            return;
+        };
         for (index, (seen, applied)) in seen.into_iter().zip(applied).enumerate() {
             let (node, refreshed_by, upstream_pending) = together[index];
             let step = &self.plan.steps[node as usize];

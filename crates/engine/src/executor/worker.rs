@@ -1,5 +1,8 @@
 //! The workers: take, act, finish.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+
 use super::Run;
 use super::board::Work;
 use super::gate::Gate;
@@ -23,21 +26,7 @@ impl Run<'_> {
 
     fn worker(&self) {
         loop {
-            let work = {
-                let mut board = self.board();
-                loop {
-                    match board.take(self.context.cancellation.is_cancelled()) {
-                        Work::Wait => {
-                            board = self
-                                .more
-                                .wait(board)
-                                .unwrap_or_else(std::sync::PoisonError::into_inner);
-                        }
-                        work => break work,
-                    }
-                }
-            };
-            match work {
+            match self.next() {
                 Work::One(node, gate) => self.one(node, gate),
                 Work::Group(members) => self.group(members),
                 Work::Wait | Work::Over => {
@@ -48,9 +37,32 @@ impl Run<'_> {
         }
     }
 
+    /// Waits for work. Who takes some wakes one other if there is more, so
+    /// that a long chain does not wake everybody at each link.
+    fn next(&self) -> Work {
+        let mut board = self.board();
+        loop {
+            match board.take(self.context.cancellation.is_cancelled()) {
+                Work::Wait => {
+                    board =
+                        (self.more.wait(board)).unwrap_or_else(std::sync::PoisonError::into_inner);
+                }
+                work => {
+                    if board.has_work() {
+                        self.more.notify_one();
+                    }
+                    return work;
+                }
+            }
+        }
+    }
+
     fn one(&self, node: u32, gate: Gate) {
         let gate = match gate {
-            Gate::Look => self.gate_of_prober(node),
+            Gate::Look => match guarded(|| self.gate_of_prober(node)) {
+                Ok(gate) => gate,
+                Err(panic) => return self.finish(node, false, panicked(panic)),
+            },
             gate => gate,
         };
         match gate {
@@ -64,14 +76,14 @@ impl Run<'_> {
                 upstream_pending,
             } => {
                 self.started(node);
-                let outcome = self.step(node, refreshed_by, upstream_pending);
-                self.finish(node, upstream_pending, outcome);
+                let outcome = guarded(|| self.step(node, refreshed_by, upstream_pending));
+                self.finish(node, upstream_pending, outcome.unwrap_or_else(panicked));
             }
         }
     }
 
     pub(super) fn started(&self, node: u32) {
-        let number = self.board().next_start();
+        let number = self.started.fetch_add(1, Ordering::Relaxed) + 1;
         self.context.sink.tell(Event::Started {
             number,
             reference: &self.plan.steps[node as usize].reference,
@@ -100,8 +112,11 @@ impl Run<'_> {
         if ends && (self.failhard || step.control.failhard) && board.ended.is_none() {
             board.ended = Some(RunEnd::FailHard(step.reference.clone()));
         }
+        let over = board.is_over();
         drop(board);
-        self.more.notify_all();
+        if over {
+            self.more.notify_all();
+        }
     }
 
     pub(super) fn finished(&self, number: usize, node: u32, outcome: Outcome) -> Finished {
@@ -127,4 +142,15 @@ impl Run<'_> {
             board.push(finished);
         }
     }
+}
+
+/// A provider with a bug fails its resource, not the run: the others would
+/// wait for ever for a worker that is gone.
+pub(super) fn guarded<T>(act: impl FnOnce() -> T) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(act)).ok()
+}
+
+pub(super) fn panicked() -> Outcome {
+    let error = crate::StepError::new("the provider broke down: this is a bug in it");
+    super::step::failure(Vec::new(), &error)
 }

@@ -14,7 +14,7 @@ mod lazy;
 mod resolve;
 mod steps;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
 
 use bunraku_model::Catalog;
@@ -75,6 +75,8 @@ pub struct Plan {
     pub(crate) gave_way: Vec<Edge>,
     /// Every path that some step manages.
     pub(crate) managed: BTreeSet<PathBuf>,
+    /// The names under which outputs are registered.
+    pub(crate) registered: HashSet<String>,
 }
 
 /// One resource that does something.
@@ -126,6 +128,7 @@ impl Plan {
             registry: registry.clone(),
             gave_way: Vec::new(),
             managed: BTreeSet::new(),
+            registered: parts.registered,
         };
         let mut edges = resolve::edges(catalog, &mut plan, &parts.nodes)?;
         edges.extend(lazy::edges(&plan));

@@ -19,6 +19,7 @@ pub(super) struct Parts {
     pub(super) containers: Vec<(ResourceReference, Place)>,
     pub(super) nodes: Nodes,
     pub(super) secrets: Secrets,
+    pub(super) registered: HashSet<String>,
 }
 
 /// Where each resource is in the graph: the node before it and the node after
@@ -53,6 +54,7 @@ pub(super) fn read(catalog: &Catalog, registry: &Registry) -> Result<Parts, Plan
         places: HashMap::new(),
         aliases: Vec::new(),
         exported: HashSet::new(),
+        registrars: HashMap::new(),
     };
     for (index, resource) in catalog.resources.iter().enumerate() {
         let reference = resource.reference();
@@ -96,6 +98,8 @@ struct Reader<'a> {
     /// Other references to a step or container: `(reference, position, is_step)`.
     aliases: Vec<(ResourceReference, usize, bool)>,
     exported: HashSet<ResourceReference>,
+    /// Who registers which name.
+    registrars: HashMap<String, ResourceReference>,
 }
 
 impl Reader<'_> {
@@ -154,6 +158,12 @@ impl Reader<'_> {
             sensitive.push(name.clone());
         }
         let control = Control::read(&declaration, spec)?;
+        if let Some(name) = &control.register
+            && let Some(first) = self.registrars.insert(name.clone(), reference.clone())
+        {
+            let name = name.clone();
+            return Err(ProblemKind::RegisteredTwice { name, first });
+        }
         let body = if resource.state.is_some() && lazy::waits(&declaration, self.registered) {
             Body::Lazy(Box::new(declaration))
         } else {
@@ -234,6 +244,7 @@ impl Reader<'_> {
                 exported: self.exported,
             },
             secrets: self.secrets,
+            registered: self.registrars.into_keys().collect(),
         })
     }
 }

@@ -142,3 +142,14 @@ fn states_have_inferred_order_in_genius_mode_only() {
     "#]],
     );
 }
+
+#[test]
+fn a_name_that_is_registered_twice_is_refused() {
+    refused(
+        json!([
+            {"type": "Test", "title": "a", "parameters": {"register": "x"}},
+            {"type": "Test", "title": "b", "parameters": {"register": "x"}},
+        ]),
+        expect!["Test[b] (the catalog): `x` is registered twice, first by Test[a]"],
+    );
+}

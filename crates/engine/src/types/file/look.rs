@@ -50,6 +50,7 @@ impl Attributes {
             mode: stat.st_mode & 0o7777,
             uid: stat.st_uid,
             gid: stat.st_gid,
+            #[allow(clippy::unnecessary_cast, reason = "narrower on other machines")]
             names: stat.st_nlink as u64,
         }
     }

@@ -291,7 +291,7 @@ fn a_tree_is_copied_owned_and_purged_but_for_what_others_manage() {
     fs::create_dir_all(root.path("target/kept")).expect("directories");
     fs::write(root.path("target/kept/other"), "x").expect("a file");
     let resources = json!([
-        root.resource("target", json!({"ensure": "directory", "recurse": true, "purge": true, "source": root.path("source"),
+        root.resource("target", json!({"ensure": "directory", "recurse": true, "purge": true, "force": true, "source": root.path("source"),
                                        "mode": "0640", "ignore": ["*.bak"]})),
         root.resource("target/kept/mine", json!({"content": "declared", "mode": "0600"})),
     ]);

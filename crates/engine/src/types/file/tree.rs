@@ -66,11 +66,12 @@ pub(super) fn look(
         if source.contains_key(relative) || sight.is_managed(path) {
             continue;
         }
-        if tree.purge && !sight.manages_below(path) {
+        if tree.purge {
+            let purgeable = tree.purge_directories || !matches!(found, Found::Directory(_));
             let inside_removed = below.last().is_some_and(|last: &Below| {
                 matches!(last.act, Act::Remove(_)) && path.starts_with(&last.path)
             });
-            if !inside_removed {
+            if purgeable && !inside_removed && !sight.manages_below(path) {
                 below.push(Below {
                     path: path.clone(),
                     act: Act::Remove(found.clone()),

@@ -71,6 +71,8 @@ pub(super) struct Tree {
     pub(super) recurse: bool,
     pub(super) limit: usize,
     pub(super) purge: bool,
+    /// Puppet purges directories only with `force`.
+    pub(super) purge_directories: bool,
     pub(super) ignore: Vec<String>,
 }
 
@@ -302,6 +304,7 @@ fn tree(declaration: &Declaration) -> Result<Option<Tree>, Refusal> {
         recurse,
         limit,
         purge,
+        purge_directories: declaration.is_state() || declaration.boolean("force")?.unwrap_or(false),
         ignore: declaration.texts("ignore")?.unwrap_or_default(),
     }))
 }

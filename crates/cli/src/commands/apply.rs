@@ -1,0 +1,247 @@
+//! `bunraku apply`: carries out a catalog on this machine, without a server.
+
+use std::collections::HashMap;
+use std::io::{self, IsTerminal};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bunraku_engine::{
+    ApplyLock, Cancellation, CarryOut, LocalSources, LockOwner, Mode, Plan, PlanOptions, Registry,
+    Summary, carry_out,
+};
+use bunraku_model::Catalog;
+
+use crate::apply_view::{self, View};
+
+/// Carry out a catalog on this machine.
+///
+/// PATH is a catalog in JSON, such as `puppet catalog compile` writes.
+#[derive(clap::Args)]
+pub(crate) struct ApplyArgs {
+    /// The catalog.
+    path: PathBuf,
+    /// Only show what would change.
+    #[arg(long)]
+    noop: bool,
+    /// How to order what requisites leave open.
+    #[arg(long, value_name = "MODE", default_value = "genius", value_parser = ["justdoit", "ansible", "genius"])]
+    order: String,
+    /// Show why each step stands where it stands, and do nothing.
+    #[arg(long)]
+    explain: bool,
+    /// Stream events as JSON lines; the last one is the summary.
+    #[arg(long)]
+    json: bool,
+    /// Exit with 2 when something changed or would change.
+    #[arg(long)]
+    detailed_exitcodes: bool,
+    /// End the run at the first failure.
+    #[arg(long)]
+    failhard: bool,
+    /// How many resources may be at work at once.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    parallel: Option<u16>,
+    /// Wait so many seconds for another apply to end, instead of refusing.
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    lock_wait: u64,
+    /// Show how files change (the default).
+    #[arg(long, overrides_with = "no_diff")]
+    show_diff: bool,
+    /// Do not show how files change.
+    #[arg(long)]
+    no_diff: bool,
+    /// The directory under which the managed machine lies.
+    #[arg(long, value_name = "DIRECTORY")]
+    root: Option<PathBuf>,
+    /// Where backups and the record of the last run are kept.
+    #[arg(
+        long,
+        value_name = "DIRECTORY",
+        default_value = "/var/lib/bunraku/engine",
+        env = "BUNRAKU_STATE_DIR"
+    )]
+    state_dir: PathBuf,
+    /// Where addresses of a scheme are looked for, as `salt=/srv/salt`; may be given several times.
+    #[arg(long, value_name = "SCHEME=DIRECTORY")]
+    source_root: Vec<String>,
+}
+
+/// Why there was no run.
+#[derive(Debug, thiserror::Error)]
+enum ApplyError {
+    #[error("cannot read {path}")]
+    Read {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("{path} is not a catalog")]
+    Catalog {
+        path: PathBuf,
+        #[source]
+        source: bunraku_model::catalog::CatalogReadError,
+    },
+    #[error("nothing was changed: the catalog has problems")]
+    Plan(#[source] bunraku_engine::PlanError),
+    #[error("nothing was changed")]
+    Lock(#[source] bunraku_engine::LockError),
+    #[error("`{0}` is not of the form SCHEME=DIRECTORY")]
+    SourceRoot(String),
+    #[error("cannot listen for signals")]
+    Signals(#[source] io::Error),
+    #[error("the run was not recorded")]
+    Record(#[source] bunraku_engine::CarryOutError),
+    #[error("cannot write the result")]
+    Output(#[source] io::Error),
+}
+
+impl ApplyError {
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Lock(bunraku_engine::LockError::Held(_)) => {
+                Some("wait for the other one with `--lock-wait SECONDS`".to_owned())
+            }
+            Self::Plan(bunraku_engine::PlanError::Cycle(_)) => Some(
+                "remove one of these edges: each resource above waits for the one before it"
+                    .to_owned(),
+            ),
+            _ => None,
+        }
+    }
+}
+
+/// Runs the command.
+pub(crate) fn run(arguments: &ApplyArgs) -> ExitCode {
+    match apply(arguments) {
+        Ok(code) => code,
+        Err(error) => {
+            apply_view::print_error(&error, error.hint().as_deref());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn apply(arguments: &ApplyArgs) -> Result<ExitCode, ApplyError> {
+    let catalog = read(&arguments.path)?;
+    let mode = (Mode::ALL.into_iter())
+        .find(|mode| mode.as_str() == arguments.order)
+        .unwrap_or_default();
+    let plan = Plan::new(&catalog, &Registry::standard(), PlanOptions { mode })
+        .map_err(ApplyError::Plan)?;
+    if arguments.explain {
+        apply_view::explain(&plan, arguments.json).map_err(ApplyError::Output)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let name = catalog.name.clone();
+    drop(catalog);
+    let sources = sources(arguments)?;
+    let cancellation = Cancellation::new().map_err(ApplyError::Signals)?;
+    listen_for_signals(cancellation.clone()).map_err(ApplyError::Signals)?;
+    // A noop run changes nothing, so it need not wait for anybody.
+    let _lock = if arguments.noop {
+        None
+    } else {
+        Some(lock(arguments)?)
+    };
+    let view = View::new(
+        arguments.json,
+        !arguments.no_diff,
+        io::stderr().is_terminal(),
+    );
+    let how = CarryOut {
+        noop: arguments.noop,
+        parallel: arguments.parallel.map(usize::from),
+        failhard: arguments.failhard,
+        root: arguments.root.clone(),
+        sources: Arc::new(sources),
+        ..CarryOut::new(&arguments.state_dir, cancellation, &view)
+    };
+    let result = carry_out(&plan, how);
+    view.end();
+    let summary = result.map_err(ApplyError::Record)?;
+    let told = apply_view::Told {
+        name: &name,
+        path: &arguments.path,
+        mode,
+        detailed: arguments.detailed_exitcodes,
+    };
+    apply_view::summary(&summary, &told, arguments.json).map_err(ApplyError::Output)?;
+    Ok(exit_code(&summary, arguments.detailed_exitcodes))
+}
+
+fn read(path: &Path) -> Result<Catalog, ApplyError> {
+    let bytes = std::fs::read(path).map_err(|source| ApplyError::Read {
+        path: path.to_owned(),
+        source,
+    })?;
+    Catalog::from_json(&bytes).map_err(|source| ApplyError::Catalog {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn sources(arguments: &ApplyArgs) -> Result<LocalSources, ApplyError> {
+    let mut roots: HashMap<String, Vec<PathBuf>> = HashMap::new();
+    for text in &arguments.source_root {
+        let (scheme, directory) = text
+            .split_once('=')
+            .ok_or_else(|| ApplyError::SourceRoot(text.clone()))?;
+        roots
+            .entry(scheme.to_owned())
+            .or_default()
+            .push(directory.into());
+    }
+    Ok(LocalSources { roots })
+}
+
+fn lock(arguments: &ApplyArgs) -> Result<ApplyLock, ApplyError> {
+    let owner = LockOwner {
+        pid: std::process::id(),
+        user: std::env::var("SUDO_USER")
+            .or_else(|_| std::env::var("USER"))
+            .unwrap_or_else(|_| "unknown".to_owned()),
+        command: std::env::args().collect::<Vec<_>>().join(" "),
+        since: jiff::Timestamp::now().strftime("%FT%TZ").to_string(),
+    };
+    let wait = Duration::from_secs(arguments.lock_wait);
+    ApplyLock::take(&arguments.state_dir, &owner, wait).map_err(ApplyError::Lock)
+}
+
+/// Ctrl-C and SIGTERM end the step in hand and start no other.
+fn listen_for_signals(cancellation: Cancellation) -> io::Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build()?;
+    let (mut interrupt, mut terminate) = {
+        let _inside = runtime.enter();
+        (
+            signal(SignalKind::interrupt())?,
+            signal(SignalKind::terminate())?,
+        )
+    };
+    std::thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    _ = interrupt.recv() => {}
+                    _ = terminate.recv() => {}
+                }
+            });
+            cancellation.cancel();
+        })?;
+    Ok(())
+}
+
+fn exit_code(summary: &Summary, detailed: bool) -> ExitCode {
+    if !summary.succeeded() {
+        ExitCode::FAILURE
+    } else if detailed && summary.changed() {
+        ExitCode::from(2)
+    } else {
+        ExitCode::SUCCESS
+    }
+}

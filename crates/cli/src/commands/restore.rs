@@ -1,0 +1,121 @@
+//! `bunraku restore`: brings back a file that an apply replaced.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use bunraku_engine::{Backup, Cancellation, backups, restore};
+
+use crate::apply_view::print_error;
+
+/// Bring back a file that an apply replaced or removed.
+#[derive(clap::Args)]
+pub(crate) struct RestoreArgs {
+    /// The file. Without it, all that can be brought back is listed.
+    path: Option<PathBuf>,
+    /// List what can be brought back of the file.
+    #[arg(long)]
+    list: bool,
+    /// Which one: 1 is the newest.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    version: u32,
+    /// Write the list as JSON lines.
+    #[arg(long)]
+    json: bool,
+    /// Where backups are kept.
+    #[arg(
+        long,
+        value_name = "DIRECTORY",
+        default_value = "/var/lib/bunraku/engine",
+        env = "BUNRAKU_STATE_DIR"
+    )]
+    state_dir: PathBuf,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum RestoreError {
+    #[error("there is nothing to choose from")]
+    List(#[source] bunraku_engine::BackupError),
+    #[error("there is no version {version} of {path}: {count} are kept")]
+    NoSuch {
+        path: PathBuf,
+        version: u32,
+        count: usize,
+    },
+    #[error("cannot prepare to restore")]
+    Prepare(#[source] std::io::Error),
+    #[error("{path} was not restored")]
+    Restore {
+        path: PathBuf,
+        #[source]
+        source: Box<bunraku_engine::StepError>,
+    },
+}
+
+/// Runs the command.
+pub(crate) fn run(arguments: &RestoreArgs) -> ExitCode {
+    match bring_back(arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            print_error(
+                &error,
+                Some("see what is kept with `bunraku restore --list`"),
+            );
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn bring_back(arguments: &RestoreArgs) -> Result<(), RestoreError> {
+    let mut kept =
+        backups(&arguments.state_dir, arguments.path.as_deref()).map_err(RestoreError::List)?;
+    kept.reverse();
+    let path = match &arguments.path {
+        Some(path) if !arguments.list => path,
+        _ => {
+            list(&kept, arguments.json);
+            return Ok(());
+        }
+    };
+    let chosen = kept
+        .get(arguments.version as usize - 1)
+        .ok_or_else(|| RestoreError::NoSuch {
+            path: path.clone(),
+            version: arguments.version,
+            count: kept.len(),
+        })?;
+    let cancellation = Cancellation::new().map_err(RestoreError::Prepare)?;
+    restore(&arguments.state_dir, chosen, cancellation).map_err(|source| {
+        RestoreError::Restore {
+            path: path.clone(),
+            source: Box::new(source),
+        }
+    })?;
+    anstream::println!(
+        "restored {} as it was until {}",
+        path.display(),
+        time(chosen)
+    );
+    Ok(())
+}
+
+fn list(kept: &[Backup], json: bool) {
+    for backup in kept {
+        if json {
+            let line = serde_json::to_string(backup).expect("a backup is plain data");
+            anstream::println!("{line}");
+        } else {
+            let sum = &backup.sha256[..8.min(backup.sha256.len())];
+            anstream::println!(
+                "{}  {sum}  {:04o}  {}",
+                time(backup),
+                backup.mode,
+                backup.path
+            );
+        }
+    }
+}
+
+fn time(backup: &Backup) -> String {
+    jiff::Timestamp::from_second(backup.at)
+        .map_or_else(|_| backup.at.to_string(), |time| time.to_string())
+}

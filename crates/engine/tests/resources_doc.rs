@@ -1,0 +1,201 @@
+//! `docs/resources.md` is made from the table of types, and its examples run.
+//!
+//! `UPDATE_EXPECT=1` writes the page anew.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use bunraku_engine::{
+    Cancellation, CarryOut, EVERYWHERE, ParameterSpec, Plan, PlanOptions, Registry, Status,
+    TypeSpec, carry_out,
+};
+use bunraku_model::Catalog;
+use serde_json::{Value, json};
+
+const HEAD: &str = "\
+# Resource types
+
+This page is made from the table that the engine itself uses (`TypeSpec` in
+`crates/engine`); a test keeps it true and runs every example. `@ROOT@` stands
+for a directory of your own. A catalog is a JSON object with a `name` and
+`resources`: put an example's list there and run `bunraku apply FILE`.
+";
+
+fn page() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/resources.md")
+}
+
+fn rendered() -> String {
+    let registry = Registry::standard();
+    let mut specs: Vec<&TypeSpec> = registry.specs().collect();
+    specs.sort_by_key(|spec| spec.name);
+    let mut text = HEAD.to_owned();
+    text.push_str("\n## In every type\n\n");
+    parameters(EVERYWHERE, &mut text);
+    for spec in specs {
+        one(spec, &mut text);
+    }
+    text
+}
+
+fn one(spec: &TypeSpec, text: &mut String) {
+    let _ = write!(text, "\n## {}\n\n{}\n\n", spec.name, spec.summary);
+    let _ = writeln!(
+        text,
+        "In Puppet: `{}['…']`; the title stands for `{}`.",
+        spec.capitalised(),
+        spec.name_parameter
+    );
+    if !spec.aliases.is_empty() {
+        let _ = writeln!(text, "Also known as `{}`.", spec.aliases.join("`, `"));
+    }
+    if !spec.states.is_empty() {
+        text.push_str("\n| Salt function | implies | arguments by another name |\n|---|---|---|\n");
+        for state in spec.states {
+            let implies: Vec<String> = state
+                .implies
+                .iter()
+                .map(|(name, value)| format!("`{name}: {value}`"))
+                .collect();
+            let renamed = state
+                .arguments
+                .iter()
+                .filter(|argument| argument.salt != "name");
+            let renamed: Vec<String> = renamed
+                .map(|argument| format!("`{}` → `{}`", argument.salt, argument.ours))
+                .collect();
+            let _ = writeln!(
+                text,
+                "| `{}` | {} | {} |",
+                state.function,
+                implies.join(", "),
+                renamed.join(", ")
+            );
+        }
+    }
+    text.push('\n');
+    parameters(spec.parameters, text);
+    let _ = write!(text, "\n```json\n{}\n```\n", spec.example);
+}
+
+fn parameters(parameters: &[ParameterSpec], text: &mut String) {
+    if parameters.is_empty() {
+        text.push_str("It has no parameters of its own.\n");
+        return;
+    }
+    text.push_str("| parameter | meaning |\n|---|---|\n");
+    for parameter in parameters {
+        let _ = writeln!(
+            text,
+            "| `{}` | {} |",
+            parameter.name,
+            parameter.doc.replace('|', "\\|")
+        );
+    }
+}
+
+#[test]
+fn the_page_says_what_the_table_says() {
+    let rendered = rendered();
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        std::fs::write(page(), &rendered).expect("the page can be written");
+    }
+    let written = std::fs::read_to_string(page())
+        .expect("docs/resources.md exists: write it with UPDATE_EXPECT=1");
+    assert!(
+        written == rendered,
+        "docs/resources.md is not what the table says: write it with UPDATE_EXPECT=1"
+    );
+}
+
+/// The examples on the page, each with the heading above it.
+fn examples(page: &str) -> Vec<(String, Value)> {
+    let mut examples = Vec::new();
+    let mut heading = String::new();
+    let mut open: Option<String> = None;
+    for line in page.lines() {
+        match (&mut open, line) {
+            (None, "```json") => open = Some(String::new()),
+            (Some(text), "```") => {
+                let value = serde_json::from_str(text)
+                    .unwrap_or_else(|error| panic!("{heading}: {error}\n{text}"));
+                examples.push((heading.clone(), value));
+                open = None;
+            }
+            (Some(text), line) => {
+                text.push_str(line);
+                text.push('\n');
+            }
+            (None, line) => {
+                if let Some(title) = line.strip_prefix("## ") {
+                    heading = title.to_owned();
+                }
+            }
+        }
+    }
+    examples
+}
+
+/// Whether an example stays inside the reader's own directory.
+fn stays_inside(example: &Value) -> bool {
+    let harmless = ["Notify", "Test", "Anchor", "Schedule", "Filebucket"];
+    let resources = example
+        .as_array()
+        .expect("an example is a list of resources");
+    resources.iter().all(|resource| {
+        let of = resource["type"].as_str().expect("a type");
+        harmless.contains(&of)
+            || matches!(of, "File" | "Exec") && resource.to_string().contains("@ROOT@")
+    })
+}
+
+fn run(heading: &str, example: &Value, root: &Path, noop: bool) -> bunraku_engine::Summary {
+    let text = example
+        .to_string()
+        .replace("@ROOT@", &root.to_string_lossy());
+    let resources: Value = serde_json::from_str(&text).expect("still JSON");
+    let catalog: Catalog =
+        serde_json::from_value(json!({"name": "example", "resources": resources}))
+            .expect("resources");
+    let plan = Plan::new(&catalog, &Registry::standard(), PlanOptions::default());
+    let plan = plan.unwrap_or_else(|error| panic!("the example of {heading}: {error}"));
+    let cancellation = Cancellation::new().expect("a pipe");
+    let how = CarryOut {
+        noop,
+        ..CarryOut::new(root.join(".state"), cancellation, &())
+    };
+    carry_out(&plan, how).expect("a summary")
+}
+
+#[test]
+fn every_type_has_an_example_and_every_example_runs() {
+    let page = std::fs::read_to_string(page()).expect("docs/resources.md exists");
+    let examples = examples(&page);
+    for spec in Registry::standard().specs() {
+        assert!(
+            examples.iter().any(|(heading, _)| heading == spec.name),
+            "{} has no example",
+            spec.name
+        );
+    }
+    for (heading, example) in &examples {
+        let root = tempfile::tempdir().expect("a directory");
+        if !stays_inside(example) {
+            // It would change the machine: that it is understood is all that is tried here.
+            run(heading, example, root.path(), true);
+            continue;
+        }
+        let summary = run(heading, example, root.path(), false);
+        let failed = summary
+            .finished
+            .iter()
+            .find(|one| one.outcome.status == Status::Failed);
+        assert!(summary.succeeded(), "the example of {heading}: {failed:?}");
+        let again = run(heading, example, root.path(), false);
+        let settled = matches!(heading.as_str(), "notify" | "test") || !again.changed();
+        assert!(
+            settled,
+            "the example of {heading} changes something every time"
+        );
+    }
+}
