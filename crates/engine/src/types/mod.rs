@@ -25,17 +25,22 @@
 //! [`Change`]: crate::Change
 
 mod accounts;
+mod archive;
 mod config_file;
 mod cron;
 mod erased;
 pub mod exec;
 pub(crate) mod file;
+mod git;
 mod group;
 mod host;
 mod marker;
 mod mount;
 mod notify;
+mod package;
+mod pkgrepo;
 mod presence;
+mod service;
 mod single_line;
 mod ssh_authorized_key;
 mod sysctl;
@@ -68,10 +73,15 @@ impl Registry {
         registry.add(exec::Exec);
         registry.add(file::File);
         registry.add(notify::Notify);
+        registry.add(archive::Archive);
         registry.add(cron::Cron);
+        registry.add(git::Git);
         registry.add(group::Group);
         registry.add(host::Host);
         registry.add(mount::Mount);
+        registry.add(package::Package);
+        registry.add(pkgrepo::Pkgrepo);
+        registry.add(service::Service);
         registry.add(ssh_authorized_key::SshAuthorizedKey);
         registry.add(sysctl::Sysctl);
         registry.add(user::User);

@@ -48,6 +48,15 @@ impl Machine {
     }
 
     pub(crate) fn run(&self, resources: Value, noop: bool) -> Summary {
+        self.carry_out(resources, noop, Cancellation::new().expect("a pipe"))
+    }
+
+    /// A run that somebody may stop.
+    pub(crate) fn run_until(&self, resources: Value, cancellation: Cancellation) -> Summary {
+        self.carry_out(resources, false, cancellation)
+    }
+
+    fn carry_out(&self, resources: Value, noop: bool, cancellation: Cancellation) -> Summary {
         let plan = Plan::new(
             &catalog(resources),
             &Registry::standard(),
@@ -57,7 +66,6 @@ impl Machine {
             },
         )
         .unwrap_or_else(|error| panic!("{error}"));
-        let cancellation = Cancellation::new().expect("a pipe");
         let how = CarryOut {
             noop,
             root: Some(self.place.path().join("root")),

@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::pump::Pump;
-use crate::{Sight, StepError};
+use crate::{Cancellation, Sight, StepError};
 
 /// Kept of each stream when nothing else is said.
 const USUAL_LIMIT: usize = 1 << 20;
@@ -35,6 +35,7 @@ pub struct Run {
     stdin: Option<Vec<u8>>,
     limit: usize,
     quiet: bool,
+    to_the_end: bool,
 }
 
 /// A command that ended by itself.
@@ -133,6 +134,7 @@ impl Run {
             stdin: None,
             limit: USUAL_LIMIT,
             quiet: false,
+            to_the_end: false,
         }
     }
 
@@ -190,6 +192,13 @@ impl Run {
         self
     }
 
+    /// An interrupt of the run waits for the command: for those that leave a
+    /// machine half changed when they are cut off (a package manager).
+    pub fn to_the_end(mut self) -> Self {
+        self.to_the_end = true;
+        self
+    }
+
     /// Runs it to its end, which a timeout or an interrupt may bring.
     ///
     /// A process that it leaves in the background is left alone, and its open
@@ -229,8 +238,10 @@ impl Run {
         let deadline = self.timeout.map(|timeout| Instant::now() + timeout);
         let mut pump = Pump::new(child, self.limit, (!self.quiet).then_some(*sight))
             .map_err(RunError::Follow)?;
+        let never =
+            (self.to_the_end.then(Cancellation::new).transpose()).map_err(RunError::Follow)?;
         let ended = pump
-            .until_exit(sight.cancellation(), deadline)
+            .until_exit(never.as_ref().unwrap_or(sight.cancellation()), deadline)
             .map_err(RunError::Follow)?;
         match ended {
             super::pump::Ended::Exited => {

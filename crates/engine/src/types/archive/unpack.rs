@@ -1,0 +1,366 @@
+//! Unpacking, so that nothing lands outside of the directory.
+//!
+//! The archive is hashed into a file of our own first: nothing of an archive
+//! with the wrong checksum is ever written. Names are checked, and each is
+//! opened by the kernel strictly beneath the directory, so neither `..`, nor a
+//! link in the archive, nor one that somebody put there leads out of it.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read, Seek};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, ResolveFlags, Uid};
+use rustix::io::Errno;
+
+use super::Wish;
+use super::checksum::{Checksum, Hashing};
+use super::format::Format;
+use super::record::{Entry, Record};
+use crate::types::{accounts, exec::Run, tool};
+use crate::{Hands, StepError};
+
+pub(super) fn unpack(wish: &Wish, hands: &Hands<'_>) -> Result<Record, StepError> {
+    let failed =
+        |error: io::Error| StepError::because(format!("cannot unpack {}", wish.source), error);
+    let work = hands
+        .state_directory()
+        .join("unpacking")
+        .join(uuid::Uuid::new_v4().simple().to_string());
+    std::fs::create_dir_all(&work).map_err(failed)?;
+    let made = fetch(wish, &work, hands).and_then(|checksum| {
+        let target = Target::open(wish, hands)?;
+        let entries = match wish.format {
+            Format::Tar(program) => tar(wish, &work, program, target, hands)?,
+            Format::Zip => zip(&work, target).map_err(failed)?,
+        };
+        Ok(Record { checksum, entries })
+    });
+    let _ = std::fs::remove_dir_all(&work);
+    made
+}
+
+/// Copies the archive to where nobody else can change it, and checks it.
+fn fetch(wish: &Wish, work: &Path, hands: &Hands<'_>) -> Result<String, StepError> {
+    let failed =
+        |error: io::Error| StepError::because(format!("cannot read {}", wish.source), error);
+    let mut reader = Hashing::new(hands.sources().open(&wish.source)?, wish.checksum.as_ref());
+    let mut copy = File::create(work.join("archive")).map_err(failed)?;
+    io::copy(&mut reader, &mut copy).map_err(failed)?;
+    let checksum = reader.finish().map_err(failed)?;
+    match wish.checksum.as_ref().map(Checksum::text) {
+        Some(wanted) if wanted != checksum => Err(StepError::new(format!(
+            "{} has the checksum {checksum}, not {wanted}",
+            wish.source
+        ))),
+        _ => Ok(checksum),
+    }
+}
+
+fn tar(
+    wish: &Wish,
+    work: &Path,
+    program: Option<&str>,
+    target: Target,
+    hands: &Hands<'_>,
+) -> Result<Vec<Entry>, StepError> {
+    let failed =
+        |error: io::Error| StepError::because(format!("cannot unpack {}", wish.source), error);
+    let mut archive = work.join("archive");
+    if let Some(program) = program {
+        let plain = work.join("plain");
+        decompress(program, &archive, &plain, wish.largest, hands)?;
+        archive = plain;
+    }
+    from_tar(File::open(archive).map_err(failed)?, target).map_err(failed)
+}
+
+/// The system's own program makes a plain file, no larger than allowed.
+fn decompress(
+    program: &str,
+    from: &Path,
+    to: &Path,
+    largest: u64,
+    hands: &Hands<'_>,
+) -> Result<(), StepError> {
+    if !tool::exists(program) {
+        return Err(StepError::new(format!(
+            "`{program}` is not on this machine"
+        )));
+    }
+    // `head` stops reading at the limit, which ends the program before the disk is full.
+    let script = "\"$1\" -dc <\"$2\" | head -c \"$4\" >\"$3\"";
+    let limit = largest.saturating_add(1).to_string();
+    let words = [
+        "/bin/sh".into(),
+        "-c".into(),
+        script.into(),
+        "sh".into(),
+        program.into(),
+        from.as_os_str().to_owned(),
+        to.as_os_str().to_owned(),
+        limit.into(),
+    ];
+    let done = Run::new(words).quiet().run(hands)?;
+    let size = std::fs::metadata(to).map_or(0, |metadata| metadata.len());
+    if size > largest {
+        return Err(StepError::new(format!(
+            "it unpacks to more than {largest} bytes (`max_size`)"
+        )));
+    }
+    let said = done.stderr_text();
+    if !done.succeeded() || !said.trim().is_empty() {
+        return Err(StepError::new(format!(
+            "{program} cannot read it: {}",
+            said.lines().last().unwrap_or("it said nothing")
+        )));
+    }
+    Ok(())
+}
+
+fn from_tar(file: File, mut target: Target) -> io::Result<Vec<Entry>> {
+    let mut archive = tar::Archive::new(file);
+    for entry in archive.entries()? {
+        let mut entry = entry?;
+        let name = entry.path()?.into_owned();
+        let mode = entry.header().mode().unwrap_or(0o644) & 0o777;
+        match entry.header().entry_type() {
+            tar::EntryType::Directory => target.directory(&name, mode)?,
+            tar::EntryType::Regular | tar::EntryType::Continuous | tar::EntryType::GNUSparse => {
+                target.file(&name, mode, &mut entry)?;
+            }
+            tar::EntryType::Symlink => {
+                let to = entry
+                    .link_name()?
+                    .map(|name| name.into_owned())
+                    .unwrap_or_default();
+                target.link(&name, &to)?;
+            }
+            tar::EntryType::Link => {
+                let to = entry
+                    .link_name()?
+                    .map(|name| name.into_owned())
+                    .unwrap_or_default();
+                target.copy(&to, &name, mode)?;
+            }
+            tar::EntryType::XGlobalHeader => {}
+            // Devices and pipes are not content.
+            other => {
+                return Err(bad(
+                    &name,
+                    &format!("is of a kind that is not unpacked ({other:?})"),
+                ));
+            }
+        }
+    }
+    Ok(target.finish())
+}
+
+fn zip(work: &Path, mut target: Target) -> io::Result<Vec<Entry>> {
+    let mut archive =
+        zip::ZipArchive::new(File::open(work.join("archive"))?).map_err(io::Error::other)?;
+    for index in 0..archive.len() {
+        let mut entry = archive.by_index(index).map_err(io::Error::other)?;
+        let name = PathBuf::from(entry.name().map_err(io::Error::other)?.into_owned());
+        let mode = entry.unix_mode().unwrap_or(0o644) & 0o777;
+        if entry.is_dir() {
+            target.directory(&name, mode)?;
+        } else if entry.is_symlink() {
+            let mut to = String::new();
+            Read::take(&mut entry, 4096).read_to_string(&mut to)?;
+            target.link(&name, Path::new(&to))?;
+        } else {
+            target.file(&name, mode, &mut entry)?;
+        }
+    }
+    Ok(target.finish())
+}
+
+fn bad(name: &Path, why: &str) -> io::Error {
+    io::Error::other(format!("`{}` {why}", name.display()))
+}
+
+/// The directory that is unpacked into.
+struct Target {
+    directory: OwnedFd,
+    owner: (Option<Uid>, Option<Gid>),
+    strip: usize,
+    left: u64,
+    entries: BTreeMap<String, Option<u64>>,
+}
+
+impl Target {
+    fn open(wish: &Wish, hands: &Hands<'_>) -> Result<Self, StepError> {
+        let path = hands.path(&wish.path);
+        let failed =
+            |error: io::Error| StepError::because(format!("cannot make {}", path.display()), error);
+        std::fs::create_dir_all(&path).map_err(failed)?;
+        let uid = match &wish.user {
+            None => None,
+            Some(user) => match (user.parse(), accounts::find_user(hands, user)?) {
+                (Ok(uid), _) => Some(uid),
+                (_, Some(account)) => Some(account.uid),
+                _ => return Err(StepError::new(format!("there is no user `{user}`"))),
+            },
+        };
+        let gid = match &wish.group {
+            None => None,
+            Some(group) => {
+                let found = accounts::find_gid(hands, group)?;
+                Some(found.ok_or_else(|| StepError::new(format!("there is no group `{group}`")))?)
+            }
+        };
+        Ok(Self {
+            directory: File::open(&path).map_err(failed)?.into(),
+            owner: (uid.map(Uid::from_raw), gid.map(Gid::from_raw)),
+            strip: wish.strip,
+            left: wish.largest,
+            entries: BTreeMap::new(),
+        })
+    }
+
+    /// The name beneath the directory; nothing if it is stripped away.
+    fn name(&self, name: &Path) -> io::Result<Option<PathBuf>> {
+        let mut clean = PathBuf::new();
+        for part in name.components() {
+            match part {
+                Component::Normal(part) => clean.push(part),
+                Component::CurDir => {}
+                _ => return Err(bad(name, "would leave the directory")),
+            }
+        }
+        let clean: PathBuf = clean.components().skip(self.strip).collect();
+        Ok((!clean.as_os_str().is_empty()).then_some(clean))
+    }
+
+    fn beneath(&self, path: &Path, flags: OFlags, mode: u32) -> io::Result<OwnedFd> {
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        rustix::fs::openat2(
+            &self.directory,
+            path,
+            flags,
+            Mode::from_raw_mode(mode),
+            resolve,
+        )
+        .map_err(|error| match error {
+            Errno::XDEV | Errno::LOOP => bad(path, "leads over a link out of the directory"),
+            error => io::Error::from(error),
+        })
+    }
+
+    /// The open parent of a name, made if it is not there, and the last part.
+    fn parent(&self, name: &Path) -> io::Result<(OwnedFd, PathBuf)> {
+        let parent = name.parent().unwrap_or(Path::new(""));
+        let mut made = PathBuf::new();
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let mut here = self.beneath(Path::new("."), flags, 0)?;
+        for part in parent.components() {
+            made.push(part);
+            match rustix::fs::mkdirat(&here, part.as_os_str(), Mode::from_raw_mode(0o755)) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(error) => return Err(error.into()),
+            }
+            here = self.beneath(&made.join("."), flags, 0)?;
+        }
+        Ok((here, name.file_name().unwrap_or_default().into()))
+    }
+
+    fn directory(&mut self, name: &Path, mode: u32) -> io::Result<()> {
+        let Some(name) = self.name(name)? else {
+            return Ok(());
+        };
+        let (parent, last) = self.parent(&name)?;
+        match rustix::fs::mkdirat(&parent, &last, Mode::from_raw_mode(0o700)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let directory = self.beneath(&name.join("."), OFlags::RDONLY | OFlags::DIRECTORY, 0)?;
+        self.settle(&directory, mode | 0o700)?;
+        self.remember(&name, None);
+        Ok(())
+    }
+
+    /// Written beside and renamed, so that what is there is whole and a link
+    /// of that name is replaced and not followed.
+    fn file(&mut self, name: &Path, mode: u32, content: &mut dyn Read) -> io::Result<()> {
+        let Some(name) = self.name(name)? else {
+            return Ok(());
+        };
+        let (parent, last) = self.parent(&name)?;
+        let beside = format!(".unpacking.{}", uuid::Uuid::new_v4().simple());
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&parent, &beside, flags, Mode::from_raw_mode(0o600))?;
+        let written = (|| {
+            let mut file = File::from(file);
+            let size = io::copy(&mut content.take(self.left.saturating_add(1)), &mut file)?;
+            if size > self.left {
+                return Err(io::Error::other(
+                    "it unpacks to more than `max_size` allows",
+                ));
+            }
+            self.left -= size;
+            self.settle(&file, mode)?;
+            rustix::fs::renameat(&parent, &beside, &parent, &last)?;
+            Ok(size)
+        })();
+        if written.is_err() {
+            let _ = rustix::fs::unlinkat(&parent, &beside, AtFlags::empty());
+        }
+        self.remember(&name, Some(written?));
+        Ok(())
+    }
+
+    /// A link may point anywhere; nothing is ever written through it that
+    /// would land outside.
+    fn link(&mut self, name: &Path, to: &Path) -> io::Result<()> {
+        let Some(name) = self.name(name)? else {
+            return Ok(());
+        };
+        let (parent, last) = self.parent(&name)?;
+        let beside = format!(".unpacking.{}", uuid::Uuid::new_v4().simple());
+        rustix::fs::symlinkat(to, &parent, &beside)?;
+        let (uid, gid) = self.owner;
+        rustix::fs::chownat(&parent, &beside, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?;
+        if let Err(error) = rustix::fs::renameat(&parent, &beside, &parent, &last) {
+            let _ = rustix::fs::unlinkat(&parent, &beside, AtFlags::empty());
+            return Err(error.into());
+        }
+        self.remember(&name, None);
+        Ok(())
+    }
+
+    /// A hard link becomes a copy: of something in the archive, and only that.
+    fn copy(&mut self, from: &Path, name: &Path, mode: u32) -> io::Result<()> {
+        let Some(from) = self.name(from)? else {
+            return Ok(());
+        };
+        let mut source = File::from(self.beneath(&from, OFlags::RDONLY | OFlags::NONBLOCK, 0)?);
+        if !source.metadata()?.is_file() {
+            return Err(bad(&from, "is not a file that could be linked"));
+        }
+        source.rewind()?;
+        self.file(name, mode, &mut source)
+    }
+
+    fn settle(&self, file: impl AsFd, mode: u32) -> io::Result<()> {
+        let (uid, gid) = self.owner;
+        rustix::fs::fchown(&file, uid, gid)?;
+        rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?;
+        Ok(())
+    }
+
+    fn finish(self) -> Vec<Entry> {
+        (self.entries.into_iter())
+            .map(|(path, size)| Entry { path, size })
+            .collect()
+    }
+
+    fn remember(&mut self, name: &Path, size: Option<u64>) {
+        let path = name.to_string_lossy().into_owned();
+        // The last of several entries of one name is what is there.
+        self.entries.insert(path, size);
+    }
+}

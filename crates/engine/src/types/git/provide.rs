@@ -1,0 +1,289 @@
+//! Cloning, fetching and checking out.
+
+use std::path::{Path, PathBuf};
+
+use super::observe::{complaint, git, is_commit, known, observe, prepared};
+use super::{Checkout, Ensure, Git, Seen, Wish, shown};
+use crate::types::accounts;
+use crate::types::exec::Run;
+use crate::{Applied, Change, Hands, Provider, Sight, StepError};
+
+impl Provider for Git {
+    fn observe(&self, desired: &Wish, sight: &Sight<'_>) -> Result<Seen, StepError> {
+        observe(desired, sight)
+    }
+
+    fn apply(
+        &self,
+        desired: &Wish,
+        observed: &Seen,
+        changes: &[Change],
+        hands: &Hands<'_>,
+    ) -> Result<Applied, StepError> {
+        match (desired.ensure, observed) {
+            (Ensure::Absent, _) => remove(&hands.path(&desired.path))?,
+            (_, Seen::Nothing) => clone(desired, hands)?,
+            (_, Seen::Other) if desired.force => {
+                remove(&hands.path(&desired.path))?;
+                clone(desired, hands)?;
+            }
+            (_, Seen::Other) => {
+                let message = format!(
+                    "{} holds something that is no checkout; `force` would replace it",
+                    desired.path
+                );
+                return Err(StepError::new(message));
+            }
+            (_, Seen::Repository(found)) => update(desired, found, changes, hands)?,
+        }
+        Ok(Applied::default())
+    }
+}
+
+fn act(wish: &Wish, arguments: &[&str], hands: &Hands<'_>) -> Result<(), StepError> {
+    let done = git(wish, arguments, hands).run(hands)?;
+    let what = format!("git {}", arguments.first().unwrap_or(&""));
+    if done.succeeded() {
+        Ok(())
+    } else {
+        Err(complaint(wish, &what, &done))
+    }
+}
+
+/// Clones beside the place and moves it there, so that a clone that is cut
+/// off leaves nothing that looks like a checkout.
+fn clone(wish: &Wish, hands: &Hands<'_>) -> Result<(), StepError> {
+    let path = hands.path(&wish.path);
+    let parent = path.parent().unwrap_or(Path::new("/"));
+    let failed = |error| StepError::because(format!("cannot make {}", path.display()), error);
+    std::fs::create_dir_all(parent).map_err(failed)?;
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let beside = parent.join(format!(".{name}.{}", uuid::Uuid::new_v4().simple()));
+    let made = clone_to(wish, &beside, hands).and_then(|()| {
+        if path.is_dir() {
+            std::fs::remove_dir(&path).map_err(failed)?;
+        }
+        std::fs::rename(&beside, &path).map_err(failed)
+    });
+    if made.is_err() {
+        let _ = std::fs::remove_dir_all(&beside);
+        return made;
+    }
+    hands.sync_directory_later(parent);
+    Ok(())
+}
+
+fn clone_to(wish: &Wish, place: &PathBuf, hands: &Hands<'_>) -> Result<(), StepError> {
+    let failed = |error| StepError::because(format!("cannot make {}", place.display()), error);
+    std::fs::create_dir(place).map_err(failed)?;
+    if let Some(user) = &wish.user {
+        let account = accounts::find_user(hands, user)?;
+        let account =
+            account.ok_or_else(|| StepError::new(format!("there is no user `{user}`")))?;
+        std::os::unix::fs::chown(place, Some(account.uid), Some(account.gid)).map_err(failed)?;
+    }
+    let mut words: Vec<String> = ["git", "clone", "--origin", &wish.remote]
+        .map(str::to_owned)
+        .to_vec();
+    if wish.ensure == Ensure::Bare {
+        words.push("--bare".to_owned());
+    } else {
+        words.push("--no-checkout".to_owned());
+    }
+    if let Some(depth) = wish.depth {
+        words.push(format!("--depth={depth}"));
+        if let Some(branch) = wish
+            .revision
+            .as_ref()
+            .filter(|revision| !is_commit(revision))
+        {
+            words.push(format!("--branch={branch}"));
+        }
+    }
+    let mut words: Vec<std::ffi::OsString> = words.into_iter().map(Into::into).collect();
+    words.extend(["--".into(), (&wish.source).into(), place.into()]);
+    let done = prepared(wish, Run::new(words)).run(hands)?;
+    if !done.succeeded() {
+        return Err(complaint(wish, "git clone", &done));
+    }
+    if wish.ensure == Ensure::Bare {
+        return remember_source(wish, place, hands);
+    }
+    let there = Wish {
+        path: String::new(),
+        source: wish.source.clone(),
+        remote: wish.remote.clone(),
+        revision: wish.revision.clone(),
+        user: wish.user.clone(),
+        identity: wish.identity.clone(),
+        ..*wish
+    };
+    check_out(&there.at(place, hands), None, hands)
+}
+
+/// A bare clone keeps its source under our name for it as well.
+fn remember_source(wish: &Wish, place: &Path, hands: &Hands<'_>) -> Result<(), StepError> {
+    let key = format!("remote.{}.url", wish.remote);
+    let words = [
+        "git".into(),
+        "-C".into(),
+        place.as_os_str().to_owned(),
+        "config".into(),
+        key.into(),
+        (&wish.source).into(),
+    ];
+    let done = prepared(wish, Run::new(words)).run(hands)?;
+    if done.succeeded() {
+        Ok(())
+    } else {
+        Err(complaint(wish, "git config", &done))
+    }
+}
+
+impl Wish {
+    /// The same wish at a place that is given as this process reaches it.
+    fn at(mut self, place: &Path, sight: &Sight<'_>) -> Self {
+        let inside = match sight.root() {
+            Some(root) => Path::new("/").join(place.strip_prefix(root).unwrap_or(place)),
+            None => place.to_owned(),
+        };
+        self.path = inside.to_string_lossy().into_owned();
+        self
+    }
+}
+
+fn update(
+    wish: &Wish,
+    found: &Checkout,
+    changes: &[Change],
+    hands: &Hands<'_>,
+) -> Result<(), StepError> {
+    if changes.iter().any(|change| change.property == "source") {
+        let verb = if found.source.is_some() {
+            "set-url"
+        } else {
+            "add"
+        };
+        act(wish, &["remote", verb, &wish.remote, &wish.source], hands)?;
+    }
+    let moves = changes.iter().any(|change| change.property == "revision");
+    if moves {
+        if found.dirty && !wish.force {
+            let message = format!(
+                "{} has changes of its own; `force` would give them up",
+                wish.path
+            );
+            return Err(StepError::new(message));
+        }
+        let known = match &wish.revision {
+            Some(revision) if wish.ensure == Ensure::Present => known(wish, revision, hands)?,
+            _ => None,
+        };
+        if known.is_none() {
+            let mut arguments = vec!["fetch", "--tags", "--force", "--prune"];
+            let depth = wish.depth.map(|depth| format!("--depth={depth}"));
+            arguments.extend(depth.as_deref());
+            arguments.push(&wish.remote);
+            act(wish, &arguments, hands)?;
+        }
+    }
+    if moves || changes.iter().any(|change| change.property == "content") {
+        check_out(wish, Some(found), hands)?;
+    }
+    Ok(())
+}
+
+/// Puts the revision into the working tree: a branch as that branch, anything
+/// else as the commit alone.
+fn check_out(wish: &Wish, found: Option<&Checkout>, hands: &Hands<'_>) -> Result<(), StepError> {
+    let force: &[&str] = if wish.force || found.is_none() {
+        &["--force"]
+    } else {
+        &[]
+    };
+    let branch = match &wish.revision {
+        Some(revision) => Some(revision.clone()),
+        None => default_branch(wish, hands)?,
+    };
+    let Some(branch) = branch else {
+        // An empty repository has nothing to check out.
+        return Ok(());
+    };
+    let remote = format!("refs/remotes/{}/{branch}", wish.remote);
+    let is_branch = git(wish, &["rev-parse", "--verify", "--quiet", &remote], hands)
+        .run(hands)?
+        .succeeded();
+    if is_branch {
+        if found.is_some() && !wish.force {
+            keep_own_commits(wish, &branch, &remote, hands)?;
+        }
+        let mut arguments = vec!["checkout", "--quiet"];
+        arguments.extend(force);
+        arguments.extend(["-B", &branch, &remote, "--"]);
+        act(wish, &arguments, hands)?;
+    } else {
+        let commit = known(wish, &branch, hands)?
+            .ok_or_else(|| StepError::new(format!("{} has no `{branch}`", shown(&wish.source))))?;
+        let mut arguments = vec!["checkout", "--quiet", "--detach"];
+        arguments.extend(force);
+        arguments.extend([commit.as_str(), "--"]);
+        act(wish, &arguments, hands)?;
+    }
+    if wish.submodules {
+        act(
+            wish,
+            &["submodule", "update", "--quiet", "--init", "--recursive"],
+            hands,
+        )?;
+    }
+    Ok(())
+}
+
+/// Commits that only the local branch has would be lost.
+fn keep_own_commits(
+    wish: &Wish,
+    branch: &str,
+    remote: &str,
+    hands: &Hands<'_>,
+) -> Result<(), StepError> {
+    let local = format!("refs/heads/{branch}");
+    let own = git(
+        wish,
+        &[
+            "rev-list",
+            "--max-count=1",
+            &local,
+            &format!("^{remote}"),
+            "--",
+        ],
+        hands,
+    )
+    .run(hands)?;
+    if own.succeeded() && !own.stdout_text().trim().is_empty() {
+        let message = format!(
+            "the branch `{branch}` in {} has commits of its own; `force` would give them up",
+            wish.path
+        );
+        return Err(StepError::new(message));
+    }
+    Ok(())
+}
+
+fn default_branch(wish: &Wish, hands: &Hands<'_>) -> Result<Option<String>, StepError> {
+    let head = format!("refs/remotes/{}/HEAD", wish.remote);
+    let done = git(wish, &["symbolic-ref", "--quiet", &head], hands).run(hands)?;
+    let text = done.stdout_text();
+    let name = text
+        .trim()
+        .strip_prefix(&format!("refs/remotes/{}/", wish.remote));
+    Ok(name.map(str::to_owned))
+}
+
+fn remove(path: &Path) -> Result<(), StepError> {
+    let removed = match path.symlink_metadata() {
+        Ok(metadata) if metadata.is_dir() => std::fs::remove_dir_all(path),
+        Ok(_) => std::fs::remove_file(path),
+        Err(_) => Ok(()),
+    };
+    removed.map_err(|error| StepError::because(format!("cannot remove {}", path.display()), error))
+}

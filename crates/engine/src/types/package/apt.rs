@@ -1,0 +1,396 @@
+//! Debian's packages, through `apt-get`, `apt-cache`, `apt-mark` and `dpkg`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::manager::{Manager, Transaction};
+use super::{Status, Statuses, holder};
+use crate::types::exec::{Done, Run};
+use crate::types::tool;
+use crate::{Hands, Sight, StepError};
+
+pub(crate) struct Apt;
+
+/// Of each installed package: what we ask `dpkg-query` for.
+const FORMAT: &str = "${Package}\\t${Architecture}\\t${db:Status-Want}\\t${db:Status-Status}\\t${Version}\\t${Provides}\\n";
+
+impl Manager for Apt {
+    fn metadata_key(&self) -> &'static str {
+        "apt metadata"
+    }
+
+    fn installed(&self, names: &[&str], sight: &Sight<'_>) -> Result<Statuses, StepError> {
+        let mut admin = OsString::from("--admindir=");
+        admin.push(sight.path("/var/lib/dpkg"));
+        let words = [
+            "dpkg-query".into(),
+            admin,
+            "--show".into(),
+            format!("--showformat={FORMAT}").into(),
+        ];
+        let done = tool::look(words, sight)?;
+        // An empty database is not a failure to read one.
+        if !done.succeeded() && !done.stderr_text().contains("no packages found") {
+            return Err(tool::complaint("dpkg-query", &done));
+        }
+        Ok(statuses(&done.stdout_text(), names))
+    }
+
+    fn candidates(
+        &self,
+        names: &[&str],
+        statuses: &mut Statuses,
+        sight: &Sight<'_>,
+    ) -> Result<(), StepError> {
+        let unfetched = !has_metadata(sight);
+        let found = policy(names, sight)?;
+        for name in names {
+            let status = statuses.entry((*name).to_owned()).or_default();
+            status.unfetched = unfetched;
+            status.candidate = found
+                .iter()
+                .find(|(known, _)| known == name)
+                .map(|(_, version)| version.clone());
+        }
+        Ok(())
+    }
+
+    fn unknown(&self, names: &[&str], sight: &Sight<'_>) -> Result<Vec<String>, StepError> {
+        let found = policy(names, sight)?;
+        let mut missing = Vec::new();
+        for name in names
+            .iter()
+            .filter(|name| !found.iter().any(|(known, _)| known == *name))
+        {
+            // A name that others provide has no candidate of its own.
+            let done = tool::look(words(sight, "apt-cache", &["showpkg", name]), sight)?;
+            let text = done.stdout_text();
+            let provided = text
+                .split_once("Reverse Provides:")
+                .is_some_and(|(_, rest)| !rest.trim().is_empty());
+            if !provided {
+                missing.push((*name).to_owned());
+            }
+        }
+        Ok(missing)
+    }
+
+    fn refresh(&self, lock_timeout: Duration, hands: &Hands<'_>) -> Result<(), StepError> {
+        let words = words(hands, "apt-get", STRICT_UPDATE);
+        apt_get(words, "apt-get update", lock_timeout, hands).map(drop)
+    }
+
+    fn carry_out(&self, transaction: &Transaction, hands: &Hands<'_>) -> Result<(), StepError> {
+        let options = &transaction.options;
+        if !transaction.install.is_empty() || !transaction.remove.is_empty() {
+            let words = install_words(transaction, hands);
+            let what = if transaction.install.is_empty() {
+                "apt-get remove"
+            } else {
+                "apt-get install"
+            };
+            apt_get(words, what, options.lock_timeout, hands)?;
+        }
+        if !transaction.purge.is_empty() {
+            let mut words = words(
+                hands,
+                "apt-get",
+                &["-q", "-y", "--allow-change-held-packages"],
+            );
+            words.extend(options.uninstall.iter().map(OsString::from));
+            words.push("purge".into());
+            words.extend(transaction.purge.iter().map(OsString::from));
+            apt_get(words, "apt-get purge", options.lock_timeout, hands)?;
+        }
+        Ok(())
+    }
+
+    fn hold(&self, names: &[&str], hold: bool, hands: &Hands<'_>) -> Result<(), StepError> {
+        let verb = if hold { "hold" } else { "unhold" };
+        let mut words = words(hands, "apt-mark", &[verb]);
+        words.extend(names.iter().map(OsString::from));
+        apt_get(words, "apt-mark", Duration::from_secs(60), hands).map(drop)
+    }
+}
+
+/// Fetches the metadata of the sources in one file and leaves all other alone.
+pub(crate) fn refresh_apt_file(
+    file: &std::path::Path,
+    lock_timeout: Duration,
+    hands: &Hands<'_>,
+) -> Result<(), StepError> {
+    let mut words = words(hands, "apt-get", STRICT_UPDATE);
+    let mut list = OsString::from("Dir::Etc::sourcelist=");
+    list.push(file);
+    words.extend(["-o".into(), list]);
+    words.extend(
+        [
+            "-o",
+            "Dir::Etc::sourceparts=-",
+            "-o",
+            "APT::Get::List-Cleanup=0",
+        ]
+        .map(OsString::from),
+    );
+    apt_get(words, "apt-get update", lock_timeout, hands).map(drop)
+}
+
+/// By itself apt takes a repository that it cannot reach for a warning.
+const STRICT_UPDATE: &[&str] = &["-q", "-o", "APT::Update::Error-Mode=any", "update"];
+
+/// A program of apt with what leads it to another root.
+fn words(sight: &Sight<'_>, program: &str, arguments: &[&str]) -> Vec<OsString> {
+    let mut words: Vec<OsString> = vec![program.into()];
+    if let Some(root) = sight.root() {
+        for (option, path) in [
+            ("Dir=", ""),
+            ("DPkg::Options::=--root=", ""),
+            ("Dir::Log=", "/var/log/apt"),
+        ] {
+            let mut value = OsString::from(option);
+            value.push(root);
+            value.push(path);
+            words.extend(["-o".into(), value]);
+        }
+    }
+    words.extend(arguments.iter().map(OsString::from));
+    words
+}
+
+fn install_words(transaction: &Transaction, sight: &Sight<'_>) -> Vec<OsString> {
+    let options = &transaction.options;
+    let mut words = words(
+        sight,
+        "apt-get",
+        &["-q", "-y", "--allow-change-held-packages"],
+    );
+    let configuration = if options.replace_configuration {
+        "confnew"
+    } else {
+        "confold"
+    };
+    for force in [
+        "--force-confdef".to_owned(),
+        format!("--force-{configuration}"),
+    ] {
+        words.extend(["-o".into(), format!("DPkg::Options::={force}").into()]);
+    }
+    if transaction
+        .install
+        .iter()
+        .any(|one| one.version.is_some() || one.file.is_some())
+    {
+        words.push("--allow-downgrades".into());
+    }
+    if let Some(recommends) = options.recommends {
+        let word = if recommends {
+            "--install-recommends"
+        } else {
+            "--no-install-recommends"
+        };
+        words.push(word.into());
+    }
+    if let Some(repository) = &options.repository {
+        words.push(format!("--target-release={repository}").into());
+    }
+    words.extend(options.install.iter().map(OsString::from));
+    if transaction.install.is_empty() {
+        words.extend(options.uninstall.iter().map(OsString::from));
+    }
+    words.push(
+        if transaction.install.is_empty() {
+            "remove"
+        } else {
+            "install"
+        }
+        .into(),
+    );
+    for one in &transaction.install {
+        words.push(match (&one.file, &one.version) {
+            (Some(file), _) => file.clone().into_os_string(),
+            (None, Some(version)) => format!("{}={version}", one.name).into(),
+            (None, None) => one.name.clone().into(),
+        });
+    }
+    // Removals that go with installs may make room for them.
+    let dash = if transaction.install.is_empty() {
+        ""
+    } else {
+        "-"
+    };
+    words.extend(
+        transaction
+            .remove
+            .iter()
+            .map(|name| OsString::from(format!("{name}{dash}"))),
+    );
+    words
+}
+
+/// Runs it when the locks are free, and once more when an earlier run of dpkg
+/// was cut off in the middle (power loss), after dpkg has finished that.
+fn apt_get(
+    words: Vec<OsString>,
+    what: &str,
+    lock_timeout: Duration,
+    hands: &Hands<'_>,
+) -> Result<Done, StepError> {
+    let begun = std::time::Instant::now();
+    let mut repaired = false;
+    loop {
+        holder::wait(
+            &locks(hands),
+            begun,
+            lock_timeout,
+            hands,
+            holder::lock_holder,
+        )?;
+        let done = quiet_environment(Run::new(words.clone()))
+            .to_the_end()
+            .run(hands)?;
+        if done.succeeded() {
+            return Ok(done);
+        }
+        let said = done.stderr_text();
+        if said.contains("dpkg was interrupted") && !repaired {
+            repaired = true;
+            repair(hands)?;
+            continue;
+        }
+        // Somebody took the lock between our look and apt's.
+        if said.contains("Could not get lock") && begun.elapsed() < lock_timeout {
+            continue;
+        }
+        return Err(tool::complaint(what, &done));
+    }
+}
+
+fn repair(hands: &Hands<'_>) -> Result<(), StepError> {
+    let mut words: Vec<OsString> = vec!["dpkg".into()];
+    if let Some(root) = hands.root() {
+        let mut option = OsString::from("--root=");
+        option.push(root);
+        words.push(option);
+    }
+    words.extend([
+        "--force-confdef".into(),
+        "--force-confold".into(),
+        "--configure".into(),
+        "-a".into(),
+    ]);
+    let run = quiet_environment(Run::new(words)).to_the_end();
+    tool::act(&run, "dpkg --configure -a", hands).map(drop)
+}
+
+/// Nothing may ask a question.
+fn quiet_environment(run: Run) -> Run {
+    run.environment("DEBIAN_FRONTEND", "noninteractive")
+        .environment("DEBIAN_PRIORITY", "critical")
+        .environment("APT_LISTCHANGES_FRONTEND", "none")
+        .environment("APT_LISTBUGS_FRONTEND", "none")
+        .environment("UCF_FORCE_CONFFOLD", "1")
+        .environment("NEEDRESTART_MODE", "l")
+}
+
+fn locks(sight: &Sight<'_>) -> Vec<PathBuf> {
+    let files = [
+        "/var/lib/dpkg/lock-frontend",
+        "/var/lib/dpkg/lock",
+        "/var/lib/apt/lists/lock",
+        "/var/cache/apt/archives/lock",
+    ];
+    files.iter().map(|file| sight.path(file)).collect()
+}
+
+fn has_metadata(sight: &Sight<'_>) -> bool {
+    let lists = std::fs::read_dir(sight.path("/var/lib/apt/lists"));
+    lists.is_ok_and(|lists| {
+        lists
+            .flatten()
+            .any(|entry| entry.file_name().to_string_lossy().contains("_Packages"))
+    })
+}
+
+/// The version that would be installed, for each name that has one.
+fn policy(names: &[&str], sight: &Sight<'_>) -> Result<Vec<(String, String)>, StepError> {
+    let mut words = words(sight, "apt-cache", &["policy", "--"]);
+    words.extend(names.iter().map(OsString::from));
+    let done = tool::look(words, sight)?;
+    if !done.succeeded() {
+        return Err(tool::complaint("apt-cache policy", &done));
+    }
+    Ok(candidates(&done.stdout_text()))
+}
+
+fn candidates(text: &str) -> Vec<(String, String)> {
+    let mut name = "";
+    let mut found = Vec::new();
+    for line in text.lines() {
+        if !line.starts_with(' ') {
+            name = line.trim_end_matches(':');
+        } else if let Some(version) = line.trim().strip_prefix("Candidate: ")
+            && version != "(none)"
+        {
+            found.push((name.to_owned(), version.to_owned()));
+        }
+    }
+    found
+}
+
+fn statuses(text: &str, names: &[&str]) -> Statuses {
+    let mut statuses: Statuses = names
+        .iter()
+        .map(|name| ((*name).to_owned(), Status::default()))
+        .collect();
+    for line in text.lines() {
+        let mut fields = line.split('\t');
+        let [name, architecture, want, state, version, provides] =
+            std::array::from_fn(|_| fields.next().unwrap_or_default());
+        let installed = state == "installed";
+        for known in [name.to_owned(), format!("{name}:{architecture}")] {
+            let Some(status) = statuses.get_mut(&known) else {
+                continue;
+            };
+            status.held |= want == "hold";
+            if installed {
+                status.version = Some(version.to_owned());
+            } else if state == "config-files" {
+                status.configuration_left = true;
+            }
+        }
+        for provided in provides.split(',').filter(|_| installed) {
+            let provided = provided.split_whitespace().next().unwrap_or_default();
+            if let Some(status) = statuses.get_mut(provided) {
+                status.provided = true;
+            }
+        }
+    }
+    statuses
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_dpkg_tells_is_read() {
+        let text = "a\tamd64\tinstall\tinstalled\t1.0\tvirtual, other (= 2)\n\
+                    b\tall\thold\tinstalled\t2:1-1\t\n\
+                    c\tall\tdeinstall\tconfig-files\t3\t\n\
+                    d\tall\tinstall\thalf-configured\t3\t\n";
+        let all = statuses(text, &["a", "a:amd64", "b", "c", "d", "virtual", "none"]);
+        assert_eq!(all["a"].version.as_deref(), Some("1.0"));
+        assert_eq!(all["a:amd64"].version.as_deref(), Some("1.0"));
+        assert!(all["b"].held && all["c"].configuration_left && all["virtual"].provided);
+        assert_eq!(all["d"].version, None, "it has to be installed again");
+        assert_eq!(all["none"], Status::default());
+    }
+
+    #[test]
+    fn what_the_policy_tells_is_read() {
+        let text = "a:\n  Installed: (none)\n  Candidate: 2.0\n  Version table:\n     2.0 500\n\
+                    b:\n  Installed: 1\n  Candidate: (none)\n";
+        assert_eq!(candidates(text), [("a".to_owned(), "2.0".to_owned())]);
+    }
+}

@@ -1,0 +1,96 @@
+//! What a package manager can do for us, and which one the machine has.
+
+use std::time::Duration;
+
+use super::{Statuses, apt::Apt, dnf::Dnf};
+use crate::types::tool;
+use crate::{Hands, Sight, StepError};
+
+/// One change of what is installed.
+#[derive(Default, Debug)]
+pub(crate) struct Transaction {
+    pub(super) install: Vec<Install>,
+    pub(super) remove: Vec<String>,
+    pub(super) purge: Vec<String>,
+    pub(super) options: Settings,
+}
+
+#[derive(Debug)]
+pub(super) struct Install {
+    pub(super) name: String,
+    pub(super) version: Option<String>,
+    /// A package file instead of a repository.
+    pub(super) file: Option<std::path::PathBuf>,
+    /// It is installed already, in another version.
+    pub(super) installed: bool,
+}
+
+/// What all members of a transaction have in common.
+#[derive(Default, Debug, Clone)]
+pub(super) struct Settings {
+    pub(super) install: Vec<String>,
+    pub(super) uninstall: Vec<String>,
+    pub(super) recommends: Option<bool>,
+    pub(super) replace_configuration: bool,
+    pub(super) repository: Option<String>,
+    pub(super) lock_timeout: Duration,
+}
+
+pub(crate) trait Manager {
+    /// The key under which a run remembers that metadata is fresh.
+    fn metadata_key(&self) -> &'static str;
+
+    /// Everything that is installed of these names.
+    fn installed(&self, names: &[&str], sight: &Sight<'_>) -> Result<Statuses, StepError>;
+
+    /// Adds what the repositories offer, from metadata that is there.
+    fn candidates(
+        &self,
+        names: &[&str],
+        statuses: &mut Statuses,
+        sight: &Sight<'_>,
+    ) -> Result<(), StepError>;
+
+    /// Which of these names no repository has, as far as the metadata tells.
+    fn unknown(&self, names: &[&str], sight: &Sight<'_>) -> Result<Vec<String>, StepError>;
+
+    /// Fetches metadata of all repositories.
+    fn refresh(&self, lock_timeout: Duration, hands: &Hands<'_>) -> Result<(), StepError>;
+
+    fn carry_out(&self, transaction: &Transaction, hands: &Hands<'_>) -> Result<(), StepError>;
+
+    fn hold(&self, names: &[&str], hold: bool, hands: &Hands<'_>) -> Result<(), StepError>;
+}
+
+/// The manager that was asked for, or the one that the machine has.
+pub(crate) fn of_machine(
+    provider: Option<&str>,
+    sight: &Sight<'_>,
+) -> Result<Box<dyn Manager>, StepError> {
+    let name = match provider {
+        Some(name) => name,
+        None => found(sight).ok_or_else(|| {
+            StepError::new("this machine has no package manager that is known here (apt, dnf)")
+        })?,
+    };
+    let program = if name == "dnf" { "dnf" } else { "apt-get" };
+    if !tool::exists(program) {
+        return Err(StepError::new(format!(
+            "`{program}` is not on this machine"
+        )));
+    }
+    Ok(match name {
+        "dnf" => Box::new(Dnf),
+        _ => Box::new(Apt),
+    })
+}
+
+/// By the database that is there, as a machine may have the tools of another.
+pub(crate) fn found(sight: &Sight<'_>) -> Option<&'static str> {
+    if sight.path("/var/lib/dpkg/status").exists() {
+        return Some("apt");
+    }
+    let rpm = ["/var/lib/rpm", "/usr/lib/sysimage/rpm", "/etc/yum.repos.d"];
+    let has_rpm = rpm.iter().any(|path| sight.path(path).exists());
+    has_rpm.then_some("dnf")
+}

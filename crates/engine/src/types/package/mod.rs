@@ -1,0 +1,186 @@
+//! `package`: software of the system, through the system's own manager.
+//!
+//! All that is installed is read in one go, and changes of a group go to the
+//! manager in one transaction. When that fails, each member is tried alone,
+//! so that only the guilty fail. What counts in the end is what is installed.
+
+mod apt;
+mod dnf;
+mod holder;
+mod manager;
+mod spec;
+#[cfg(test)]
+pub(crate) mod test_repository;
+#[cfg(test)]
+mod tests_apt;
+#[cfg(test)]
+mod tests_decision;
+#[cfg(test)]
+mod tests_dnf;
+mod together;
+mod wish;
+
+use std::collections::HashMap;
+
+use serde_json::{Value, json};
+
+use crate::resource_type::Observation;
+use crate::{
+    Applied, Change, Declaration, Hands, Provider, Refusal, Relations, ResourceType, Shown, Sight,
+    StepError, Thing, TypeSpec,
+};
+pub(crate) use apt::refresh_apt_file;
+pub(crate) use dnf::refresh_dnf_repository;
+pub(crate) use manager::{Manager, of_machine};
+use wish::{Ensure, Wanted, Wish};
+
+pub(crate) struct Package;
+
+/// What the machine knows of one package.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(crate) struct Status {
+    /// Installed, in this version.
+    version: Option<String>,
+    /// Something else that is installed provides the name.
+    provided: bool,
+    /// Removed, but its configuration files are there.
+    configuration_left: bool,
+    held: bool,
+    /// What the repositories offer; looked up only where `latest` asks for it.
+    candidate: Option<String>,
+    /// The repositories' metadata was never fetched.
+    unfetched: bool,
+}
+
+/// By name.
+pub(crate) type Statuses = HashMap<String, Status>;
+
+impl ResourceType for Package {
+    type Desired = Wish;
+    type Observed = Statuses;
+
+    fn spec(&self) -> &'static TypeSpec {
+        &spec::SPEC
+    }
+
+    fn desire(&self, declaration: &Declaration) -> Result<Wish, Refusal> {
+        Wish::read(declaration)
+    }
+
+    fn changes(&self, desired: &Wish, observed: &Statuses) -> Vec<Change> {
+        let unknown = Status::default();
+        let mut changes = Vec::new();
+        for wanted in &desired.packages {
+            let status = observed.get(&wanted.name).unwrap_or(&unknown);
+            if !wanted.is_met(status) {
+                let name = if desired.several {
+                    &wanted.name
+                } else {
+                    "ensure"
+                };
+                changes.push(Change::new(name, shown(status), target(wanted, status)));
+            }
+            // What is not there cannot be held back from upgrades.
+            if let Some(hold) = desired.hold.filter(|_| wanted.is_to_be_there())
+                && hold != status.held
+            {
+                let name = match desired.several {
+                    true => format!("{} hold", wanted.name),
+                    false => "hold".to_owned(),
+                };
+                changes.push(Change::new(name, json!(status.held), json!(hold)));
+            }
+        }
+        changes
+    }
+
+    fn relations(&self, desired: &Wish, relations: &mut Relations) {
+        for wanted in desired
+            .packages
+            .iter()
+            .filter(|wanted| wanted.is_to_be_there())
+        {
+            relations.provides(Thing::Package(wanted.name.clone()));
+            for manager in ["apt", "dnf"] {
+                let repository = Thing::Repository(manager.to_owned());
+                relations.genius_needs(repository, "the repositories it may come from");
+            }
+        }
+        if let Some(source) = &desired.source {
+            relations.needs(Thing::Path(source.into()), "its source");
+        }
+    }
+
+    fn batch_key(&self, desired: &Wish) -> Option<String> {
+        Some(desired.batch_key())
+    }
+}
+
+fn shown(status: &Status) -> Shown {
+    match &status.version {
+        Some(version) => Shown::Value(json!(version)),
+        None if status.configuration_left => Shown::Value(json!("configuration files")),
+        None => Shown::Absent,
+    }
+}
+
+fn target(wanted: &Wanted, status: &Status) -> Value {
+    match &wanted.ensure {
+        Ensure::Installed => json!("installed"),
+        Ensure::Latest => json!(status.candidate.as_deref().unwrap_or("latest")),
+        Ensure::Version(version) => json!(version),
+        Ensure::Absent => json!("absent"),
+        Ensure::Purged => json!("purged"),
+    }
+}
+
+impl Provider for Package {
+    fn observe(&self, desired: &Wish, sight: &Sight<'_>) -> Result<Statuses, StepError> {
+        let manager = of_machine(desired.provider, sight)?;
+        together::look(&*manager, &[desired], sight)
+    }
+
+    fn observe_group(&self, group: &[(&Wish, &Sight<'_>)]) -> Vec<Result<Statuses, StepError>> {
+        let wishes: Vec<&Wish> = group.iter().map(|(wish, _)| *wish).collect();
+        let (first, sight) = group[0];
+        let statuses = of_machine(first.provider, sight)
+            .and_then(|manager| together::look(&*manager, &wishes, sight));
+        match statuses {
+            Ok(all) => wishes
+                .iter()
+                .map(|wish| Ok(together::part(&all, wish)))
+                .collect(),
+            // Each for itself, so that each has its own error.
+            Err(_) => group
+                .iter()
+                .map(|(wish, sight)| self.observe(wish, sight))
+                .collect(),
+        }
+    }
+
+    fn apply(
+        &self,
+        desired: &Wish,
+        observed: &Statuses,
+        _: &[Change],
+        hands: &Hands<'_>,
+    ) -> Result<Applied, StepError> {
+        let manager = of_machine(desired.provider, hands)?;
+        let mut answers = together::act(&*manager, &[(desired, observed)], hands);
+        answers.pop().unwrap_or_else(|| Ok(Applied::default()))
+    }
+
+    fn apply_group(&self, group: &[Observation<'_, Self>]) -> Vec<Result<Applied, StepError>> {
+        let members: Vec<_> = group
+            .iter()
+            .map(|one| (one.desired, one.observed))
+            .collect();
+        let first = &group[0];
+        match of_machine(first.desired.provider, first.hands) {
+            Ok(manager) => together::act(&*manager, &members, first.hands),
+            Err(error) => (group.iter())
+                .map(|_| Err(StepError::new(error.chain())))
+                .collect(),
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! `pkgrepo`: where packages come from.
+
+mod apt_source;
+mod ini;
+mod refresh;
+mod spec;
+#[cfg(test)]
+mod tests;
+mod wish;
+
+use serde_json::json;
+use sha2::Digest;
+
+use super::config_file::{self, NewFile};
+use crate::resource_type::Observation;
+use crate::{
+    Applied, Change, Declaration, Hands, Provider, Refusal, Relations, ResourceType, Shown, Sight,
+    StepError, Thing, TypeSpec,
+};
+use wish::Wish;
+
+pub(crate) struct Pkgrepo;
+
+/// The files as they are.
+#[derive(Default)]
+pub(crate) struct Seen {
+    file: Option<Vec<u8>>,
+    key: Option<Vec<u8>>,
+    /// The key that the address gives.
+    wanted_key: Option<Vec<u8>>,
+}
+
+impl ResourceType for Pkgrepo {
+    type Desired = Wish;
+    type Observed = Seen;
+
+    fn spec(&self) -> &'static TypeSpec {
+        &spec::SPEC
+    }
+
+    fn desire(&self, declaration: &Declaration) -> Result<Wish, Refusal> {
+        Wish::read(declaration)
+    }
+
+    fn changes(&self, desired: &Wish, observed: &Seen) -> Vec<Change> {
+        let mut changes = Vec::new();
+        let old = observed.file.as_deref();
+        let new = desired.file_after(old);
+        if new.as_deref() != old {
+            let had = old.is_some_and(|old| desired.is_in(old));
+            let diff = (!desired.secret).then(|| diff(old, new.as_deref()));
+            changes.push(
+                match (had, desired.present) {
+                    (true, true) => Change::new("content", json!("other"), json!("as declared")),
+                    (_, true) => Change::new("ensure", Shown::Absent, json!("present")),
+                    (_, false) => Change::new("ensure", json!("present"), json!("absent")),
+                }
+                .with_diff(diff),
+            );
+        }
+        let wanted = desired
+            .key
+            .as_ref()
+            .and_then(|key| key.text.as_ref())
+            .or(observed.wanted_key.as_ref());
+        match (desired.present, &observed.key, wanted) {
+            (true, old, Some(new)) if old.as_ref() != Some(new) => {
+                let old = old
+                    .as_ref()
+                    .map_or(Shown::Absent, |old| Shown::Value(json!(fingerprint(old))));
+                changes.push(Change::new("key", old, json!(fingerprint(new))));
+            }
+            (false, Some(old), _) => {
+                changes.push(Change::new("key", json!(fingerprint(old)), Shown::Absent));
+            }
+            _ => {}
+        }
+        changes
+    }
+
+    fn relations(&self, desired: &Wish, relations: &mut Relations) {
+        if desired.present {
+            relations.provides(Thing::Repository(desired.manager().to_owned()));
+        }
+        relations.needs_path_above(&desired.target);
+        if let Some(signed_by) = &desired.signed_by {
+            relations.needs(Thing::Path(signed_by.into()), "its key");
+        }
+    }
+
+    fn batch_key(&self, desired: &Wish) -> Option<String> {
+        Some(desired.manager().to_owned())
+    }
+}
+
+fn fingerprint(key: &[u8]) -> String {
+    let hash = hex::encode(sha2::Sha256::digest(key));
+    format!("sha256:{}", &hash[..16])
+}
+
+fn diff(old: Option<&[u8]>, new: Option<&[u8]>) -> String {
+    let text = |side: Option<&[u8]>| String::from_utf8_lossy(side.unwrap_or_default()).into_owned();
+    let (old, new) = (text(old), text(new));
+    similar::TextDiff::from_lines(&old, &new)
+        .unified_diff()
+        .to_string()
+}
+
+impl Provider for Pkgrepo {
+    fn observe(&self, desired: &Wish, sight: &Sight<'_>) -> Result<Seen, StepError> {
+        let mut seen = Seen {
+            file: config_file::read(&sight.path(&desired.target))?,
+            ..Seen::default()
+        };
+        let Some(key) = &desired.key else {
+            return Ok(seen);
+        };
+        seen.key = config_file::read(&sight.path(&key.path))?;
+        // A key that lies elsewhere on the network is fetched once, a near one compared.
+        if let Some(address) = key.address.as_ref().filter(|_| desired.present)
+            && (seen.key.is_none() || !address.starts_with("http"))
+        {
+            let mut content = Vec::new();
+            let reader = sight.sources().open(address)?;
+            std::io::Read::read_to_end(&mut std::io::Read::take(reader, 1 << 20), &mut content)
+                .map_err(|error| StepError::because(format!("cannot read {address}"), error))?;
+            seen.wanted_key = Some(content);
+        }
+        Ok(seen)
+    }
+
+    fn apply(
+        &self,
+        desired: &Wish,
+        observed: &Seen,
+        _: &[Change],
+        hands: &Hands<'_>,
+    ) -> Result<Applied, StepError> {
+        write(desired, observed, hands)?;
+        refresh::one(desired, hands).inspect_err(|_| undo(desired, observed, hands))?;
+        Ok(Applied::default())
+    }
+
+    /// All files first, then one refresh. Only if that fails is each
+    /// repository refreshed alone, to find the guilty.
+    fn apply_group(&self, group: &[Observation<'_, Self>]) -> Vec<Result<Applied, StepError>> {
+        let mut written: Vec<Result<Applied, StepError>> = (group.iter())
+            .map(|one| write(one.desired, one.observed, one.hands).map(|()| Applied::default()))
+            .collect();
+        let wanted = group.iter().any(|one| one.desired.wants_refresh());
+        if wanted && refresh::all(group[0].desired, group[0].hands).is_err() {
+            for (one, answer) in group.iter().zip(&mut written) {
+                if answer.is_ok()
+                    && let Err(error) = refresh::one(one.desired, one.hands)
+                {
+                    undo(one.desired, one.observed, one.hands);
+                    *answer = Err(error);
+                }
+            }
+        }
+        written
+    }
+}
+
+fn write(desired: &Wish, observed: &Seen, hands: &Hands<'_>) -> Result<(), StepError> {
+    if let Some(key) = &desired.key {
+        let path = hands.path(&key.path);
+        match key.text.as_ref().or(observed.wanted_key.as_ref()) {
+            Some(content) if desired.present => {
+                config_file::put(&path, content, NewFile::PUBLIC, hands)?
+            }
+            _ if !desired.present => config_file::remove(&path, hands)?,
+            _ => {}
+        }
+    }
+    config_file::alone(|| {
+        let path = hands.path(&desired.target);
+        let old = config_file::read(&path)?;
+        match desired.file_after(old.as_deref()) {
+            Some(content) => config_file::put(&path, &content, NewFile::PUBLIC, hands),
+            None => config_file::remove(&path, hands),
+        }
+    })
+}
+
+/// A repository that cannot be read would stand in the way of every other.
+/// That the undoing itself fails is less telling than why it was needed.
+fn undo(desired: &Wish, observed: &Seen, hands: &Hands<'_>) {
+    let path = hands.path(&desired.target);
+    let _ = match &observed.file {
+        Some(content) => config_file::put(&path, content, NewFile::PUBLIC, hands),
+        None => config_file::remove(&path, hands),
+    };
+    if let (Some(key), None) = (&desired.key, &observed.key) {
+        let _ = config_file::remove(&hands.path(&key.path), hands);
+    }
+}

@@ -1,0 +1,184 @@
+//! A process that is known by its pid file, where nothing else keeps it.
+//!
+//! It is started in a session of its own, so that it outlives the run and can
+//! be ended with all its children. Beside the pid file lies what tells this
+//! process from a later one that happens to get the same number.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal};
+
+use super::keeper::Keeper;
+use super::{Seen, Wish};
+use crate::types::config_file::{self, NewFile};
+use crate::types::exec::Run;
+use crate::types::tool;
+use crate::{Hands, Sight, StepError};
+
+pub(super) struct Supervised;
+
+/// Writes its own number, then becomes the command.
+const STARTER: &str =
+    r#"exec >>"$2" 2>&1 </dev/null; echo $$ >"$1.new" && mv "$1.new" "$1" && exec /bin/sh -c "$3""#;
+
+const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
+
+impl Keeper for Supervised {
+    fn observe(&self, wish: &Wish, sight: &Sight<'_>) -> Result<Seen, StepError> {
+        let running = process(wish, sight).is_some();
+        // There is nothing that would start it at boot: each run does.
+        Ok(Seen {
+            running,
+            enabled: false,
+            masked: false,
+        })
+    }
+
+    fn start(&self, wish: &Wish, hands: &Hands<'_>) -> Result<(), StepError> {
+        let command = wish
+            .command
+            .as_deref()
+            .ok_or_else(|| StepError::new("there is no `command` to run"))?;
+        let (pid_file, log) = (hands.path(&wish.pid_file), hands.path(&wish.log));
+        for file in [&pid_file, &log] {
+            if let Some(parent) = file.parent() {
+                std::fs::create_dir_all(parent).map_err(|error| {
+                    StepError::because(format!("cannot make {}", parent.display()), error)
+                })?;
+            }
+        }
+        config_file::remove(&pid_file, hands)?;
+        let words = [
+            "setsid".into(),
+            "--fork".into(),
+            "/bin/sh".into(),
+            "-c".into(),
+            STARTER.into(),
+            "sh".into(),
+            pid_file.into_os_string(),
+            log.into_os_string(),
+            command.into(),
+        ];
+        tool::act(&Run::new(words).quiet(), "setsid", hands)?;
+        live(wish, hands)
+    }
+
+    fn stop(&self, wish: &Wish, hands: &Hands<'_>) -> Result<(), StepError> {
+        if let Some(pid) = process(wish, hands) {
+            end(pid, wish, hands)?;
+        }
+        config_file::remove(&hands.path(&wish.pid_file), hands)?;
+        config_file::remove(&identity_file(wish, hands), hands)
+    }
+
+    fn reload(&self, wish: &Wish, hands: &Hands<'_>) -> Result<(), StepError> {
+        let pid = process(wish, hands).and_then(to_pid);
+        let pid = pid.ok_or_else(|| StepError::new("it does not run"))?;
+        rustix::process::kill_process(pid, Signal::HUP)
+            .map_err(|error| StepError::because("cannot signal it", std::io::Error::from(error)))
+    }
+
+    fn enable(&self, _: &Wish, _: bool, _: &Hands<'_>) -> Result<(), StepError> {
+        Err(StepError::new(
+            "a supervised process is started by each run and cannot be enabled for the boot",
+        ))
+    }
+}
+
+/// Waits until it has lived long enough to count as started.
+fn live(wish: &Wish, hands: &Hands<'_>) -> Result<(), StepError> {
+    let begun = Instant::now();
+    let mut known = None;
+    loop {
+        let pid = pid_in_file(wish, hands);
+        if known.is_none()
+            && let Some(identity) = pid.and_then(identity)
+        {
+            let file = identity_file(wish, hands);
+            config_file::put(&file, identity.as_bytes(), NewFile::PUBLIC, hands)?;
+            known = pid;
+        }
+        let alive = known.is_some() && process(wish, hands).is_some();
+        if alive && begun.elapsed() >= wish.startup {
+            return Ok(());
+        }
+        // The starter itself needs a moment on a busy machine.
+        if !alive && (known.is_some() || begun.elapsed() > wish.startup + Duration::from_secs(10)) {
+            let log = std::fs::read_to_string(hands.path(&wish.log)).unwrap_or_default();
+            let last = log.lines().last().unwrap_or("it said nothing").to_owned();
+            return Err(StepError::new(format!(
+                "`{}` ended at once: {last}",
+                wish.name
+            )));
+        }
+        if hands.cancellation().sleep(BETWEEN_LOOKS) {
+            return Err(StepError::interrupted());
+        }
+    }
+}
+
+/// Asks the process and its children to end, and ends them when they do not.
+fn end(pid: u32, wish: &Wish, hands: &Hands<'_>) -> Result<(), StepError> {
+    let failed = |error: rustix::io::Errno| {
+        StepError::because("cannot signal it", std::io::Error::from(error))
+    };
+    let group = to_pid(pid).ok_or_else(|| StepError::new("its pid file is broken"))?;
+    // It leads its own session; a daemon that wrote the file itself may not.
+    let signal = |signal| match rustix::process::kill_process_group(group, signal) {
+        Err(rustix::io::Errno::SRCH) => rustix::process::kill_process(group, signal),
+        other => other,
+    };
+    signal(Signal::TERM).map_err(failed)?;
+    let deadline = Instant::now() + wish.stop_timeout;
+    while process(wish, hands).is_some() {
+        if Instant::now() >= deadline {
+            signal(Signal::KILL).map_err(failed)?;
+        }
+        if hands.cancellation().sleep(BETWEEN_LOOKS) {
+            return Err(StepError::interrupted());
+        }
+    }
+    // Children that ignored the request.
+    let _ = rustix::process::kill_process_group(group, Signal::KILL);
+    Ok(())
+}
+
+fn to_pid(pid: u32) -> Option<Pid> {
+    i32::try_from(pid).ok().and_then(Pid::from_raw)
+}
+
+fn identity_file(wish: &Wish, sight: &Sight<'_>) -> PathBuf {
+    let mut path = sight.path(&wish.pid_file).into_os_string();
+    path.push(".started");
+    path.into()
+}
+
+fn pid_in_file(wish: &Wish, sight: &Sight<'_>) -> Option<u32> {
+    let text = std::fs::read_to_string(sight.path(&wish.pid_file)).ok()?;
+    text.trim().parse().ok().filter(|pid| *pid > 1)
+}
+
+/// When a process started, in which boot: no other process has the same.
+fn identity(pid: u32) -> Option<String> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in brackets may contain anything.
+    let (_, rest) = stat.rsplit_once(") ")?;
+    let fields: Vec<&str> = rest.split(' ').collect();
+    if matches!(*fields.first()?, "Z" | "X") {
+        return None;
+    }
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    Some(format!("{} {}\n", fields.get(19)?, boot.trim()))
+}
+
+/// The service's process, if it lives and is still the one that was started.
+fn process(wish: &Wish, sight: &Sight<'_>) -> Option<u32> {
+    let pid = pid_in_file(wish, sight)?;
+    let now = identity(pid)?;
+    match std::fs::read_to_string(identity_file(wish, sight)) {
+        Ok(then) if then != now => None,
+        // Without one, somebody else wrote the pid file.
+        _ => Some(pid),
+    }
+}
