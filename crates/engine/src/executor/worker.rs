@@ -60,8 +60,8 @@ impl Run<'_> {
     fn one(&self, node: u32, gate: Gate) {
         let gate = match gate {
             Gate::Look => match guarded(|| self.gate_of_prober(node)) {
-                Ok(gate) => gate,
-                Err(panic) => return self.finish(node, false, panicked(panic)),
+                Some(gate) => gate,
+                None => return self.finish(node, false, panicked()),
             },
             gate => gate,
         };
