@@ -2,6 +2,7 @@
 
 mod apply_view;
 mod commands;
+mod state_tree;
 
 use std::process::ExitCode;
 
@@ -19,6 +20,7 @@ struct Arguments {
 enum Command {
     Apply(commands::apply::ApplyArgs),
     Restore(commands::restore::RestoreArgs),
+    States(commands::states::StatesArgs),
 }
 
 fn main() -> ExitCode {
@@ -33,5 +35,6 @@ fn main() -> ExitCode {
     match arguments.command {
         Command::Apply(arguments) => commands::apply::run(&arguments),
         Command::Restore(arguments) => commands::restore::run(&arguments),
+        Command::States(arguments) => commands::states::run(&arguments),
     }
 }

@@ -11,6 +11,7 @@
 //! catalog unless everything is right: so nothing runs that was half read.
 
 mod compile;
+mod data;
 mod grains;
 mod high;
 mod jinja;
@@ -27,6 +28,7 @@ mod world;
 mod yaml;
 
 pub use compile::{Compiled, Input, OtherNodes, Target, compile};
+pub use data::read_data;
 pub use grains::grains;
 pub use low::LowState;
 pub use place::{Location, Rendered};

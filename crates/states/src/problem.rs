@@ -50,6 +50,8 @@ impl Problem {
     }
 }
 
+impl std::error::Error for Problem {}
+
 impl From<Problem> for CompileError {
     fn from(problem: Problem) -> Self {
         Self(vec![problem])

@@ -2,3 +2,4 @@
 
 pub(crate) mod apply;
 pub(crate) mod restore;
+pub(crate) mod states;

@@ -42,7 +42,10 @@ pub(crate) fn chunks(high: &High) -> Vec<Chunk> {
                     chunks.push(named(&chunk, entry, index + 1));
                 }
             };
-            let names = names_of(state);
+            let mut names = names_of(state);
+            if names.is_empty() && state.module == "pkg" {
+                names = packages_of(state);
+            }
             base(&mut chunks, &names);
         }
     }
@@ -66,6 +69,25 @@ fn names_of(state: &StateDeclaration) -> Vec<Value> {
     names
 }
 
+/// `pkgs` of a package state: one state for each, which the engine puts into
+/// one transaction where it can. `- nginx: 1.22` also asks for a version.
+fn packages_of(state: &StateDeclaration) -> Vec<Value> {
+    let lists = state.arguments().filter(|argument| argument.name == "pkgs");
+    let entries = lists.filter_map(|argument| match &argument.value {
+        ArgumentValue::Plain(Value::Array(list)) => Some(list),
+        _ => None,
+    });
+    (entries.flatten())
+        .map(|entry| match entry {
+            Value::Object(members) => (members.iter())
+                .map(|(name, version)| (name.clone(), serde_json::json!([{"version": version}])))
+                .collect::<Map<_, _>>()
+                .into(),
+            other => other.clone(),
+        })
+        .collect()
+}
+
 /// Later arguments of the same name win, requisites included.
 fn one(state: &StateDeclaration, id: &str, sls: &str, included_from: &[String]) -> Chunk {
     let mut chunk = Chunk {
@@ -84,6 +106,7 @@ fn one(state: &StateDeclaration, id: &str, sls: &str, included_from: &[String]) 
     for argument in state.arguments() {
         match (&argument.value, argument.name.as_str()) {
             (_, "names" | "state") => {}
+            (_, "pkgs") if state.module == "pkg" => {}
             (ArgumentValue::Plain(Value::String(name)), "name") => chunk.name = name.clone(),
             (_, "name") => chunk.name = id.to_owned(),
             (ArgumentValue::Plain(order), "order") => chunk.order = order.clone(),

@@ -344,6 +344,12 @@ fn settle_values(full: &str, given: &mut Map<String, Value>) {
             *hash = bare.to_owned();
         }
     }
+    if full.starts_with("pkg.")
+        && let Some(version) = given.remove("version")
+        && !version.is_null()
+    {
+        given.insert("ensure".to_owned(), version);
+    }
     if let Some(Value::Array(items)) = given.get("env") {
         // A list of one-key maps is one map.
         if items.iter().all(Value::is_object) {
