@@ -151,10 +151,9 @@ fn any_value(
 
 /// `G@os:Debian and not ( web* or L@a,b )`.
 pub(crate) fn matches_compound(expression: &str, subject: Subject<'_>) -> Result<bool, MatchError> {
-    let spaced = expression.replace('(', " ( ").replace(')', " ) ");
     let mut words = Words {
         expression,
-        words: spaced.split_whitespace().collect(),
+        words: expression.split_whitespace().collect(),
         at: 0,
         subject,
     };

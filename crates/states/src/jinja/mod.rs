@@ -51,12 +51,33 @@ struct Files {
 struct File {
     name: String,
     source: String,
+    lines: Lines,
     rewritten: Rewritten,
+}
+
+/// Where each line of a text begins, so that one of many is found at once.
+struct Lines(Vec<usize>);
+
+impl Lines {
+    fn of(text: &str) -> Self {
+        let ends = text.match_indices('\n').map(|(at, _)| at + 1);
+        Self(std::iter::once(0).chain(ends).collect())
+    }
+
+    /// A line, from 1, without its end.
+    fn get<'t>(&self, text: &'t str, line: usize) -> &'t str {
+        let Some(begin) = line.checked_sub(1).and_then(|index| self.0.get(index)) else {
+            return "";
+        };
+        let end = self.0.get(line).copied().unwrap_or(text.len());
+        text[*begin..end].trim_end_matches(['\n', '\r'])
+    }
 }
 
 /// Text that came out of a template.
 pub(crate) struct Text {
     pub(crate) text: String,
+    lines: Lines,
     origins: Vec<Origin>,
     files: Arc<Mutex<Files>>,
 }
@@ -85,6 +106,7 @@ impl Renderer {
             }
             python::format(out, state, value)
         });
+        minijinja_contrib::add_to_environment(&mut environment);
         filters::add(&mut environment);
         add_imports(&mut environment);
         add_variables(&mut environment, &scope);
@@ -120,6 +142,7 @@ impl Renderer {
             .map_err(|error| self.problem(path, &error))?;
         let (text, origins) = marks::take(&rendered);
         Ok(Text {
+            lines: Lines::of(&text),
             text,
             origins,
             files: Arc::clone(&self.files),
@@ -149,6 +172,7 @@ impl Renderer {
             })
             .collect();
         Text {
+            lines: Lines::of(&source),
             text: source,
             origins,
             files: Arc::clone(&self.files),
@@ -238,16 +262,8 @@ impl Text {
                 ..Location::default()
             };
         };
-        let rendered = self
-            .text
-            .lines()
-            .nth(line.saturating_sub(1))
-            .unwrap_or_default();
-        let written = file
-            .source
-            .lines()
-            .nth(origin.line.saturating_sub(1))
-            .unwrap_or_default();
+        let rendered = self.lines.get(&self.text, line);
+        let written = file.lines.get(&file.source, origin.line);
         if origin.own && rendered == written {
             return Location {
                 file: file.name.clone(),
@@ -306,6 +322,7 @@ fn put(files: &Mutex<Files>, name: &str, source: String) -> usize {
     let rewritten = rewrite(&source, &preamble(&normal(name)), Some(number));
     files.numbers.insert(name.to_owned(), number);
     files.read.push(File {
+        lines: Lines::of(&source),
         name: normal(name),
         source,
         rewritten,

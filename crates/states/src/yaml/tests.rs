@@ -97,7 +97,11 @@ fn an_alias_to_what_it_is_part_of_is_refused() {
 
 #[test]
 fn nesting_has_an_end() {
-    assert!(refusal(&"[".repeat(100_000)).contains("deep"));
+    let flow = refusal(&"[".repeat(100_000));
+    assert!(
+        flow.contains("depth") || flow.contains("deep") || flow.contains("recursion"),
+        "{flow}"
+    );
     let deep: String = (0..200)
         .map(|level| format!("{}a:\n", " ".repeat(level)))
         .collect();
