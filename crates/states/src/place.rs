@@ -14,7 +14,7 @@ pub struct Location {
     pub line: usize,
     /// From 1; 0 means the whole line.
     pub column: usize,
-    pub rendered: Option<Rendered>,
+    pub rendered: Option<Box<Rendered>>,
 }
 
 /// A line of rendered text, where it differs from the template's.

@@ -277,10 +277,10 @@ impl Text {
             file: file.name.clone(),
             line: origin.line,
             column: first,
-            rendered: Some(Rendered {
+            rendered: Some(Box::new(Rendered {
                 line,
                 text: shortened(rendered),
-            }),
+            })),
         }
     }
 }
