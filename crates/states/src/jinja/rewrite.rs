@@ -274,9 +274,7 @@ fn as_name(inside: &str) -> Option<(&str, &str)> {
         .unwrap_or(inside);
     let (before, name) = inside.trim_end().rsplit_once(" as ").or_else(|| {
         // `{% load_yaml as x %}` has nothing between the word and `as`.
-        inside
-            .split_once("as ")
-            .map(|(before, name)| (before, name))
+        inside.split_once("as ")
     })?;
     Some((before, name.trim()))
 }

@@ -104,9 +104,12 @@ fn text(value: &Value) -> String {
     }
 }
 
+/// The argument, Python's name of the type, and whether a value is of it.
+type Check = (&'static str, &'static str, fn(&Value) -> bool);
+
 /// Whether keys of the data are there and of the right kind.
 fn check_pillar(chunk: &Chunk, scope: &Scope) -> Said {
-    let kinds: [(&str, &str, fn(&Value) -> bool); 6] = [
+    let kinds: [Check; 6] = [
         ("present", "there", |_| true),
         ("boolean", "<class 'bool'>", Value::is_boolean),
         // In Python a boolean is an integer too.
