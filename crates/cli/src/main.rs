@@ -1,40 +1,46 @@
-//! The `bunraku` binary: flags, wiring, rendering.
+//! The `bunraku` binary: flags, configuration, wiring, rendering.
+//!
+//! Only this crate reads the environment, prints, and turns errors into text
+//! and exit codes. One file per command under `commands/`.
 
 mod apply_view;
+mod arguments;
 mod commands;
+mod config;
+mod connection;
+mod demo;
+mod duration;
+mod exit;
+mod failure;
+mod logging;
+mod output;
 mod state_tree;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 
-/// An asynchronous control plane for configuration management.
-#[derive(Parser)]
-#[command(version)]
-struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(clap::Subcommand)]
-enum Command {
-    Apply(commands::apply::ApplyArgs),
-    Restore(commands::restore::RestoreArgs),
-    States(commands::states::StatesArgs),
-}
+use arguments::Arguments;
+use exit::Exit;
 
 fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
-        Err(error) => {
-            let usage = error.use_stderr();
-            let _ = error.print();
-            return ExitCode::from(if usage { 64 } else { 0 });
-        }
+        Err(error) => return usage(&error).into(),
     };
-    match arguments.command {
-        Command::Apply(arguments) => commands::apply::run(&arguments),
-        Command::Restore(arguments) => commands::restore::run(&arguments),
-        Command::States(arguments) => commands::states::run(&arguments),
+    match commands::run(arguments) {
+        Ok(code) => code,
+        Err(failure) => failure.report().into(),
+    }
+}
+
+/// Help and version are answers; everything else is a usage error.
+fn usage(error: &clap::Error) -> Exit {
+    use clap::error::ErrorKind::{DisplayHelp, DisplayVersion};
+    // Nothing is left to do if the terminal is gone.
+    let _ = error.print();
+    match error.kind() {
+        DisplayHelp | DisplayVersion => Exit::Done,
+        _ => Exit::Usage,
     }
 }

@@ -1,1 +1,37 @@
-//! placeholder
+//! The services behind the API, and the server that offers them.
+//!
+//! A service is options, a cheap handle and an error. Services keep nothing in
+//! memory that the store does not have: any server answers for any node, and a
+//! restart loses nothing. What a connection needs while it is open (the
+//! command stream) is the only exception, and it is rebuilt from the store
+//! when an agent reconnects.
+//!
+//! Absent here: certificates' cryptography (`wire`), how things are kept
+//! (`store`), and anything that changes a machine (`engine`).
+
+mod certificates;
+mod clock;
+mod command_hub;
+mod commands;
+mod credentials;
+mod document;
+mod error;
+mod facts;
+mod http;
+pub mod keys;
+mod nodes;
+mod presence;
+mod server;
+mod upkeep;
+
+pub use certificates::{CertificateOptions, Certificates};
+pub use clock::Clock;
+pub use command_hub::{CommandHub, Subscription};
+pub use commands::{CommandOptions, Commands};
+pub use error::ServiceError;
+pub use facts::{FactOptions, Facts};
+pub use http::{AcceptOptions, Metrics, RouterOptions, openapi_document};
+pub use nodes::Nodes;
+pub use presence::{Presence, PresenceOptions, Session};
+pub use server::{Server, ServerOptions, StartError};
+pub use upkeep::UpkeepOptions;

@@ -2,6 +2,7 @@
 //!
 //! All of it is free of secrets: the executor hides them before it tells.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bunraku_model::catalog::{Place, ResourceReference, StateOrigin};
@@ -58,8 +59,8 @@ pub enum Stream {
 pub struct Finished {
     /// The place in the order in which resources were done with, from 1.
     pub number: usize,
-    pub reference: ResourceReference,
-    pub place: Place,
+    pub reference: Arc<ResourceReference>,
+    pub place: Arc<Place>,
     pub state: Option<Box<StateOrigin>>,
     pub outcome: Outcome,
 }

@@ -65,21 +65,25 @@ impl LastApplied {
         self.declared.get(&key(reference)) == Some(declared)
     }
 
-    /// Records what is in place now. Writes nothing when nothing is new.
+    /// Records what is in place now. Writes nothing when nothing is new, which
+    /// is the usual case and is found out without copying anything.
     pub(crate) fn save(
         &self,
         directory: &Path,
         plan: &Plan,
         finished: &[Finished],
     ) -> Result<(), LastAppliedError> {
+        if self.is_current(plan, finished) {
+            return Ok(());
+        }
         let statuses: HashMap<&ResourceReference, Status> = finished
             .iter()
-            .map(|one| (&one.reference, one.outcome.status))
+            .map(|one| (&*one.reference, one.outcome.status))
             .collect();
         let mut now: HashMap<String, [u8; 16]> = HashMap::with_capacity(plan.steps.len());
         for step in &plan.steps {
             let key = key(&step.reference);
-            match statuses.get(&step.reference) {
+            match statuses.get(&*step.reference) {
                 Some(Status::Changed | Status::Unchanged) => {
                     now.insert(key, step.declared);
                 }
@@ -95,6 +99,19 @@ impl LastApplied {
             return Ok(());
         }
         write(directory, &now)
+    }
+
+    fn is_current(&self, plan: &Plan, finished: &[Finished]) -> bool {
+        let settled =
+            |one: &Finished| matches!(one.outcome.status, Status::Changed | Status::Unchanged);
+        let mut line = String::new();
+        self.declared.len() == plan.steps.len()
+            && finished.iter().all(settled)
+            && plan.steps.iter().all(|step| {
+                line.clear();
+                write_key(&step.reference, &mut line);
+                self.declared.get(&line) == Some(&step.declared)
+            })
     }
 }
 
@@ -123,8 +140,14 @@ fn write(directory: &Path, now: &HashMap<String, [u8; 16]>) -> Result<(), LastAp
 
 /// A reference on one line.
 fn key(reference: &ResourceReference) -> String {
-    reference
-        .to_string()
-        .replace('\\', "\\\\")
-        .replace('\n', "\\n")
+    let mut line = String::new();
+    write_key(reference, &mut line);
+    line
+}
+
+fn write_key(reference: &ResourceReference, line: &mut String) {
+    let _ = write!(line, "{reference}");
+    if line.contains(['\\', '\n']) {
+        *line = line.replace('\\', "\\\\").replace('\n', "\\n");
+    }
 }

@@ -1,6 +1,6 @@
 //! Bringing back what a run replaced.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -18,7 +18,7 @@ pub fn restore(
     backup: &Backup,
     cancellation: Cancellation,
 ) -> Result<(), StepError> {
-    let (secrets, managed) = (Secrets::default(), BTreeSet::new());
+    let secrets = Secrets::default();
     let run = RunContext {
         cancellation,
         sink: &(),
@@ -27,7 +27,7 @@ pub fn restore(
         state_directory: state_directory.to_owned(),
         sources: Arc::new(LocalSources::default()),
         facts: Arc::new(Map::new()),
-        managed: &managed,
+        plan: None,
         users: Mutex::default(),
         groups: Mutex::default(),
         once: Mutex::new(HashMap::new()),

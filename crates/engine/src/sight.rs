@@ -3,7 +3,7 @@
 //! A noop run has no [`Hands`] to lend, and nobody outside the executor can
 //! make some: so it cannot change anything, by construction.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::io::Read;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -42,8 +42,8 @@ pub(crate) struct RunContext<'a> {
     pub(crate) state_directory: PathBuf,
     pub(crate) sources: Arc<dyn Sources>,
     pub(crate) facts: Arc<Map<String, Value>>,
-    /// Every path that some resource of the plan manages.
-    pub(crate) managed: &'a BTreeSet<PathBuf>,
+    /// Knows every path that some resource manages; a restore has none.
+    pub(crate) plan: Option<&'a crate::Plan>,
     /// Numbers of users and groups that were found; those that were not may come.
     pub(crate) users: Mutex<HashMap<String, u32>>,
     pub(crate) groups: Mutex<HashMap<String, u32>>,
@@ -106,17 +106,19 @@ impl<'a> Sight<'a> {
 
     /// Whether another resource manages this path.
     pub fn is_managed(&self, path: &Path) -> bool {
-        self.run.managed.contains(&self.unrooted(path))
+        self.run
+            .plan
+            .is_some_and(|plan| plan.managed().contains(&self.unrooted(path)))
     }
 
     /// Whether another resource manages something below this path.
     pub fn manages_below(&self, path: &Path) -> bool {
         let path = self.unrooted(path);
-        let next = self
-            .run
-            .managed
-            .range(path.clone()..)
-            .find(|managed| **managed != path);
+        let Some(plan) = self.run.plan else {
+            return false;
+        };
+        let mut from_here = plan.managed().range(path.clone()..);
+        let next = from_here.find(|managed| **managed != path);
         next.is_some_and(|managed| managed.starts_with(&path))
     }
 

@@ -25,13 +25,14 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Followed {
     /// Everything under the prefix: once, and first. When it took several pages,
-    /// later keys may already be newer than `revision`.
+    /// later keys may already be newer than `revision`: what happened meanwhile to
+    /// earlier ones comes as changes.
     Snapshot {
         items: Vec<KeyValue>,
         revision: Revision,
     },
     /// What changed, in order of revision. After a gap in history, one batch holds
-    /// all that differs.
+    /// all that differs, read like a snapshot.
     Changes(WatchBatch),
 }
 

@@ -49,6 +49,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// Commits all operations if every compare holds, and none otherwise.
     ///
+    /// What changes nothing makes no revision, and is committed at the newest one.
+    /// A key may be written once in a transaction (see [`limits`]).
+    ///
     /// When this returns, the outcome is durable. [`StoreError::OutcomeUnknown`]
     /// means that it may or may not have been committed: read before trying again.
     async fn commit(&self, transaction: Transaction) -> Result<TransactionOutcome, StoreError>;
@@ -58,7 +61,8 @@ pub trait Store: Send + Sync + 'static {
     /// stream is read. A connection that breaks underneath is resumed.
     async fn watch(&self, prefix: &str, start: WatchStart) -> Result<WatchStream, StoreError>;
 
-    /// A new lease that ends `ttl` after its last keep-alive, also across restarts.
+    /// A new lease that ends `ttl` after its last keep-alive, also across restarts:
+    /// never earlier, and a little later where a backend counts in whole seconds.
     async fn lease_grant(&self, ttl: std::time::Duration) -> Result<LeaseId, StoreError>;
 
     /// Starts the lease's time anew. [`StoreError::LeaseNotFound`] once it has ended.
@@ -70,6 +74,8 @@ pub trait Store: Send + Sync + 'static {
     /// What is left of the lease.
     async fn lease_status(&self, lease: LeaseId) -> Result<Option<LeaseStatus>, StoreError>;
 
-    /// Forgets history before `revision`. The newest value of each key stays.
+    /// Forgets history before `revision`. The newest value of each key stays, and a
+    /// watch at `revision` is still possible. [`StoreError::Invalid`] if `revision` is
+    /// yet to come; nothing to do if that history is gone already.
     async fn compact(&self, revision: Revision) -> Result<(), StoreError>;
 }

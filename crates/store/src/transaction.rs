@@ -11,9 +11,9 @@ pub enum Compare {
     Absent(String),
     /// The key exists.
     Exists(String),
-    /// The key was last written at this revision.
+    /// The key was last written at this revision (0: it does not exist).
     Modified(String, Revision),
-    /// The key has this version (1: written once).
+    /// The key has this version (1: written once; 0: it does not exist).
     Version(String, u64),
     /// The key has this value.
     Value(String, Bytes),

@@ -193,7 +193,7 @@ async fn a_file_cut_short_anywhere_is_damaged() {
     ] {
         let copy = copy(whole.path());
         change(&database(copy.path()), |bytes| {
-            bytes.truncate(usize::try_from(left).unwrap());
+            bytes.truncate(usize::try_from(left).expect("it fits"));
         });
         is_damaged(copy.path(), &format!("{left} of {length} bytes")).await;
     }
@@ -245,7 +245,7 @@ async fn flip_bits(options: EmbeddedOptions, rounds: u64) {
             _ => random.below(length * 8),
         };
         change(&database(copy.path()), |bytes| {
-            bytes[usize::try_from(bit / 8).unwrap()] ^= 1 << (bit % 8);
+            bytes[usize::try_from(bit / 8).expect("it fits")] ^= 1 << (bit % 8);
         });
         let found = match open_with(copy.path(), options.clone()).await {
             Ok(store) => content(&store).await,
@@ -310,17 +310,24 @@ async fn a_value_that_rotted_in_a_large_file_is_noticed_when_it_is_read() {
         matches!(first, Some(Err(StoreError::Damaged { .. }))),
         "{first:?}"
     );
-    // What depends on the rotten value is refused, the rest goes on.
-    let compare = bunraku_store::Compare::Exists("bad".to_owned());
-    let refused = store
-        .commit(Transaction::new().when(compare).put("x", "y"))
-        .await;
-    assert!(
-        matches!(refused, Err(StoreError::Damaged { .. })),
-        "{refused:?}"
-    );
-    let outcome = store.commit(Transaction::new().put("good", "still")).await;
-    assert!(outcome.expect("an answer").is_committed());
+    // What depends on the rotten value is refused; the rest goes on, also when both
+    // come at once and share a commit.
+    let writes = (0..40).map(|number| {
+        let key = if number % 10 == 5 { "bad" } else { "good" };
+        let compare = bunraku_store::Compare::Exists(key.to_owned());
+        let transaction = Transaction::new().when(compare);
+        store.commit(transaction.put(format!("x/{number}"), "y"))
+    });
+    let outcomes = futures::future::join_all(writes).await;
+    for (number, outcome) in outcomes.into_iter().enumerate() {
+        match outcome {
+            Ok(outcome) => assert!(number % 10 != 5 && outcome.is_committed()),
+            Err(StoreError::Damaged { .. }) => assert_eq!(number % 10, 5),
+            Err(error) => panic!("{number}: {error:?}"),
+        }
+    }
+    let page = store.range(Range::prefix("x/")).await.expect("an answer");
+    assert_eq!(page.items.len(), 36);
 }
 
 #[tokio::test]
@@ -348,14 +355,14 @@ async fn a_log_that_lost_acknowledged_writes_is_damaged() {
     for left in [0, 10, 32, length / 3, length - 4096, length - 1] {
         let copy = copy(whole.path());
         change(&log(copy.path()), |bytes| {
-            bytes.truncate(usize::try_from(left).unwrap());
+            bytes.truncate(usize::try_from(left).expect("it fits"));
         });
         is_damaged(copy.path(), &format!("{left} of {length} bytes of log")).await;
     }
     for place in [0, 20, length / 3, length / 2, length - 5000] {
         let copy = copy(whole.path());
         change(&log(copy.path()), |bytes| {
-            bytes[usize::try_from(place).unwrap()] ^= 16;
+            bytes[usize::try_from(place).expect("it fits")] ^= 16;
         });
         is_damaged(copy.path(), &format!("byte {place} of the log")).await;
     }

@@ -1,7 +1,7 @@
 //! Leases when clocks jump and processes restart.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bunraku_store::embedded::Clock;
@@ -29,25 +29,29 @@ impl TestClock {
         })))
     }
 
+    fn hands(&self) -> MutexGuard<'_, Hands> {
+        self.0.lock().expect("no test panics with it")
+    }
+
     /// Time goes by.
     fn pass(&self, time: Duration) {
-        let mut hands = self.0.lock().unwrap();
+        let mut hands = self.hands();
         hands.since_boot += time;
         hands.wall += time;
     }
 
     /// Someone sets the wall clock.
     fn set_wall(&self, wall: Duration) {
-        self.0.lock().unwrap().wall = wall;
+        self.hands().wall = wall;
     }
 
     fn wall_now(&self) -> Duration {
-        self.0.lock().unwrap().wall
+        self.hands().wall
     }
 
     /// The machine was off for a while.
     fn reboot(&self, off: Duration) {
-        let mut hands = self.0.lock().unwrap();
+        let mut hands = self.hands();
         hands.since_boot = seconds(5);
         hands.wall += off;
         hands.boot = format!("{}, then another", hands.boot);
@@ -56,15 +60,15 @@ impl TestClock {
 
 impl Clock for TestClock {
     fn since_boot(&self) -> Duration {
-        self.0.lock().unwrap().since_boot
+        self.hands().since_boot
     }
 
     fn wall(&self) -> Duration {
-        self.0.lock().unwrap().wall
+        self.hands().wall
     }
 
     fn boot(&self) -> String {
-        self.0.lock().unwrap().boot.clone()
+        self.hands().boot.clone()
     }
 }
 
@@ -229,6 +233,8 @@ async fn a_keep_alive_counts_from_when_it_was_asked_for_and_a_late_one_is_refuse
     clock.pass(seconds(99));
     store.lease_keep_alive(lease).await.expect("alive");
     assert_eq!(remaining(&store, lease).await, Some(100));
+    // Let the store come to rest: it looks at the clock again when it is asked.
+    tokio::time::sleep(Duration::from_millis(100)).await;
     clock.pass(seconds(100));
     let late = store.lease_keep_alive(lease).await;
     assert!(

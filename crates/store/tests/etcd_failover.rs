@@ -8,8 +8,8 @@ use std::time::Duration;
 use bunraku_store::etcd::{EtcdOptions, EtcdStore};
 use bunraku_store::testing::EtcdCluster;
 use bunraku_store::{
-    Change, Compare, Range, Revision, Store, StoreError, Transaction, TransactionOutcome,
-    WatchStart,
+    Change, Compare, Follow, Followed, Range, Revision, Store, StoreError, Transaction,
+    TransactionOutcome, WatchStart,
 };
 use futures::StreamExt;
 
@@ -208,4 +208,124 @@ async fn a_watch_goes_on_after_all_members_were_away() {
     }
     let expected: Vec<u64> = (1..=versions.len() as u64).collect();
     assert_eq!(versions, expected, "each version once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn following_outlives_its_member_and_its_history() {
+    let mut cluster = EtcdCluster::start(3).await;
+    // Asks the first member first, and so its watch is there too.
+    let follower = EtcdStore::connect(impatient(&cluster))
+        .await
+        .expect("connects");
+    let mut writer_options = impatient(&cluster);
+    writer_options.endpoints.rotate_left(1);
+    let writer = EtcdStore::connect(writer_options).await.expect("connects");
+    let put = |number: usize| {
+        let writer = writer.clone();
+        let key = format!("key/{}", number % 7);
+        async move {
+            loop {
+                let put = Transaction::new().put(key.clone(), number.to_string());
+                match writer.commit(put).await {
+                    Ok(TransactionOutcome::Committed(at)) => return at,
+                    Ok(TransactionOutcome::Refused(_)) => panic!("there was no compare"),
+                    // The same put again does no harm here.
+                    Err(StoreError::OutcomeUnknown(_) | StoreError::Unavailable(_)) => {}
+                    Err(other) => panic!("{other}"),
+                }
+            }
+        }
+    };
+    for number in 0..20 {
+        put(number).await;
+    }
+    let mut follow = Follow::new(Arc::new(follower), "key/");
+    let mut view = View::default();
+    view.take(follow.next().await.expect("a first view"));
+    assert_eq!(view.values.len(), 7);
+
+    cluster.kill(0);
+    let mut last = Revision(0);
+    for number in 20..170 {
+        last = put(number).await;
+    }
+    // More than the watch holds for a reader that is away, and longer.
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    writer.compact(last).await.expect("compacts");
+    for number in 170..200 {
+        last = put(number).await;
+    }
+    let mut batches = 0;
+    while view.revision < last {
+        batches += 1;
+        let next = tokio::time::timeout(PATIENCE, follow.next())
+            .await
+            .expect("in time");
+        view.take(next.expect("waiting mends it"));
+    }
+    let page = writer.range(Range::prefix("key/")).await.expect("reads");
+    let truth: BTreeMap<_, _> = page
+        .items
+        .into_iter()
+        .map(|kv| (kv.key, kv.modified))
+        .collect();
+    assert_eq!(view.values, truth);
+    assert!(
+        batches < 180,
+        "some of history was gone, so not all of it was seen"
+    );
+}
+
+/// What a follower believes, and a check that nothing comes twice.
+#[derive(Default)]
+struct View {
+    values: BTreeMap<String, Revision>,
+    revision: Revision,
+}
+
+impl View {
+    fn take(&mut self, followed: Followed) {
+        let batch = match followed {
+            Followed::Snapshot { items, revision } => {
+                let items = items.into_iter().map(|kv| (kv.key, kv.modified));
+                self.values = items.collect();
+                self.revision = revision;
+                return;
+            }
+            Followed::Changes(batch) => batch,
+        };
+        assert!(
+            batch.revision > self.revision,
+            "{} came twice",
+            batch.revision
+        );
+        self.revision = batch.revision;
+        for change in batch.changes {
+            let Change::Put(kv) = change else {
+                panic!("nothing is deleted");
+            };
+            let known = self.values.insert(kv.key.clone(), kv.modified);
+            assert!(known < Some(kv.modified), "{} came twice", kv.key);
+        }
+    }
+}
+
+#[tokio::test]
+async fn nobody_there_is_a_clear_error() {
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").expect("binds");
+    let endpoint = format!("http://{}", nobody.local_addr().expect("an address"));
+    drop(nobody);
+    let options = EtcdOptions {
+        retry_for: Duration::from_millis(200),
+        ..EtcdOptions::new(vec![endpoint.clone()], "/nobody/")
+    };
+    let error = EtcdStore::connect(options)
+        .await
+        .err()
+        .expect("nobody answers");
+    assert!(matches!(error, StoreError::Unavailable(_)), "{error:?}");
+    let source = std::error::Error::source(&error)
+        .expect("a reason")
+        .to_string();
+    assert_eq!(source, format!("etcd at {endpoint} failed"));
 }

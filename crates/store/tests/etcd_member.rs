@@ -39,6 +39,7 @@ async fn one_member_keeps_its_particulars_behind_the_contract() {
     let cluster = EtcdCluster::start(1).await;
     roots_do_not_see_each_other(&cluster).await;
     a_large_range_comes_in_pages(&cluster).await;
+    everything_that_a_loser_asked_for_comes_at_once(&cluster).await;
     a_revision_that_comes_in_fragments_stays_whole(&cluster).await;
     a_reader_that_lags_misses_nothing(&cluster).await;
     leases_are_rounded_up(&cluster).await;
@@ -101,6 +102,20 @@ async fn a_large_range_comes_in_pages(cluster: &EtcdCluster) {
         store.range(before).await.expect("a page").items[0].key,
         "large/00"
     );
+}
+
+async fn everything_that_a_loser_asked_for_comes_at_once(cluster: &EtcdCluster) {
+    let store = store(cluster, "/pages/").await;
+    let missing = Compare::Exists("missing".to_owned());
+    let transaction = (0..40).fold(Transaction::new().when(missing), |reads, number| {
+        reads.read_on_failure(format!("large/{number:02}"))
+    });
+    match store.commit(transaction).await.expect("answers") {
+        TransactionOutcome::Refused(read) => {
+            assert_eq!(read.into_iter().flatten().count(), 40);
+        }
+        TransactionOutcome::Committed(_) => panic!("the compare does not hold"),
+    }
 }
 
 async fn a_revision_that_comes_in_fragments_stays_whole(cluster: &EtcdCluster) {

@@ -20,13 +20,18 @@ use bunraku_wire::request::{Grant, Request};
 use bunraku_wire::tls::{ClientTls, Identity, ReloadableClientTls, ReloadableServerTls, ServerTls};
 use bytes::Bytes;
 use futures::StreamExt;
-use http_body_util::StreamBody;
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use jiff::{SignedDuration, Timestamp};
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::server::TlsStream;
+
+/// TLS alone, and below an HTTP/1.1 or HTTP/2 reply that does not end.
+const MODES: [&str; 3] = ["tls", "http1", "http2"];
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -36,7 +41,7 @@ fn main() -> Result<()> {
         .build()?;
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if let [mode, directory, ..] = arguments.as_slice()
-        && matches!(mode.as_str(), "tls" | "http2")
+        && MODES.contains(&mode.as_str())
     {
         return runtime.block_on(serve(mode.clone(), Path::new(directory)));
     }
@@ -58,29 +63,39 @@ async fn serve(mode: String, directory: &Path) -> Result<()> {
     println!("{}", listener.local_addr()?.port());
     loop {
         let (stream, _) = listener.accept().await?;
-        let (tls, http2) = (tls.clone(), mode == "http2");
+        stream.set_nodelay(true)?;
+        let (tls, mode) = (tls.clone(), mode.clone());
         tokio::spawn(async move {
             let Ok(mut stream) = tls.accept(stream, Duration::from_secs(60)).await else {
                 return;
             };
-            if http2 {
-                serve_http2(stream).await;
-            } else {
-                let _ = stream.read(&mut [0; 1]).await;
+            match mode.as_str() {
+                "http1" => serve_http1(stream).await,
+                "http2" => serve_http2(stream).await,
+                _ => drop(stream.read(&mut [0; 1]).await),
             }
         });
     }
 }
 
+type Reply = http::Response<BoxBody<Bytes, Infallible>>;
+
 /// Every request is answered with a stream that says one thing, then nothing.
-async fn serve_http2(stream: tokio_rustls::server::TlsStream<TcpStream>) {
-    let service = service_fn(|_: http::Request<Incoming>| async {
-        let hello = Ok::<_, Infallible>(Frame::data(Bytes::from_static(b"1\n")));
-        let body = futures::stream::iter([hello]).chain(futures::stream::pending());
-        Ok::<_, Infallible>(http::Response::new(StreamBody::new(body)))
-    });
+async fn answer(_: http::Request<Incoming>) -> std::result::Result<Reply, Infallible> {
+    let hello = Ok(Frame::data(Bytes::from_static(b"1\n")));
+    let body = futures::stream::iter([hello]).chain(futures::stream::pending());
+    Ok(http::Response::new(BodyExt::boxed(StreamBody::new(body))))
+}
+
+async fn serve_http1(stream: TlsStream<TcpStream>) {
+    let _ = hyper::server::conn::http1::Builder::new()
+        .serve_connection(TokioIo::new(stream), service_fn(answer))
+        .await;
+}
+
+async fn serve_http2(stream: TlsStream<TcpStream>) {
     let _ = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
-        .serve_connection(TokioIo::new(stream), service)
+        .serve_connection(TokioIo::new(stream), service_fn(answer))
         .await;
 }
 
@@ -125,7 +140,7 @@ impl Drop for Server {
 async fn measure(connections: usize) -> Result<()> {
     let directory = tempfile::tempdir()?;
     let client = prepare(directory.path())?;
-    for mode in ["tls", "http2"] {
+    for mode in MODES {
         let server = Server::start(mode, directory.path())?;
         // The first ones pay for what all share.
         let warm = open(mode, &server, &client, 100).await?;
@@ -193,11 +208,18 @@ async fn open(
 }
 
 async fn open_one(mode: &str, server: &Server, tls: &ReloadableClientTls) -> Result<Open> {
-    if mode == "tls" {
+    if mode != "http2" {
         let stream = TcpStream::connect(("127.0.0.1", server.address.port())).await?;
         let name = rustls::pki_types::ServerName::try_from("127.0.0.1")?;
         let connector = tokio_rustls::TlsConnector::from(tls.config());
-        let stream = connector.connect(name, stream).await?;
+        let mut stream = connector.connect(name, stream).await?;
+        if mode == "http1" {
+            stream
+                .write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+                .await?;
+            stream.flush().await?;
+            stream.read_u8().await?;
+        }
         return Ok(Open::Tls(Box::new(stream)));
     }
     let mut options = ClientOptions::new(vec![server.address.clone()], tls.clone());

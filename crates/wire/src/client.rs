@@ -9,6 +9,7 @@
 
 mod address;
 mod back_off;
+mod call;
 mod connection;
 mod error;
 mod lines;
@@ -19,10 +20,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
-use http::{HeaderValue, Method, Response, Uri};
+use http::{Method, Response};
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -37,7 +37,8 @@ pub use refusal::Refusal;
 pub use transfer::Download;
 
 use crate::tls::ReloadableClientTls;
-use connection::{Connection, SendFailure};
+use call::{Call, CallBody};
+use connection::Connection;
 
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 pub(crate) type Body = UnsyncBoxBody<Bytes, BoxError>;
@@ -107,28 +108,12 @@ struct Slot {
     generation: u64,
 }
 
-/// One request, repeatable as long as its body is.
-pub(crate) struct Call {
-    method: Method,
-    path: String,
-    content_type: Option<&'static str>,
-    accept: &'static str,
-    body: CallBody,
-}
-
 /// A reply that has started well.
-pub(crate) struct Reply {
+struct Reply {
     response: Response<Incoming>,
     server: ServerAddress,
     /// When it must be complete.
     deadline: Instant,
-}
-
-enum CallBody {
-    /// Can be sent again.
-    Bytes(Bytes),
-    /// Can be sent once.
-    Stream(Option<Body>),
 }
 
 impl Client {
@@ -222,7 +207,7 @@ impl Client {
     /// Sends until a server replies, or until it must not be sent again. A
     /// reply that says "error" is turned into one. The time to connect does
     /// not count: it has limits of its own.
-    pub(crate) async fn send(&self, mut call: Call, limit: Duration) -> Result<Reply, ClientError> {
+    async fn send(&self, mut call: Call, limit: Duration) -> Result<Reply, ClientError> {
         if !call.path.starts_with('/') {
             return Err(ClientError::InvalidPath(call.path));
         }
@@ -328,84 +313,15 @@ impl Client {
         }
     }
 
-    pub(crate) fn options(&self) -> &ClientOptions {
+    fn options(&self) -> &ClientOptions {
         &self.shared.options
     }
 
-    pub(crate) fn timed_out(&self, server: &ServerAddress, what: &'static str) -> ClientError {
+    fn timed_out(&self, server: &ServerAddress, what: &'static str) -> ClientError {
         ClientError::TimedOut {
             server: server.clone(),
             what,
             after: self.options().request_timeout,
-        }
-    }
-}
-
-impl Call {
-    pub(crate) fn new(method: Method, path: &str) -> Self {
-        Self {
-            method,
-            path: path.to_owned(),
-            content_type: None,
-            accept: "application/json",
-            body: CallBody::Bytes(Bytes::new()),
-        }
-    }
-
-    fn with_json<B: Serialize + ?Sized>(mut self, body: &B) -> Result<Self, ClientError> {
-        let text = serde_json::to_vec(body).map_err(ClientError::Encode)?;
-        self.content_type = Some("application/json");
-        self.body = CallBody::Bytes(text.into());
-        Ok(self)
-    }
-
-    fn request(
-        &mut self,
-        server: &ServerAddress,
-        user_agent: &str,
-    ) -> Result<http::Request<Body>, ClientError> {
-        let uri = Uri::builder()
-            .scheme("https")
-            .authority(server.to_string())
-            .path_and_query(self.path.as_str())
-            .build()
-            .map_err(|_| ClientError::InvalidPath(self.path.clone()))?;
-        let body = match &mut self.body {
-            CallBody::Bytes(bytes) => Full::new(bytes.clone())
-                .map_err(|never| match never {})
-                .boxed_unsync(),
-            CallBody::Stream(body) => body
-                .take()
-                .expect("a stream is taken back before it is sent again"),
-        };
-        let mut request = http::Request::new(body);
-        *request.method_mut() = self.method.clone();
-        *request.uri_mut() = uri;
-        let headers = request.headers_mut();
-        headers.insert(ACCEPT, HeaderValue::from_static(self.accept));
-        if let Some(content_type) = self.content_type {
-            headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-        }
-        if let Ok(agent) = HeaderValue::from_str(user_agent) {
-            headers.insert(USER_AGENT, agent);
-        }
-        Ok(request)
-    }
-
-    fn is_stream(&self) -> bool {
-        matches!(self.body, CallBody::Stream(_))
-    }
-
-    /// What never left may go to another server; what may have left only if
-    /// doing it twice is doing it once.
-    fn may_repeat(&self, failure: &SendFailure) -> bool {
-        let repeatable = !self.is_stream() && self.method.is_idempotent();
-        repeatable || failure.unsent.is_some()
-    }
-
-    fn take_back(&mut self, failure: SendFailure) {
-        if let (CallBody::Stream(body), Some(request)) = (&mut self.body, failure.unsent) {
-            *body = Some(request.into_body());
         }
     }
 }

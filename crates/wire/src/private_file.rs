@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const LARGEST: u64 = 64 << 20;
 
 /// Makes a directory that only its owner can enter, with its parents.
-pub(crate) fn create_private_directory(directory: &Path) -> io::Result<()> {
+pub fn create_private_directory(directory: &Path) -> io::Result<()> {
     if directory.is_dir() {
         return Ok(());
     }
@@ -24,12 +24,12 @@ pub(crate) fn create_private_directory(directory: &Path) -> io::Result<()> {
 }
 
 /// Replaces a file, with this mode, in one step.
-pub(crate) fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+pub fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     replace_for(path, content, mode, None)
 }
 
 /// Replaces a file that belongs to someone else, in one step.
-pub(crate) fn replace_for(
+pub fn replace_for(
     path: &Path,
     content: &[u8],
     mode: u32,
@@ -50,7 +50,7 @@ pub(crate) fn replace_for(
 
 /// Creates a file in one step. An existing one stays, and is an error of
 /// kind [`io::ErrorKind::AlreadyExists`]: of two at once, one wins.
-pub(crate) fn create(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+pub fn create(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let beside = write_beside(path, content, mode)?;
     let linked = std::fs::hard_link(&beside, path);
     let _ = std::fs::remove_file(&beside);
@@ -85,7 +85,7 @@ fn write_new(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     file.sync_all()
 }
 
-pub(crate) fn sync_directory_of(path: &Path) -> io::Result<()> {
+pub fn sync_directory_of(path: &Path) -> io::Result<()> {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => File::open(parent)?.sync_all(),
         _ => File::open(".")?.sync_all(),
@@ -93,7 +93,7 @@ pub(crate) fn sync_directory_of(path: &Path) -> io::Result<()> {
 }
 
 /// Reads a small text file.
-pub(crate) fn read_text(path: &Path) -> io::Result<String> {
+pub fn read_text(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     let file = File::open(path)?;
     file.take(LARGEST + 1).read_to_string(&mut text)?;

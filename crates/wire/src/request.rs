@@ -182,6 +182,11 @@ impl Request {
         Ok(())
     }
 
+    /// The public key that it asks a certificate for (DER SubjectPublicKeyInfo).
+    pub fn public_key_info(&self) -> &[u8] {
+        &self.public_key_info
+    }
+
     /// The node that asks.
     pub fn name(&self) -> &NodeName {
         &self.name

@@ -35,9 +35,6 @@ pub(crate) struct ApplyArgs {
     /// Show why each step stands where it stands, and do nothing.
     #[arg(long)]
     explain: bool,
-    /// Stream events as JSON lines; the last one is the summary.
-    #[arg(long)]
-    json: bool,
     /// Exit with 2 when something changed or would change.
     #[arg(long)]
     detailed_exitcodes: bool,
@@ -119,8 +116,8 @@ impl ApplyError {
 }
 
 /// Runs the command.
-pub(crate) fn run(arguments: &ApplyArgs) -> ExitCode {
-    match apply(arguments) {
+pub(crate) fn run(arguments: &ApplyArgs, json: bool) -> ExitCode {
+    match apply(arguments, json) {
         Ok(code) => code,
         Err(error) => {
             apply_view::print_error(&error, error.hint().as_deref());
@@ -129,7 +126,7 @@ pub(crate) fn run(arguments: &ApplyArgs) -> ExitCode {
     }
 }
 
-fn apply(arguments: &ApplyArgs) -> Result<ExitCode, ApplyError> {
+fn apply(arguments: &ApplyArgs, json: bool) -> Result<ExitCode, ApplyError> {
     let mut sources = sources(arguments)?;
     let (catalog, usual) = match state_tree::load(&arguments.path, &arguments.states)? {
         Some(loaded) => {
@@ -146,7 +143,7 @@ fn apply(arguments: &ApplyArgs) -> Result<ExitCode, ApplyError> {
     let plan = Plan::new(&catalog, &Registry::standard(), PlanOptions { mode })
         .map_err(ApplyError::Plan)?;
     if arguments.explain {
-        apply_view::explain(&plan, arguments.json).map_err(ApplyError::Output)?;
+        apply_view::explain(&plan, json).map_err(ApplyError::Output)?;
         return Ok(ExitCode::SUCCESS);
     }
     let name = catalog.name.clone();
@@ -159,11 +156,7 @@ fn apply(arguments: &ApplyArgs) -> Result<ExitCode, ApplyError> {
     } else {
         Some(lock(arguments)?)
     };
-    let view = View::new(
-        arguments.json,
-        !arguments.no_diff,
-        io::stderr().is_terminal(),
-    );
+    let view = View::new(json, !arguments.no_diff, io::stderr().is_terminal());
     let how = CarryOut {
         noop: arguments.noop,
         parallel: arguments.parallel.map(usize::from),
@@ -181,8 +174,12 @@ fn apply(arguments: &ApplyArgs) -> Result<ExitCode, ApplyError> {
         mode,
         detailed: arguments.detailed_exitcodes,
     };
-    apply_view::summary(&summary, &told, arguments.json).map_err(ApplyError::Output)?;
-    Ok(exit_code(&summary, arguments.detailed_exitcodes))
+    apply_view::summary(&summary, &told, json).map_err(ApplyError::Output)?;
+    let code = exit_code(&summary, arguments.detailed_exitcodes);
+    // The process ends here: giving back every piece of memory one by one
+    // would only take time.
+    std::mem::forget((plan, summary));
+    Ok(code)
 }
 
 fn read(path: &Path) -> Result<Catalog, ApplyError> {

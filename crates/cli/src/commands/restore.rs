@@ -18,9 +18,6 @@ pub(crate) struct RestoreArgs {
     /// Which one: 1 is the newest.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     version: u32,
-    /// Write the list as JSON lines.
-    #[arg(long)]
-    json: bool,
     /// Where backups are kept.
     #[arg(
         long,
@@ -52,8 +49,8 @@ enum RestoreError {
 }
 
 /// Runs the command.
-pub(crate) fn run(arguments: &RestoreArgs) -> ExitCode {
-    match bring_back(arguments) {
+pub(crate) fn run(arguments: &RestoreArgs, json: bool) -> ExitCode {
+    match bring_back(arguments, json) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             print_error(
@@ -65,14 +62,14 @@ pub(crate) fn run(arguments: &RestoreArgs) -> ExitCode {
     }
 }
 
-fn bring_back(arguments: &RestoreArgs) -> Result<(), RestoreError> {
+fn bring_back(arguments: &RestoreArgs, json: bool) -> Result<(), RestoreError> {
     let mut kept =
         backups(&arguments.state_dir, arguments.path.as_deref()).map_err(RestoreError::List)?;
     kept.reverse();
     let path = match &arguments.path {
         Some(path) if !arguments.list => path,
         _ => {
-            list(&kept, arguments.json);
+            list(&kept, json);
             return Ok(());
         }
     };

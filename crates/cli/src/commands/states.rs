@@ -32,9 +32,6 @@ struct ShowArgs {
     /// What to show.
     #[arg(long, value_name = "WHAT", default_value = "low", value_parser = ["low", "pillar", "grains", "catalog"])]
     what: String,
-    /// As JSON.
-    #[arg(long)]
-    json: bool,
 }
 
 /// Why there is nothing to show.
@@ -49,9 +46,9 @@ enum ShowError {
 }
 
 /// Runs the command.
-pub(crate) fn run(arguments: &StatesArgs) -> ExitCode {
+pub(crate) fn run(arguments: &StatesArgs, json: bool) -> ExitCode {
     let StatesCommand::Show(show) = &arguments.command;
-    match shown(show) {
+    match shown(show, json) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             apply_view::print_error(&error, None);
@@ -60,7 +57,7 @@ pub(crate) fn run(arguments: &StatesArgs) -> ExitCode {
     }
 }
 
-fn shown(arguments: &ShowArgs) -> Result<(), ShowError> {
+fn shown(arguments: &ShowArgs, json: bool) -> Result<(), ShowError> {
     let loaded = state_tree::load(&arguments.path, &arguments.states)?;
     let compiled = loaded
         .ok_or_else(|| ShowError::NoStates(arguments.path.clone()))?
@@ -73,7 +70,7 @@ fn shown(arguments: &ShowArgs) -> Result<(), ShowError> {
         "pillar" => write_json(&mut out, &Value::Object(compiled.pillar)),
         "grains" => write_json(&mut out, &Value::Object(compiled.grains)),
         "catalog" => write_json(&mut out, &json!(compiled.catalog)),
-        _ if arguments.json => write_json(&mut out, &low_json(&compiled)),
+        _ if json => write_json(&mut out, &low_json(&compiled)),
         _ => low_text(&mut out, &compiled),
     }
     .map_err(ShowError::Output)

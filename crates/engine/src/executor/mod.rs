@@ -125,7 +125,7 @@ pub fn carry_out(plan: &Plan, how: CarryOut<'_>) -> Result<Summary, CarryOutErro
             state_directory: how.state_directory,
             sources: how.sources,
             facts: how.facts,
-            managed: &plan.managed,
+            plan: Some(plan),
             users: Mutex::default(),
             groups: Mutex::default(),
             once: Mutex::new(HashMap::new()),

@@ -110,7 +110,7 @@ impl Run<'_> {
         self.context.sink.tell(Event::Finished(&finished));
         board.finish(node, upstream_pending, finished);
         if ends && (self.failhard || step.control.failhard) && board.ended.is_none() {
-            board.ended = Some(RunEnd::FailHard(step.reference.clone()));
+            board.ended = Some(RunEnd::FailHard((*step.reference).clone()));
         }
         let over = board.is_over();
         drop(board);
@@ -123,8 +123,8 @@ impl Run<'_> {
         let step = &self.plan.steps[node as usize];
         Finished {
             number,
-            reference: step.reference.clone(),
-            place: step.place.clone(),
+            reference: std::sync::Arc::clone(&step.reference),
+            place: std::sync::Arc::clone(&step.place),
             state: step.state.clone(),
             outcome: self.without_secrets(step, outcome),
         }

@@ -78,8 +78,8 @@ impl Plan {
             ));
         }
         Explanation {
-            reference: step.reference.clone(),
-            place: step.place.clone(),
+            reference: (*step.reference).clone(),
+            place: (*step.place).clone(),
             reasons,
             path_length: self.graph.height[node as usize],
         }

@@ -9,25 +9,12 @@ use std::path::{Path, PathBuf};
 use super::{Body, Edge, Mode, Plan};
 use crate::{Relations, Thing};
 
-/// What the relations of all steps say.
-pub(super) struct Inferred {
-    pub(super) edges: Vec<Edge>,
-    pub(super) managed: BTreeSet<PathBuf>,
-}
-
-/// Reads all relations.
-pub(super) fn infer(plan: &Plan) -> Inferred {
+/// All inferred edges.
+pub(super) fn edges(plan: &Plan) -> Vec<Edge> {
     let relations: Vec<Option<Relations>> = plan
         .steps
         .iter()
-        .map(|step| match &step.body {
-            Body::Ready(instance) => {
-                let mut relations = Relations::default();
-                instance.relations(&mut relations);
-                Some(relations)
-            }
-            Body::Lazy(_) => None,
-        })
+        .map(|step| relations_of(&step.body))
         .collect();
     let mut providers: HashMap<&Thing, Vec<u32>> = HashMap::new();
     for (index, relations) in relations.iter().enumerate() {
@@ -44,14 +31,30 @@ pub(super) fn infer(plan: &Plan) -> Inferred {
             one(index as u32, relations, genius, &providers, &mut edges);
         }
     }
-    let managed = providers.keys().filter_map(|thing| match thing {
-        Thing::Path(path) => Some(path.clone()),
+    edges
+}
+
+fn relations_of(body: &Body) -> Option<Relations> {
+    let Body::Ready(instance) = body else {
+        return None;
+    };
+    let mut relations = Relations::default();
+    instance.relations(&mut relations);
+    Some(relations)
+}
+
+/// Every path that some step provides.
+pub(super) fn managed(plan: &Plan) -> BTreeSet<PathBuf> {
+    let all = plan
+        .steps
+        .iter()
+        .filter_map(|step| relations_of(&step.body));
+    let things = all.flat_map(|relations| relations.provides);
+    let paths = things.filter_map(|thing| match thing {
+        Thing::Path(path) => Some(path),
         _ => None,
     });
-    Inferred {
-        edges,
-        managed: managed.collect(),
-    }
+    paths.collect()
 }
 
 fn one(

@@ -16,6 +16,7 @@ mod steps;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
 
 use bunraku_model::Catalog;
 use bunraku_model::catalog::{Place, ResourceReference, StateOrigin};
@@ -73,16 +74,16 @@ pub struct Plan {
     pub(crate) registry: Registry,
     /// Inferred edges that would have closed a cycle.
     pub(crate) gave_way: Vec<Edge>,
-    /// Every path that some step manages.
-    pub(crate) managed: BTreeSet<PathBuf>,
+    /// Every path that some step manages; few ask.
+    managed: OnceLock<BTreeSet<PathBuf>>,
     /// The names under which outputs are registered.
     pub(crate) registered: HashSet<String>,
 }
 
 /// One resource that does something.
 pub(crate) struct Step {
-    pub(crate) reference: ResourceReference,
-    pub(crate) place: Place,
+    pub(crate) reference: Arc<ResourceReference>,
+    pub(crate) place: Arc<Place>,
     pub(crate) state: Option<Box<StateOrigin>>,
     pub(crate) control: Control,
     pub(crate) body: Body,
@@ -127,14 +128,12 @@ impl Plan {
             mode: options.mode,
             registry: registry.clone(),
             gave_way: Vec::new(),
-            managed: BTreeSet::new(),
+            managed: OnceLock::new(),
             registered: parts.registered,
         };
         let mut edges = resolve::edges(catalog, &mut plan, &parts.nodes)?;
         edges.extend(lazy::edges(&plan));
-        let inferred = infer::infer(&plan);
-        edges.extend(inferred.edges);
-        plan.managed = inferred.managed;
+        edges.extend(infer::edges(&plan));
         resolve::wait_for_what_probes_wait_for(&plan.probes, &mut edges);
         plan.graph = Graph::new(plan.node_count(), edges);
         cycle::make_acyclic(&mut plan)?;
@@ -154,6 +153,11 @@ impl Plan {
 
     pub fn mode(&self) -> Mode {
         self.mode
+    }
+
+    /// Every path that some step manages.
+    pub(crate) fn managed(&self) -> &BTreeSet<PathBuf> {
+        self.managed.get_or_init(|| infer::managed(self))
     }
 
     fn node_count(&self) -> usize {

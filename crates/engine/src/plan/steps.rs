@@ -1,6 +1,7 @@
 //! From the resources of a catalog to steps and containers.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use bunraku_model::Catalog;
 use bunraku_model::canonical_json;
@@ -32,7 +33,7 @@ pub(super) struct Nodes {
 }
 
 enum Kind<'a> {
-    Step(&'a std::sync::Arc<dyn AnyType>),
+    Step(&'a Arc<dyn AnyType>),
     Container,
     Unknown,
 }
@@ -143,7 +144,7 @@ impl Reader<'_> {
         index: usize,
         resource: &Resource,
         reference: ResourceReference,
-        known: &std::sync::Arc<dyn AnyType>,
+        known: &Arc<dyn AnyType>,
     ) -> Result<Step, ProblemKind> {
         let spec = known.spec();
         check_names(resource, spec)?;
@@ -167,11 +168,11 @@ impl Reader<'_> {
         let body = if resource.state.is_some() && lazy::waits(&declaration, self.registered) {
             Body::Lazy(Box::new(declaration))
         } else {
-            Body::Ready(std::sync::Arc::clone(known).prepare(&declaration)?)
+            Body::Ready(Arc::clone(known).prepare(&declaration)?)
         };
         Ok(Step {
-            reference,
-            place: resource.place(),
+            reference: Arc::new(reference),
+            place: Arc::new(resource.place()),
             state: resource.state.clone(),
             control,
             body,
@@ -226,7 +227,7 @@ impl Reader<'_> {
         };
         let mut by_reference = HashMap::with_capacity(steps + self.containers.len());
         for (position, step) in self.steps.iter().enumerate() {
-            by_reference.insert(step.reference.clone(), node(position, true));
+            by_reference.insert((*step.reference).clone(), node(position, true));
         }
         for (position, (reference, _)) in self.containers.iter().enumerate() {
             by_reference.insert(reference.clone(), node(position, false));

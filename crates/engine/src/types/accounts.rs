@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use super::config_file;
-use crate::{Sight, StepError};
+use crate::{Sight, StepError, Thing};
 
 /// A line of `/etc/passwd`.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -135,6 +135,12 @@ pub(crate) fn find_gid(sight: &Sight<'_>, group: &str) -> Result<Option<u32>, St
 /// What tells an account tool to work on another root.
 pub(crate) fn prefix(root: Option<&Path>) -> Vec<std::ffi::OsString> {
     root.map_or_else(Vec::new, |root| vec!["--prefix".into(), root.into()])
+}
+
+/// A group cannot go before the users whose primary group it is: what removes
+/// users provides this, what removes groups needs it.
+pub(crate) fn user_removals() -> Thing {
+    Thing::Other("removals", "users".to_owned())
 }
 
 /// A name that the tools take, and that cannot be taken for an option or

@@ -149,6 +149,7 @@ impl ResourceType for Group {
 
     fn relations(&self, desired: &Wish, relations: &mut Relations) {
         if !desired.present {
+            relations.genius_needs(accounts::user_removals(), "whose group it may be");
             return;
         }
         relations.provides(Thing::Group(desired.name.clone()));

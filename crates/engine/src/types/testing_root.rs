@@ -60,10 +60,7 @@ impl Machine {
         let plan = Plan::new(
             &catalog(resources),
             &Registry::standard(),
-            PlanOptions {
-                mode: Mode::Genius,
-                ..PlanOptions::default()
-            },
+            PlanOptions { mode: Mode::Genius },
         )
         .unwrap_or_else(|error| panic!("{error}"));
         let how = CarryOut {

@@ -344,7 +344,7 @@ mod tests {
     fn salts_own_tags_become_assignments() {
         assert_eq!(
             plain("{% load_yaml as x %}a: 1{% endload %}"),
-            "{% set x | __load_yaml %}a: 1{% endset %}".replace("__load_yaml %", "__load_yaml %")
+            "{% set x | __load_yaml %}a: 1{% endset %}"
         );
         assert_eq!(
             plain("{% import_yaml 'as a.yml' as x with context %}"),

@@ -9,13 +9,17 @@
 use std::collections::BTreeSet;
 
 use bunraku_model::ContentId;
+use futures::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
 
 use super::BlobError;
 use super::kept::{Found, KeptBlobs};
-use super::place::{Place, Stored};
-use super::record::{Record, pins_prefix, record_key, references_prefix, upload_key};
+use super::place::{Place, Stored, UploadId};
+use super::record::{Record, UPLOADS, pins_prefix, record_key, references_prefix};
 use crate::{Compare, Range, StoreError, Transaction, TransactionOutcome};
+
+/// Contents that are judged at the same time.
+const AT_ONCE: usize = 16;
 
 /// What one collection did.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -45,8 +49,15 @@ impl<P: Place> KeptBlobs<P> {
                 break;
             };
             after = Some(*last);
-            for (id, found) in page {
-                self.judge(id, &found, now, &mut collected).await?;
+            // Several at a time: each waits for the store more than it works.
+            let judged: Vec<Collected> = stream::iter(page)
+                .map(|(id, found)| self.judge(id, found, now))
+                .buffer_unordered(AT_ONCE)
+                .try_collect()
+                .await?;
+            for one in judged {
+                collected.condemned += one.condemned;
+                collected.removed += one.removed;
             }
         }
         collected.debris = self.clear_debris().await?;
@@ -56,12 +67,12 @@ impl<P: Place> KeptBlobs<P> {
     async fn judge(
         &self,
         id: ContentId,
-        found: &Found,
+        found: Found,
         now: Timestamp,
-        collected: &mut Collected,
-    ) -> Result<(), BlobError> {
+    ) -> Result<Collected, BlobError> {
+        let mut collected = Collected::default();
         if self.is_wanted(id).await? {
-            return Ok(());
+            return Ok(collected);
         }
         match self.sentence(&found.record, now) {
             Sentence::Wait => {}
@@ -71,11 +82,11 @@ impl<P: Place> KeptBlobs<P> {
                     ..found.record.clone()
                 };
                 let key = record_key(id);
-                let transaction = unchanged(id, found).put(key, condemned.encode());
+                let transaction = unchanged(id, &found).put(key, condemned.encode());
                 collected.condemned += usize::from(self.try_commit(transaction).await?);
             }
             Sentence::Remove => {
-                let transaction = unchanged(id, found).delete(record_key(id));
+                let transaction = unchanged(id, &found).delete(record_key(id));
                 if self.try_commit(transaction).await? {
                     // If this is never reached, the bytes are debris.
                     let stored = Stored {
@@ -87,7 +98,7 @@ impl<P: Place> KeptBlobs<P> {
                 }
             }
         }
-        Ok(())
+        Ok(collected)
     }
 
     async fn is_wanted(&self, id: ContentId) -> Result<bool, BlobError> {
@@ -135,12 +146,12 @@ impl<P: Place> KeptBlobs<P> {
     /// it is under way, then the records. An upload that is not under way any
     /// more has its record already, or never will.
     pub(super) async fn clear_debris(&self) -> Result<usize, BlobError> {
-        let mut idle = Vec::new();
-        for stored in self.place.stored().await? {
-            if self.store.get(&upload_key(stored.upload)).await?.is_none() {
-                idle.push(stored);
-            }
-        }
+        let stored = self.place.stored().await?;
+        let under_way = self.uploads_under_way().await?;
+        let idle: Vec<_> = stored
+            .into_iter()
+            .filter(|stored| !under_way.contains(&stored.upload))
+            .collect();
         if idle.is_empty() {
             return Ok(0);
         }
@@ -155,7 +166,24 @@ impl<P: Place> KeptBlobs<P> {
         Ok(cleared)
     }
 
-    async fn named_uploads(&self) -> Result<BTreeSet<super::place::UploadId>, BlobError> {
+    async fn uploads_under_way(&self) -> Result<BTreeSet<UploadId>, BlobError> {
+        let mut under_way = BTreeSet::new();
+        let mut range = Range {
+            keys_only: true,
+            ..Range::prefix(UPLOADS)
+        };
+        loop {
+            let page = self.store.range(range.clone()).await?;
+            range.after = page.items.last().map(|item| item.key.clone());
+            let names = page.items.iter().map(|item| &item.key[UPLOADS.len()..]);
+            under_way.extend(names.filter_map(UploadId::parse));
+            if !page.more {
+                return Ok(under_way);
+            }
+        }
+    }
+
+    async fn named_uploads(&self) -> Result<BTreeSet<UploadId>, BlobError> {
         let (mut named, mut after) = (BTreeSet::new(), None);
         loop {
             let page = self.records(after).await?;

@@ -154,6 +154,15 @@ impl<P: Place> Blobs for KeptBlobs<P> {
         self.remove_reference(id, referrer).await
     }
 
+    fn unreference_in(
+        &self,
+        transaction: Transaction,
+        id: ContentId,
+        referrer: &str,
+    ) -> Result<Transaction, BlobError> {
+        Ok(transaction.delete(super::refer::reference_key(id, referrer)?))
+    }
+
     async fn references(&self, id: ContentId) -> Result<Vec<String>, BlobError> {
         self.list_references(id).await
     }

@@ -138,6 +138,14 @@ pub trait Blobs: Send + Sync + 'static {
     /// Takes a reference back. No error if there is none.
     async fn unreference(&self, id: ContentId, referrer: &str) -> Result<(), BlobError>;
 
+    /// Adds taking a reference back to a transaction of the caller's.
+    fn unreference_in(
+        &self,
+        transaction: Transaction,
+        id: ContentId,
+        referrer: &str,
+    ) -> Result<Transaction, BlobError>;
+
     /// Who refers to it, in order.
     async fn references(&self, id: ContentId) -> Result<Vec<String>, BlobError>;
 

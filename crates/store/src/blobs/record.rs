@@ -50,6 +50,7 @@ impl Record {
 }
 
 pub(super) const RECORDS: &str = "blobs/";
+pub(super) const UPLOADS: &str = "blob-uploads/";
 pub(super) const CHUNKS: &str = "blob-chunks/";
 
 pub(super) fn record_key(id: ContentId) -> String {
@@ -57,7 +58,7 @@ pub(super) fn record_key(id: ContentId) -> String {
 }
 
 pub(super) fn upload_key(upload: UploadId) -> String {
-    format!("blob-uploads/{upload}")
+    format!("{UPLOADS}{upload}")
 }
 
 pub(super) fn references_prefix(id: ContentId) -> String {

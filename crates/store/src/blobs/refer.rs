@@ -185,7 +185,7 @@ pub(super) async fn commit_repeatable(
     }
 }
 
-fn reference_key(id: ContentId, referrer: &str) -> Result<String, BlobError> {
+pub(super) fn reference_key(id: ContentId, referrer: &str) -> Result<String, BlobError> {
     let key = format!("{}{referrer}", references_prefix(id));
     if referrer.is_empty() || limits::check_key(&key).is_err() {
         return Err(BlobError::Referrer(referrer.to_owned()));

@@ -29,7 +29,10 @@ use crate::StoreError;
 const FORMAT: u64 = 1;
 /// "Bnrk": marks the file as ours.
 const APPLICATION: i64 = 0x426e_726b;
-const PAGE_BYTES: u64 = 4096;
+pub(super) const PAGE_BYTES: i64 = 4096;
+/// Beyond the quota, so that a full store can still delete, which writes history,
+/// and end leases.
+const RESERVE_PAGES: i64 = 1024;
 const MAGIC: &[u8] = b"SQLite format 3\0";
 
 const SCHEMA: [&str; 5] = [
@@ -107,7 +110,7 @@ pub(super) fn open(directory: &Path, options: &EmbeddedOptions) -> Result<Opened
             format!("it ends with revision {revision}, and {acknowledged} was acknowledged"),
         ));
     }
-    prepare(&connection, options.quota_bytes).map_err(fail)?;
+    prepare(&connection, quota(options)).map_err(fail)?;
     let witness = Witness::open(directory, revision)?;
     sync_directory(directory)?;
     Ok(Opened {
@@ -172,7 +175,7 @@ fn create(directory: &Path, path: &Path) -> Result<(), StoreError> {
 
 fn write_schema(path: &Path) -> Result<(), Failure> {
     let mut connection = Connection::open(path)?;
-    connection.pragma_update(None, "page_size", PAGE_BYTES as i64)?;
+    connection.pragma_update(None, "page_size", PAGE_BYTES)?;
     connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
     let transaction = connection.transaction()?;
@@ -212,13 +215,12 @@ fn check_header(path: &Path) -> Result<(), StoreError> {
     if std::fs::metadata(log).is_ok_and(|log| log.len() > 0) {
         return Ok(());
     }
-    let pages = u64::from(u32::from_be_bytes([
-        header[28], header[29], header[30], header[31],
-    ]));
-    if length != pages * PAGE_BYTES {
+    let pages = u32::from_be_bytes([header[28], header[29], header[30], header[31]]);
+    let expected = u64::from(pages) * PAGE_BYTES.unsigned_abs();
+    if length != expected {
         return Err(damaged(
             path,
-            format!("it has {length} bytes and not {}", pages * PAGE_BYTES),
+            format!("it has {length} bytes and not {expected}"),
         ));
     }
     Ok(())
@@ -261,7 +263,7 @@ fn verify(connection: &Connection, path: &Path, up_to: u64) -> Result<(), StoreE
     let pages: i64 = connection
         .query_row("PRAGMA page_count", [], |row| row.get(0))
         .map_err(|error| fail(error.into()))?;
-    if u64::try_from(pages).unwrap_or(0) * PAGE_BYTES > up_to {
+    if (pages * PAGE_BYTES).unsigned_abs() > up_to {
         tracing::info!(path = %path.display(), pages, "large store: verified as it is read");
         return Ok(());
     }
@@ -295,17 +297,25 @@ fn verify_rows(connection: &Connection) -> Result<(), Failure> {
 }
 
 /// From here on the file is written.
-fn prepare(connection: &Connection, quota_bytes: u64) -> Result<(), Failure> {
+fn prepare(connection: &Connection, quota_bytes: i64) -> Result<(), Failure> {
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "journal_size_limit", 16 << 20)?;
-    let pages = i64::try_from(quota_bytes / PAGE_BYTES).unwrap_or(i64::MAX);
-    connection.pragma_update(None, "max_page_count", pages.clamp(1, 0xffff_fffe))?;
+    let pages = quota_bytes / PAGE_BYTES + RESERVE_PAGES;
+    connection.pragma_update(None, "max_page_count", pages)?;
     connection.set_prepared_statement_cache_capacity(64);
     // Starts with an empty log, so that the log's size is bounded across restarts.
     connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
     Ok(())
+}
+
+/// The quota, within what SQLite can hold.
+pub(super) fn quota(options: &EmbeddedOptions) -> i64 {
+    let most = (0xffff_fffe - RESERVE_PAGES) * PAGE_BYTES;
+    i64::try_from(options.quota_bytes)
+        .unwrap_or(most)
+        .clamp(1, most)
 }
 
 fn sync_directory(directory: &Path) -> Result<(), StoreError> {
@@ -321,5 +331,27 @@ fn damaged(path: &Path, what: String) -> StoreError {
     StoreError::Damaged {
         path: path.to_owned(),
         what,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{EmbeddedOptions, open};
+
+    /// Nothing else shows it: a kill leaves what the kernel holds, only a loss of
+    /// power does not.
+    #[test]
+    fn every_commit_waits_for_the_disk() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let opened = open(directory.path(), &EmbeddedOptions::default()).expect("it opens");
+        let synchronous: i64 = opened
+            .connection
+            .query_row("PRAGMA synchronous", [], |row| row.get(0))
+            .expect("an answer");
+        let journal: String = opened
+            .connection
+            .query_row("PRAGMA journal_mode", [], |row| row.get(0))
+            .expect("an answer");
+        assert_eq!((synchronous, journal.as_str()), (2, "wal"), "FULL is 2");
     }
 }

@@ -36,6 +36,8 @@ pub(super) struct Group<'a> {
     /// When the request at hand arrived, since boot. Leases are judged by it: a
     /// keep-alive that waited for the disk still counts as of when it was sent.
     pub(super) arrived: Duration,
+    /// What may be put before the quota is reached; what makes room is always done.
+    pub(super) room_bytes: i64,
     pub(super) staged: Staged,
 }
 
@@ -52,6 +54,7 @@ impl<'a> Group<'a> {
             revision,
             oldest,
             arrived: Duration::ZERO,
+            room_bytes: i64::MAX,
             staged: Staged::default(),
         }
     }
@@ -190,8 +193,8 @@ impl<'a> Group<'a> {
             .collect()
     }
 
-    fn check_operations(&self, operations: &[Operation]) -> Performed<()> {
-        let mut changes = operations.len();
+    fn check_operations(&mut self, operations: &[Operation]) -> Performed<()> {
+        let (mut changes, mut put_bytes) = (operations.len(), 0);
         for operation in operations {
             match operation {
                 Operation::Put {
@@ -200,9 +203,16 @@ impl<'a> Group<'a> {
                     return Ok(Err(StoreError::LeaseNotFound(*lease)));
                 }
                 Operation::DeletePrefix { prefix } => changes += self.count_under(prefix)?,
-                Operation::Put { .. } | Operation::Delete { .. } => {}
+                Operation::Put { key, value, .. } => put_bytes += key.len() + value.len(),
+                Operation::Delete { .. } => {}
             }
         }
+        // Once under its key, once in history.
+        let needed = i64::try_from(2 * put_bytes).unwrap_or(i64::MAX);
+        if put_bytes > 0 && needed > self.room_bytes {
+            return Ok(Err(quota_reached()));
+        }
+        self.room_bytes -= needed;
         if changes > rows::MAX_CHANGES {
             return Ok(Err(StoreError::TooLarge {
                 what: "the number of keys that a transaction deletes",
@@ -305,4 +315,11 @@ impl<'a> Group<'a> {
 
 fn key_text(bytes: Vec<u8>) -> Result<String, Failure> {
     String::from_utf8(bytes).map_err(|_| Failure::Damaged("a key is not UTF-8".to_owned()))
+}
+
+fn quota_reached() -> StoreError {
+    StoreError::Io {
+        doing: "write to the store: its quota is reached".to_owned(),
+        source: std::io::ErrorKind::StorageFull.into(),
+    }
 }

@@ -40,6 +40,8 @@ struct State {
     lengths: BTreeMap<usize, usize>,
     next_watcher: u64,
     closed: bool,
+    /// Closed by a writer that had answered everything it touched.
+    in_order: bool,
 }
 
 struct Watcher {
@@ -70,6 +72,7 @@ impl Hub {
                 lengths: BTreeMap::new(),
                 next_watcher: 0,
                 closed: false,
+                in_order: false,
             }),
             recent_bytes,
         }
@@ -135,6 +138,12 @@ impl Hub {
     }
 
     pub(super) fn close(&self) {
+        self.lock().in_order = true;
+        self.abandon();
+    }
+
+    /// Ends all watches, whatever became of the writer.
+    pub(super) fn abandon(&self) {
         let mut state = self.lock();
         state.closed = true;
         for watcher in state.watchers.values().flat_map(HashMap::values) {
@@ -142,8 +151,8 @@ impl Hub {
         }
     }
 
-    pub(super) fn is_closed(&self) -> bool {
-        self.lock().closed
+    pub(super) fn closed_in_order(&self) -> bool {
+        self.lock().in_order
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -127,7 +127,7 @@ impl EmbeddedStore {
         match answered.await {
             Ok(answer) => answer,
             // The writer ended in order, without having touched this request ...
-            Err(_) if self.inner.hub.is_closed() => Err(StoreError::Closed),
+            Err(_) if self.inner.hub.closed_in_order() => Err(StoreError::Closed),
             // ... or it did not.
             Err(error) => Err(StoreError::OutcomeUnknown(Box::new(error))),
         }
@@ -162,12 +162,18 @@ fn open(directory: PathBuf, options: EmbeddedOptions) -> Result<EmbeddedStore, S
         retention: Retention::new(options.keep_history_for, options.keep_revisions),
         messages: received,
         trimming: true,
+        rest_until: None,
+        quota_bytes: file::quota(&options),
         failed: false,
         lock,
     };
     std::thread::Builder::new()
         .name("store-writer".to_owned())
-        .spawn(move || writer.run())
+        .spawn(move || {
+            // Also when it panics: nobody must wait for a writer that is gone.
+            let _ends = EndWatches(Arc::clone(&writer.hub));
+            writer.run();
+        })
         .map_err(|source| StoreError::Io {
             doing: "start the store's writer".to_owned(),
             source,
@@ -244,6 +250,14 @@ impl Store for EmbeddedStore {
 
     async fn compact(&self, revision: Revision) -> Result<(), StoreError> {
         self.write(0, move |group| group.compact(revision.0)).await
+    }
+}
+
+struct EndWatches(Arc<Hub>);
+
+impl Drop for EndWatches {
+    fn drop(&mut self) {
+        self.0.abandon();
     }
 }
 

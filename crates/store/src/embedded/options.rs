@@ -13,7 +13,8 @@ pub struct EmbeddedOptions {
     pub keep_history_for: Duration,
     /// At most so many revisions of history are kept, however young.
     pub keep_revisions: u64,
-    /// The store takes no more than this on disk, without its write-ahead log.
+    /// With this many bytes in use, what would add to them is refused; deletes are
+    /// done still. The write-ahead log and a reserve of 4 MiB come on top.
     pub quota_bytes: u64,
     /// Files up to this size are verified in whole when opened (some 300 MB per
     /// second); larger ones are verified row by row as they are read.

@@ -7,13 +7,14 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, TransactionBehavior};
 use tokio::sync::oneshot;
 
 use super::clock::Clock;
 use super::failure::Failure;
+use super::file;
 use super::group::{Group, Staged};
 use super::hub::Hub;
 use super::job::Job;
@@ -32,14 +33,20 @@ const GROUP_BYTES: usize = 4 << 20;
 const GROUP_LEASES: usize = 256;
 /// Timers of the operating system stand still while the machine sleeps: with
 /// leases alive, look at the clock at least this often.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
 const LONGEST_WAIT_WITH_LEASES: Duration = Duration::from_secs(1);
 /// Rows of forgotten history, and pages, that are given back between two groups.
 const TRIM_ROWS: usize = 2000;
 const TRIM_PAGES: i64 = 500;
+/// Housekeeping that failed (a full disk, mostly) rests before it tries again.
+const REST: Duration = Duration::from_secs(1);
+
+/// Who asked for the store to be closed.
+pub(super) type Closed = oneshot::Sender<Result<(), StoreError>>;
 
 pub(super) enum Message {
     Job(Box<dyn Job>),
-    Close(oneshot::Sender<Result<(), StoreError>>),
+    Close(Closed),
 }
 
 pub(super) struct Writer {
@@ -57,6 +64,9 @@ pub(super) struct Writer {
     pub(super) messages: Receiver<Message>,
     /// There are rows of forgotten history left, or pages to give back.
     pub(super) trimming: bool,
+    pub(super) rest_until: Option<Instant>,
+    /// With this many bytes in use, only what makes room is taken.
+    pub(super) quota_bytes: i64,
     /// The disk failed to say whether it has a write: nothing can be promised any more.
     pub(super) failed: bool,
     /// Given back last of all.
@@ -100,11 +110,17 @@ impl Writer {
     }
 
     fn wait(&self) -> Duration {
-        if self.trimming && !self.failed {
+        if self.failed {
+            return LONGEST_WAIT;
+        }
+        if let Some(until) = self.rest_until {
+            return until.saturating_duration_since(Instant::now());
+        }
+        if self.trimming {
             return Duration::ZERO;
         }
         let now = self.clock.since_boot();
-        let wait = self.retention.next().saturating_sub(now);
+        let wait = self.retention.next().saturating_sub(now).min(LONGEST_WAIT);
         match self.leases.next_end() {
             None => wait,
             Some(end) => wait
@@ -113,14 +129,7 @@ impl Writer {
         }
     }
 
-    #[allow(clippy::type_complexity)]
-    fn gather(
-        &self,
-        first: Box<dyn Job>,
-    ) -> (
-        Vec<Box<dyn Job>>,
-        Option<oneshot::Sender<Result<(), StoreError>>>,
-    ) {
+    fn gather(&self, first: Box<dyn Job>) -> (Vec<Box<dyn Job>>, Option<Closed>) {
         let mut bytes = first.bytes();
         let mut jobs = vec![first];
         while jobs.len() < GROUP_JOBS && bytes < GROUP_BYTES {
@@ -180,6 +189,7 @@ impl Writer {
             .transaction_with_behavior(TransactionBehavior::Immediate)
             .map_err(not_done)?;
         let mut group = Group::new(&transaction, &self.leases, self.revision, self.oldest);
+        group.room_bytes = self.quota_bytes - used_bytes(&transaction).map_err(not_done)?;
         work(&mut group).map_err(Stopped::NotDone)?;
         let staged = group.staged;
         if let Err(error) = transaction.commit() {
@@ -222,9 +232,10 @@ impl Writer {
     }
 
     fn keep_house(&mut self) {
-        if self.failed {
+        if self.failed || self.rest_until.is_some_and(|until| Instant::now() < until) {
             return;
         }
+        self.rest_until = None;
         for step in [
             Self::end_leases,
             Self::follow_wall_clock,
@@ -236,7 +247,7 @@ impl Writer {
                     ?failure,
                     "the store's housekeeping failed and is tried again"
                 );
-                self.trimming = false;
+                self.rest_until = Some(Instant::now() + REST);
                 return;
             }
         }
@@ -319,17 +330,25 @@ fn trim_rows(connection: &Connection, oldest: u64) -> Result<usize, Failure> {
 
 /// Gives free pages back to the file system; how many are left.
 fn trim_pages(connection: &Connection) -> Result<i64, Failure> {
-    let free = |connection: &Connection| {
-        connection.query_row("PRAGMA freelist_count", [], |row| row.get::<_, i64>(0))
-    };
-    if free(connection)? == 0 {
+    if free_pages(connection)? == 0 {
         return Ok(0);
     }
     let mut statement = connection.prepare(&format!("PRAGMA incremental_vacuum({TRIM_PAGES})"))?;
     let mut rows = statement.query([])?;
     while rows.next()?.is_some() {}
     drop(rows);
-    Ok(free(connection)?)
+    Ok(free_pages(connection)?)
+}
+
+fn free_pages(connection: &Connection) -> rusqlite::Result<i64> {
+    let mut statement = connection.prepare_cached("PRAGMA freelist_count")?;
+    statement.query_row([], |row| row.get(0))
+}
+
+fn used_bytes(connection: &Connection) -> rusqlite::Result<i64> {
+    let mut statement = connection.prepare_cached("PRAGMA page_count")?;
+    let pages: i64 = statement.query_row([], |row| row.get(0))?;
+    Ok((pages - free_pages(connection)?) * file::PAGE_BYTES)
 }
 
 fn unknown() -> StoreError {

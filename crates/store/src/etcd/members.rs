@@ -23,7 +23,7 @@ const PING_TIMEOUT: Duration = Duration::from_secs(5);
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// A page of values, or a watch's fragment, is never larger.
-pub(super) const LARGEST_ANSWER: usize = 32 * 1024 * 1024;
+const LARGEST_ANSWER: usize = 32 * 1024 * 1024;
 
 /// One member of the cluster.
 #[derive(Clone)]

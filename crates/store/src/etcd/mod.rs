@@ -30,12 +30,14 @@ use crate::{
 };
 use failure::{Failure, Refusal};
 use keys::{Root, number, prefix_end, revision};
-use members::{LARGEST_ANSWER, Members, Repeat};
+use members::{Members, Repeat};
 
 /// Keys with values in one page, at most.
 const PAGE: usize = 1000;
 /// Keys without values in one page, at most.
 const KEYS_PAGE: usize = 10_000;
+/// All values that one transaction may ask for, and their keys.
+const LARGEST_REFUSAL: usize = limits::MAX_OPERATIONS * (limits::MAX_VALUE_BYTES + 4096);
 
 /// A store on etcd. Clones share the connections.
 #[derive(Clone)]
@@ -48,6 +50,28 @@ struct Inner {
     root: Root,
 }
 
+impl Inner {
+    async fn read(&self, key: Vec<u8>, options: GetOptions) -> Result<GetResponse, Failure> {
+        self.members
+            .call(Repeat::Always, |_, mut member| {
+                let (key, options) = (key.clone(), options.clone());
+                async move { member.keys.get(key, Some(options)).await }
+            })
+            .await
+    }
+
+    /// The cluster's, not only that of the member that is asked.
+    async fn newest_revision(&self) -> Result<Revision, StoreError> {
+        let options = GetOptions::new().with_count_only();
+        // Of one key that need not exist: the answer's header is what counts.
+        let root = self.root.prefix("")?;
+        let response = self.read(root, options).await.map_err(unavailable)?;
+        Ok(revision(
+            response.header().map_or(0, |header| header.revision()),
+        ))
+    }
+}
+
 impl EtcdStore {
     /// Connects, and checks that a member answers.
     pub async fn connect(options: EtcdOptions) -> Result<Self, StoreError> {
@@ -57,12 +81,7 @@ impl EtcdStore {
                 root: Root::new(&options.root)?,
             }),
         };
-        let first = Range {
-            limit: 1,
-            keys_only: true,
-            ..Range::prefix("")
-        };
-        match store.range(first).await {
+        match store.inner.newest_revision().await {
             Ok(_) => Ok(store),
             Err(StoreError::Unavailable(source)) => Err(StoreError::Unavailable(
                 probe::explain(&options).await.unwrap_or(source),
@@ -71,22 +90,14 @@ impl EtcdStore {
         }
     }
 
-    async fn read(&self, key: Vec<u8>, options: GetOptions) -> Result<GetResponse, Failure> {
+    async fn send(&self, txn: &etcd_client::Txn, repeat: Repeat) -> Result<TxnResponse, Failure> {
         self.inner
             .members
-            .call(Repeat::Always, |_, mut member| {
-                let (key, options) = (key.clone(), options.clone());
-                async move { member.keys.get(key, Some(options)).await }
-            })
-            .await
-    }
-
-    async fn send(&self, txn: &etcd_client::Txn) -> Result<TxnResponse, Failure> {
-        self.inner
-            .members
-            .call(Repeat::OnlyIfNotDone, |_, mut member| {
+            .call(repeat, |_, member| {
                 let txn = txn.clone();
-                async move { member.keys.txn(txn).await }
+                // What is read on failure comes whole: it cannot be paged.
+                let mut keys = member.keys.max_decoding_message_size(LARGEST_REFUSAL);
+                async move { keys.txn(txn).await }
             })
             .await
     }
@@ -94,21 +105,11 @@ impl EtcdStore {
     /// Sends copies until one is answered. A copy that is refused proves
     /// nothing: an earlier one may be the reason.
     async fn send_guarded(&self, txn: &etcd_client::Txn) -> Result<TxnResponse, Failure> {
-        match self.send(txn).await {
-            Err(Failure::Unknown(source)) => {
-                let again = self
-                    .inner
-                    .members
-                    .call(Repeat::Always, |_, mut member| {
-                        let txn = txn.clone();
-                        async move { member.keys.txn(txn).await }
-                    })
-                    .await;
-                match again {
-                    Ok(response) if response.succeeded() => Ok(response),
-                    _ => Err(Failure::Unknown(source)),
-                }
-            }
+        match self.send(txn, Repeat::OnlyIfNotDone).await {
+            Err(Failure::Unknown(source)) => match self.send(txn, Repeat::Always).await {
+                Ok(response) if response.succeeded() => Ok(response),
+                _ => Err(Failure::Unknown(source)),
+            },
             answered => answered,
         }
     }
@@ -157,6 +158,7 @@ impl Store for EtcdStore {
     async fn get(&self, key: &str) -> Result<Option<KeyValue>, StoreError> {
         let key = self.inner.root.key(key)?;
         let response = self
+            .inner
             .read(key, GetOptions::new())
             .await
             .map_err(unavailable)?;
@@ -189,7 +191,7 @@ impl Store for EtcdStore {
             if range.keys_only {
                 options = options.with_keys_only();
             }
-            match self.read(from.clone(), options).await {
+            match self.inner.read(from.clone(), options).await {
                 Ok(response) => return Ok(self.page(&response)),
                 // The page's number of keys is a guess; their sizes decide.
                 Err(Failure::Refused(Refusal::AnswerTooLarge)) if limit > 1 => {
@@ -205,21 +207,15 @@ impl Store for EtcdStore {
         let txn = transaction::build(&transaction, &self.inner.root)?;
         let answer = if transaction.operations.is_empty() {
             // Nothing can be done twice.
-            self.inner
-                .members
-                .call(Repeat::Always, |_, mut member| {
-                    let txn = txn.clone();
-                    async move { member.keys.txn(txn).await }
-                })
-                .await
+            self.send(&txn, Repeat::Always).await
         } else if transaction::guards_itself(&transaction) {
             self.send_guarded(&txn).await
         } else {
-            self.send(&txn).await
+            self.send(&txn, Repeat::OnlyIfNotDone).await
         };
         match answer {
             Ok(response) => Ok(self.outcome(&response)),
-            Err(failure) => Err(self.commit_error(failure, &transaction)),
+            Err(failure) => Err(Self::commit_error(failure, &transaction)),
         }
     }
 
@@ -344,7 +340,7 @@ impl EtcdStore {
         }
     }
 
-    fn commit_error(&self, failure: Failure, transaction: &Transaction) -> StoreError {
+    fn commit_error(failure: Failure, transaction: &Transaction) -> StoreError {
         match failure {
             Failure::Unknown(source) => StoreError::OutcomeUnknown(source),
             Failure::NotDone(source) => StoreError::Unavailable(source),
@@ -354,7 +350,8 @@ impl EtcdStore {
                     None => Refusal::LeaseNotFound.into_error(),
                 }
             }
-            // The server is set to less than its default, and does not say to how much.
+            // The server is set to less than its default. It does not say to how
+            // much, only that this is more.
             Failure::Refused(Refusal::RequestTooLarge) => StoreError::TooLarge {
                 what: "a transaction's size in bytes",
                 size: limits::transaction_bytes(transaction),
@@ -364,11 +361,6 @@ impl EtcdStore {
                 what: "the number of operations",
                 size: most_entries(transaction),
                 limit: most_entries(transaction) - 1,
-            },
-            Failure::Refused(Refusal::AnswerTooLarge) => StoreError::TooLarge {
-                what: "what is read when the transaction is refused",
-                size: transaction.reads_on_failure.len(),
-                limit: LARGEST_ANSWER,
             },
             Failure::Refused(refusal) => refusal.into_error(),
         }

@@ -16,10 +16,10 @@ use tokio::sync::mpsc::error::SendTimeoutError;
 use tokio::sync::mpsc::{self, Sender};
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::Inner;
 use super::failure::{Failure, Refusal};
 use super::keys::{number, revision};
 use super::members::{Pause, Repeat};
+use super::{Inner, unavailable};
 use crate::{Change, Revision, StoreError, WatchBatch, WatchStart, WatchStream};
 
 /// Batches that wait for the reader before the stream is closed.
@@ -33,15 +33,17 @@ pub(super) async fn watch(
     start: WatchStart,
 ) -> Result<WatchStream, StoreError> {
     let prefix = inner.root.prefix(prefix)?;
-    let start = match start {
-        WatchStart::Now => None,
+    let next = match start {
+        // Not what the member takes for now: it may lag behind the cluster,
+        // and would give what was done before.
+        WatchStart::Now => Revision(inner.newest_revision().await?.0 + 1),
         // 0 would mean "now" to etcd; its history begins with 1.
-        WatchStart::At(at) => Some(Revision(at.0.max(1))),
+        WatchStart::At(at) => Revision(at.0.max(1)),
     };
-    let opened = open(&inner, &prefix, start).await.map_err(final_error)?;
+    let opened = open(&inner, &prefix, next).await.map_err(unavailable)?;
     let (sender, receiver) = mpsc::channel(BUFFERED_BATCHES);
     let reader = Reader {
-        next: start.unwrap_or(Revision(opened.now.0 + 1)),
+        next,
         inner,
         prefix,
         sender,
@@ -56,20 +58,16 @@ pub(super) async fn watch(
 struct Opened {
     member: usize,
     stream: etcd_client::WatchStream,
-    /// The member's newest revision when it accepted.
-    now: Revision,
-    /// What came first, if it already ends the watch.
+    /// What came first: that it is accepted, or that it is over already.
     first: WatchResponse,
 }
 
-async fn open(inner: &Inner, prefix: &[u8], start: Option<Revision>) -> Result<Opened, Failure> {
-    let mut options = WatchOptions::new()
+async fn open(inner: &Inner, prefix: &[u8], start: Revision) -> Result<Opened, Failure> {
+    let options = WatchOptions::new()
         .with_prefix()
         .with_fragment()
-        .with_progress_notify();
-    if let Some(start) = start {
-        options = options.with_start_revision(number(start));
-    }
+        .with_progress_notify()
+        .with_start_revision(number(start));
     let attempt = |index: usize, mut member: super::members::Member| {
         let options = options.clone();
         async move {
@@ -77,23 +75,14 @@ async fn open(inner: &Inner, prefix: &[u8], start: Option<Revision>) -> Result<O
             let first = stream.message().await?.ok_or_else(|| {
                 etcd_client::Error::WatchError("the stream ended at once".to_owned())
             })?;
-            let now = revision(first.header().map_or(0, |header| header.revision()));
             Ok(Opened {
                 member: index,
                 stream,
-                now,
                 first,
             })
         }
     };
     inner.members.call(Repeat::Always, attempt).await
-}
-
-fn final_error(failure: Failure) -> StoreError {
-    match failure {
-        Failure::Refused(refusal) => refusal.into_error(),
-        mendable => StoreError::Unavailable(mendable.into_source()),
-    }
 }
 
 /// Why reading a stream stopped.
@@ -153,7 +142,7 @@ impl Reader {
     async fn reopen(&mut self) -> Result<Opened, End> {
         let work = async {
             self.pause.wait().await;
-            open(&self.inner, &self.prefix, Some(self.next)).await
+            open(&self.inner, &self.prefix, self.next).await
         };
         let outcome = tokio::select! {
             biased;
@@ -181,7 +170,6 @@ impl Reader {
             member,
             mut stream,
             first,
-            ..
         } = opened;
         if let Err(end) = self.take(first).await {
             return end;

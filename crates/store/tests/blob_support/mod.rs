@@ -1,6 +1,8 @@
 //! What the tests of blobs have in common.
 #![allow(dead_code)]
 
+pub(crate) mod forgetful;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +10,7 @@ use bunraku_model::ContentId;
 use bunraku_store::blobs::{
     BlobError, BlobOptions, Blobs, DirectoryBlobs, SharedBlobs, StoreBlobs,
 };
+use bunraku_store::contract::Random;
 use bunraku_store::{EmbeddedOptions, EmbeddedStore, Range, SharedStore};
 use futures::TryStreamExt;
 use tempfile::TempDir;
@@ -41,6 +44,16 @@ impl World {
             options,
             in_directory,
             directory,
+        }
+    }
+
+    /// In the given store, as chunks.
+    pub(crate) fn in_store(store: SharedStore, options: BlobOptions) -> Self {
+        Self {
+            store,
+            options,
+            in_directory: false,
+            directory: tempfile::tempdir().expect("a temporary directory"),
         }
     }
 
@@ -125,31 +138,16 @@ pub(crate) async fn read_range(
 
 /// Bytes that look random and are the same each time.
 pub(crate) fn content(seed: u64, size: usize) -> Vec<u8> {
-    let mut random = Random::new(seed);
+    let mut random = Random(seed);
     let mut bytes = Vec::with_capacity(size + 8);
     while bytes.len() < size {
-        bytes.extend_from_slice(&random.next().to_le_bytes());
+        bytes.extend_from_slice(&random.number().to_le_bytes());
     }
     bytes.truncate(size);
     bytes
 }
 
-/// xorshift: enough for tests, and the same everywhere.
-pub(crate) struct Random(u64);
-
-impl Random {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    pub(crate) fn below(&mut self, limit: usize) -> usize {
-        usize::try_from(self.next() % limit as u64).expect("below a usize")
-    }
+/// A place in a list of that length.
+pub(crate) fn place(random: &mut Random, length: usize) -> usize {
+    usize::try_from(random.below(length.max(1) as u64)).expect("no longer than a list")
 }

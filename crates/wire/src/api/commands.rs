@@ -38,8 +38,6 @@ pub enum StreamMessage {
         server: String,
     },
     Command(Envelope),
-    /// Nothing new; the line is alive.
-    Heartbeat,
     /// Another agent with the same certificate connected.
     Superseded,
     /// The server shuts down: go to the next one.
@@ -101,8 +99,14 @@ pub struct CommandStatus {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum CommandState {
-    Pending(Envelope),
+    Pending {
+        command: Envelope,
+    },
     /// It waited for longer than it was allowed to.
-    Expired(Envelope),
-    Answered(CommandResult),
+    Expired {
+        command: Envelope,
+    },
+    Answered {
+        result: CommandResult,
+    },
 }

@@ -162,7 +162,12 @@ impl Provider for Cron {
         } else {
             config_file::alone(|| {
                 let table = change(&read(desired, hands)?);
-                let run = Run::new(["crontab", "-u", &desired.user, "-"]).stdin(table);
+                // Where nothing is left, nothing stays behind.
+                let run = if table.is_empty() {
+                    Run::new(["crontab", "-u", &desired.user, "-r"])
+                } else {
+                    Run::new(["crontab", "-u", &desired.user, "-"]).stdin(table)
+                };
                 tool::act(&run, "crontab", hands)
             })?;
         }

@@ -70,7 +70,10 @@ pub(super) fn compare(
     let same = match &mut old {
         None => false,
         Some(old) => {
-            old.rewind().map_err(cannot)?;
+            // Only edits have read it by now.
+            if matches!(wish.content, Content::Edits(_)) {
+                old.rewind().map_err(cannot)?;
+            }
             is_same(wish, &wanted, old, sight)?
         }
     };
@@ -200,7 +203,7 @@ fn is_same(
 
 /// Most files are small: one read tells, and one more that there is no rest.
 fn same_as_bytes(old: &mut File, bytes: &[u8]) -> io::Result<bool> {
-    let mut buffer = [0; 16 << 10];
+    let mut buffer = [0; 4 << 10];
     let mut rest = bytes;
     loop {
         let count = old.read(&mut buffer)?;

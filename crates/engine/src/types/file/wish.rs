@@ -154,6 +154,9 @@ impl Wish {
         if let Some(group) = &self.group {
             relations.needs(Thing::Group(group.clone()), "its group");
         }
+        for service in crate::types::service::readers(&self.path) {
+            relations.genius_serves(Thing::Service(service), "its configuration");
+        }
         if let Ensure::Link(target) = &self.ensure {
             let target = self.path.parent().unwrap_or(Path::new("/")).join(target);
             relations.genius_needs(Thing::Path(target), "where it leads");

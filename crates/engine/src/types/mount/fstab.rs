@@ -86,15 +86,14 @@ pub(super) fn put(content: &[u8], name: &str, line: Option<&Line>) -> Vec<u8> {
 
 /// The device of the topmost mount at a path, from `/proc/self/mountinfo`.
 pub(super) fn mounted_at(table: &str, path: &Path) -> Option<String> {
-    (table.lines())
-        .filter_map(|line| {
-            let (before, after) = line.split_once(" - ")?;
-            let place = unescape(before.split(' ').nth(4)?.as_bytes());
-            let device = unescape(after.split(' ').nth(1)?.as_bytes());
-            (place == path.as_os_str().as_bytes())
-                .then(|| String::from_utf8_lossy(&device).into_owned())
-        })
-        .last()
+    // The last line is the mount on top.
+    (table.lines().rev()).find_map(|line| {
+        let (before, after) = line.split_once(" - ")?;
+        let place = unescape(before.split(' ').nth(4)?.as_bytes());
+        let device = unescape(after.split(' ').nth(1)?.as_bytes());
+        (place == path.as_os_str().as_bytes())
+            .then(|| String::from_utf8_lossy(&device).into_owned())
+    })
 }
 
 /// `\040` is a space.

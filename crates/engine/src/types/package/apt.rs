@@ -142,6 +142,8 @@ const STRICT_UPDATE: &[&str] = &["-q", "-o", "APT::Update::Error-Mode=any", "upd
 /// A program of apt with what leads it to another root.
 fn words(sight: &Sight<'_>, program: &str, arguments: &[&str]) -> Vec<OsString> {
     let mut words: Vec<OsString> = vec![program.into()];
+    // Without a terminal of its own dpkg draws no progress bars into the log.
+    words.extend(["-o", "Dpkg::Use-Pty=0"].map(OsString::from));
     if let Some(root) = sight.root() {
         for (option, path) in [
             ("Dir=", ""),

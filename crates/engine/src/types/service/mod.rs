@@ -91,15 +91,6 @@ impl ResourceType for Service {
         ] {
             relations.genius_needs(Thing::Path(path.into()), "what defines it");
         }
-        for path in [
-            format!("/etc/default/{name}"),
-            format!("/etc/sysconfig/{name}"),
-            format!("/etc/{name}.conf"),
-            format!("/etc/{name}/{name}.conf"),
-            format!("/etc/systemd/system/{name}.service.d/override.conf"),
-        ] {
-            relations.genius_needs(Thing::Path(path.into()), "its configuration");
-        }
     }
 }
 
@@ -132,6 +123,40 @@ fn packages(service: &str) -> Vec<String> {
         .map(|name| (*name).to_owned())
         .chain([server])
         .collect()
+}
+
+/// The services that read a file, as far as its path tells: `/etc/nginx/…`,
+/// `/etc/default/nginx`, `/etc/nginx.conf`.
+pub(crate) fn readers(path: &std::path::Path) -> Vec<String> {
+    let Ok(rest) = path.strip_prefix("/etc") else {
+        return Vec::new();
+    };
+    let mut parts = rest.iter().map(|part| part.to_string_lossy());
+    let name = match parts.next().as_deref() {
+        Some("default" | "sysconfig" | "init.d" | "init" | "logrotate.d") => parts.next(),
+        Some("systemd") => parts.nth(1),
+        Some(first) => Some(first.to_owned().into()),
+        None => None,
+    };
+    let Some(name) = name else {
+        return Vec::new();
+    };
+    let endings = [".d", ".conf", ".cnf", ".service"];
+    let mut name = name.as_ref();
+    while let Some(shorter) = endings.iter().find_map(|ending| name.strip_suffix(ending)) {
+        name = shorter;
+    }
+    // Where the service's name is another one.
+    let others: &[&str] = match name {
+        "ssh" => &["sshd"],
+        "my" | "mysql" => &["mysql", "mariadb"],
+        "bind" => &["bind9", "named"],
+        "redis" => &["redis-server"],
+        "crontab" | "cron" => &["cron", "crond"],
+        _ => &[],
+    };
+    let others = others.iter().map(|other| (*other).to_owned());
+    std::iter::once(name.to_owned()).chain(others).collect()
 }
 
 impl Provider for Service {

@@ -197,3 +197,31 @@ fn a_number_that_another_process_has_by_now_is_not_the_service() {
     let told = machine.apply(supervised("stopped", "true"));
     assert_eq!(told, "Service[web] unchanged\n");
 }
+
+#[test]
+fn configuration_comes_before_the_service_that_reads_it() {
+    let machine = with_script();
+    let told = machine.apply(json!([
+        {"type": "Service", "title": "web", "parameters": {
+            "ensure": "running", "start": format!("test -e {}", machine.path("/etc/web/site.conf").display()),
+            "status": "true && false"}},
+        {"type": "File", "title": "/etc/web/site.conf", "parameters": {"content": "x"}},
+        {"type": "File", "title": "/etc/web", "parameters": {"ensure": "directory"}},
+    ]));
+    // Had it been started first, its own command would have failed.
+    assert!(told.contains("was started, yet it does not run"), "{told}");
+}
+
+#[test]
+fn a_path_tells_who_reads_it() {
+    let readers = |path: &str| super::readers(std::path::Path::new(path)).join(" ");
+    assert_eq!(readers("/etc/nginx/conf.d/a.conf"), "nginx");
+    assert_eq!(readers("/etc/default/nginx"), "nginx");
+    assert_eq!(readers("/etc/ntp.conf"), "ntp");
+    assert_eq!(readers("/etc/ssh/sshd_config"), "ssh sshd");
+    assert_eq!(
+        readers("/etc/systemd/system/app.service.d/override.conf"),
+        "app"
+    );
+    assert_eq!(readers("/srv/nginx"), "");
+}

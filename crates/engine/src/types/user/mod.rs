@@ -11,7 +11,7 @@ mod wish;
 
 use serde_json::json;
 
-use super::accounts::{Account, Shadow};
+use super::accounts::{self, Account, Shadow};
 use crate::{Change, Declaration, Refusal, Relations, ResourceType, Shown, Thing, TypeSpec};
 use wish::Wish;
 
@@ -52,6 +52,7 @@ impl ResourceType for User {
 
     fn relations(&self, desired: &Wish, relations: &mut Relations) {
         if !desired.present {
+            relations.provides(accounts::user_removals());
             return;
         }
         relations.provides(Thing::User(desired.name.clone()));

@@ -120,3 +120,17 @@ fn names_and_fields_that_would_break_a_line_are_refused_before_anything_changes(
         "{secret}"
     );
 }
+
+#[test]
+fn a_group_goes_after_the_user_whose_primary_group_it_is() {
+    let machine = machine();
+    let both = |ensure: &str| {
+        json!([
+            {"type": "Group", "title": "team", "parameters": {"ensure": ensure, "gid": 1300}},
+            {"type": "User", "title": "ada", "parameters": {"ensure": ensure, "uid": 1200, "gid": "team"}},
+        ])
+    };
+    machine.converges(both("present"));
+    machine.converges(both("absent"));
+    assert!(!machine.read("/etc/group").contains("team"));
+}

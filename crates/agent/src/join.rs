@@ -1,0 +1,172 @@
+//! From nothing to a certificate.
+//!
+//! The key is made here and never leaves. What the node trusts at its first
+//! contact is the authority's fingerprint, which it was given together with
+//! the token or by its administrator.
+
+use bunraku_wire::api::{JoinReply, JoinRequest};
+use bunraku_wire::client::BackOff;
+use bunraku_wire::credentials::CredentialsError;
+use bunraku_wire::request::RequestError;
+use bunraku_wire::tls::{ClientTls, Identity, TlsError, client_config_pinned};
+use bunraku_wire::{Client, ClientError, ClientOptions, Credentials, ReloadableClientTls, Request};
+use jiff::Timestamp;
+use tokio_util::sync::CancellationToken;
+
+use crate::AgentOptions;
+
+/// How long a server may hold its answer back while an operator looks.
+const WAIT_SECONDS: u64 = 20;
+
+/// Why a node has no certificate.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    #[error("the node's credentials cannot be used")]
+    Credentials(#[from] CredentialsError),
+    #[error("the first contact needs the authority's fingerprint (`--ca-fingerprint SHA256:…`)")]
+    NoFingerprint,
+    #[error("TLS cannot be set up")]
+    Tls(#[from] TlsError),
+    #[error("no certificate request could be made")]
+    Request(#[from] RequestError),
+    #[error("the server refused the request")]
+    Refused(#[source] ClientError),
+    #[error("the certificate that came back is for `{got}`, and this node is `{wanted}`")]
+    WrongName { got: String, wanted: String },
+    #[error("the certificate that came back cannot be used")]
+    Unusable(#[source] bunraku_wire::tls::IdentityError),
+}
+
+/// The node's TLS: from disk when its certificate is good, else by joining.
+/// Nothing when it was cancelled before that.
+pub(crate) async fn ensure_identity(
+    options: &AgentOptions,
+    credentials: &Credentials,
+    shutdown: &CancellationToken,
+) -> Result<Option<ReloadableClientTls>, JoinError> {
+    let key = credentials.load_or_create_key()?;
+    if let Some(identity) = usable(options, credentials)? {
+        let authority = credentials.authority_pem()?.unwrap_or_default();
+        return Ok(Some(client_tls(identity, authority)?));
+    }
+    let request = Request::create(&options.name, &key)?;
+    let client = first_contact(options, credentials)?;
+    let signed = tokio::select! {
+        signed = ask_until_signed(options, &client, &request) => signed?,
+        () = shutdown.cancelled() => return Ok(None),
+    };
+    let identity = Identity::from_pem(&signed.certificate, &key).map_err(JoinError::Unusable)?;
+    check_name(options, &identity)?;
+    credentials.save(&signed.certificate, &signed.authority)?;
+    tracing::info!(node = %options.name, serial = %identity.certificate().serial, "the node has joined");
+    Ok(Some(client_tls(identity, signed.authority)?))
+}
+
+/// TLS with the node's identity.
+pub(crate) fn client_tls(
+    identity: Identity,
+    authority_pem: String,
+) -> Result<ReloadableClientTls, TlsError> {
+    ReloadableClientTls::new(&with_identity(identity, authority_pem))
+}
+
+pub(crate) fn with_identity(identity: Identity, authority_pem: String) -> ClientTls {
+    ClientTls {
+        authority_pem,
+        revocation_lists_pem: String::new(),
+        identity: Some(identity),
+    }
+}
+
+/// A certificate that has not ended and is this node's. One of another name
+/// is an error: the data directory belongs to another node.
+fn usable(
+    options: &AgentOptions,
+    credentials: &Credentials,
+) -> Result<Option<Identity>, JoinError> {
+    let Some(identity) = credentials.identity()? else {
+        return Ok(None);
+    };
+    check_name(options, &identity)?;
+    Ok((!identity.certificate().is_expired(Timestamp::now())).then_some(identity))
+}
+
+fn check_name(options: &AgentOptions, identity: &Identity) -> Result<(), JoinError> {
+    let got = identity.certificate().common_name.clone();
+    if got == options.name.as_str() {
+        return Ok(());
+    }
+    Err(JoinError::WrongName {
+        got,
+        wanted: options.name.to_string(),
+    })
+}
+
+/// A client without a certificate: trusts the pin, or the authority on disk.
+fn first_contact(options: &AgentOptions, credentials: &Credentials) -> Result<Client, JoinError> {
+    let tls = match (&options.ca_fingerprint, credentials.authority_pem()?) {
+        (Some(fingerprint), _) => {
+            ReloadableClientTls::from_config(client_config_pinned(*fingerprint)?.0)
+        }
+        (None, Some(authority_pem)) => ReloadableClientTls::new(&ClientTls {
+            authority_pem,
+            revocation_lists_pem: String::new(),
+            identity: None,
+        })?,
+        (None, None) => return Err(JoinError::NoFingerprint),
+    };
+    Ok(Client::new(ClientOptions::new(
+        options.servers.clone(),
+        tls,
+    )))
+}
+
+struct Signed {
+    certificate: String,
+    authority: String,
+}
+
+async fn ask_until_signed(
+    options: &AgentOptions,
+    client: &Client,
+    request: &str,
+) -> Result<Signed, JoinError> {
+    let join = JoinRequest {
+        certificate_request: request.to_owned(),
+        token: options.token.clone(),
+        wait_seconds: WAIT_SECONDS,
+    };
+    if options.token.is_none() {
+        tell_what_to_sign(options, request)?;
+    }
+    let back_off = BackOff::default();
+    let mut failures = 0;
+    loop {
+        match client.post("/v1/join", &join).await {
+            Ok(JoinReply::Signed { certificate, ca }) => {
+                return Ok(Signed {
+                    certificate,
+                    authority: ca,
+                });
+            }
+            Ok(JoinReply::Waiting { .. }) => failures = 0,
+            Err(error) if error.is_passing() => {
+                tracing::warn!(error = %error, "no server took the request yet; trying again");
+                tokio::time::sleep(back_off.random_wait(failures)).await;
+                failures += 1;
+            }
+            Err(error) => return Err(JoinError::Refused(error)),
+        }
+    }
+}
+
+/// Before the server is asked: people compare this while it waits.
+fn tell_what_to_sign(options: &AgentOptions, request: &str) -> Result<(), JoinError> {
+    let fingerprint = Request::from_pem(request)?.fingerprint();
+    let sign = format!(
+        "bunraku cert sign {} --fingerprint {fingerprint}",
+        options.name
+    );
+    tracing::info!(%fingerprint, "the request waits for an operator: `{sign}`");
+    Ok(())
+}

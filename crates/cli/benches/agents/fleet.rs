@@ -1,0 +1,154 @@
+//! Many agents, as far as the server can tell: each has its own name,
+//! certificate, TLS connection and command stream.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bunraku_model::{NodeName, Role};
+use bunraku_wire::api::{Command, IssueRequest, IssuedCertificate, SendCommand, SentCommand};
+use bunraku_wire::key::KeyKind;
+use bunraku_wire::tls::{ClientTls, Identity};
+use bunraku_wire::{PrivateKey, Request};
+use bytes::Bytes;
+use futures::StreamExt;
+use http_body_util::{BodyExt, Empty};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::net::TcpSocket;
+use tokio::sync::mpsc;
+use tokio_rustls::TlsConnector;
+
+use crate::server::BenchServer;
+
+/// Connections from one address: below the number of ports.
+const PER_ADDRESS: usize = 20_000;
+
+pub(crate) struct Fleet {
+    names: Vec<NodeName>,
+    arrivals: mpsc::UnboundedReceiver<Instant>,
+    agents: Vec<tokio::task::JoinHandle<()>>,
+}
+
+impl Fleet {
+    pub(crate) async fn connect(server: &BenchServer, count: usize) -> Self {
+        // One key for all: making keys is not what is measured.
+        let key = Arc::new(PrivateKey::generate(KeyKind::EcdsaP256).expect("a key"));
+        let (sender, arrivals) = mpsc::unbounded_channel();
+        let names: Vec<NodeName> = (0..count)
+            .map(|number| NodeName::new(format!("node-{number}.bench")).expect("a name"))
+            .collect();
+        let agents = futures::stream::iter(names.iter().cloned().enumerate())
+            .map(|(number, name)| {
+                let (key, sender) = (Arc::clone(&key), sender.clone());
+                async move { agent(server, number, &name, &key, sender).await }
+            })
+            .buffer_unordered(64)
+            .collect()
+            .await;
+        Self {
+            names,
+            arrivals,
+            agents,
+        }
+    }
+
+    /// Sends one command for all and collects when each agent had it.
+    pub(crate) async fn wake_all(
+        &mut self,
+        server: &BenchServer,
+        started: Instant,
+    ) -> Vec<Duration> {
+        let request = SendCommand {
+            nodes: self.names.clone(),
+            command: Command::Ping,
+            ttl_seconds: 600,
+        };
+        let sending = server
+            .operator
+            .post::<_, Vec<SentCommand>>("/v1/commands", &request);
+        let receiving = async {
+            let mut samples = Vec::with_capacity(self.names.len());
+            while samples.len() < self.names.len() {
+                let arrived = self.arrivals.recv().await.expect("agents are connected");
+                samples.push(arrived.duration_since(started));
+            }
+            samples
+        };
+        let (sent, samples) = tokio::join!(sending, receiving);
+        sent.expect("sent");
+        samples
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        for agent in &self.agents {
+            agent.abort();
+        }
+    }
+}
+
+async fn agent(
+    server: &BenchServer,
+    number: usize,
+    name: &NodeName,
+    key: &PrivateKey,
+    arrivals: mpsc::UnboundedSender<Instant>,
+) -> tokio::task::JoinHandle<()> {
+    let certificate_request = Request::create(name, key).expect("a request");
+    let issue = IssueRequest {
+        certificate_request,
+        role: Role::Node,
+        server_names: Vec::new(),
+    };
+    let issued: IssuedCertificate = server
+        .operator
+        .post("/v1/certificates/issue", &issue)
+        .await
+        .expect("issued");
+    let tls = ClientTls {
+        authority_pem: server.authority_pem.clone(),
+        revocation_lists_pem: String::new(),
+        identity: Some(Identity::from_pem(&issued.certificate, key).expect("an identity")),
+    };
+    let connector = TlsConnector::from(Arc::new(tls.config().expect("TLS")));
+    let from = Ipv4Addr::new(
+        127,
+        0,
+        1,
+        u8::try_from(1 + number / PER_ADDRESS).expect("few addresses"),
+    );
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.bind(SocketAddr::from((from, 0))).expect("a port");
+    let stream = socket.connect(server.address).await.expect("connected");
+    let host = "127.0.0.1".try_into().expect("a name");
+    let stream = connector.connect(host, stream).await.expect("TLS");
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+            .await
+            .expect("HTTP/2");
+    tokio::spawn(connection);
+    let request = hyper::Request::get(format!(
+        "https://127.0.0.1/v1/nodes/{name}/stream?version=bench"
+    ));
+    let request = request.body(Empty::<Bytes>::new()).expect("a request");
+    let mut body = sender
+        .send_request(request)
+        .await
+        .expect("a reply")
+        .into_body();
+    body.frame().await.expect("a welcome").expect("a frame");
+    tokio::spawn(async move {
+        // The connection lives for as long as its sender.
+        let _sender = sender;
+        while let Some(Ok(frame)) = body.frame().await {
+            let arrived = Instant::now();
+            let lines = frame
+                .data_ref()
+                .map_or(0, |data| data.iter().filter(|byte| **byte == b'\n').count());
+            for _ in 0..lines {
+                let _ = arrivals.send(arrived);
+            }
+        }
+    })
+}

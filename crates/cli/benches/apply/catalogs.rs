@@ -1,0 +1,68 @@
+//! The same files, said to each program in its own words.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+pub(crate) fn path(place: &Path, index: usize) -> PathBuf {
+    place.join(format!("file-{index}"))
+}
+
+fn content(index: usize) -> String {
+    format!("managed file number {index}\n{}\n", "some text ".repeat(8))
+}
+
+pub(crate) fn files(place: &Path, count: usize) -> String {
+    let resource = |index| {
+        json!({"type": "File", "title": path(place, index), "kind": "compilable_type", "tags": ["file"], "exported": false,
+               "file": "site.pp", "line": index + 1,
+               "parameters": {"ensure": "file", "content": content(index), "mode": "0644", "owner": "root"}})
+    };
+    json!({"name": "bench", "resources": (0..count).map(resource).collect::<Vec<_>>(), "edges": [], "classes": []}).to_string()
+}
+
+pub(crate) fn sleeps(count: usize) -> String {
+    let resource = |index| json!({"type": "Exec", "title": format!("sleep {index}"), "parameters": {"command": "/bin/sleep 0.1"}});
+    json!({"name": "bench", "resources": (0..count).map(resource).collect::<Vec<_>>()}).to_string()
+}
+
+pub(crate) fn manifest(place: &Path, count: usize) -> String {
+    let mut text = String::new();
+    for index in 0..count {
+        let content = content(index).replace('\n', "\\n");
+        let _ = writeln!(
+            text,
+            "file {{ '{}': ensure => file, content => \"{content}\", mode => '0644', owner => 'root' }}",
+            path(place, index).display()
+        );
+    }
+    text
+}
+
+pub(crate) fn states(place: &Path, count: usize) -> String {
+    let mut text = String::new();
+    for index in 0..count {
+        let content = content(index).replace('\n', "\\n");
+        let _ = writeln!(
+            text,
+            "{}:\n  file.managed:\n    - contents: \"{content}\"\n    - mode: '0644'\n    - user: root",
+            path(place, index).display()
+        );
+    }
+    text
+}
+
+pub(crate) fn playbook(place: &Path, count: usize) -> String {
+    let mut text =
+        String::from("- hosts: localhost\n  connection: local\n  gather_facts: false\n  tasks:\n");
+    for index in 0..count {
+        let content = content(index).replace('\n', "\\n");
+        let _ = writeln!(
+            text,
+            "  - copy: {{dest: '{}', content: \"{content}\", mode: '0644', owner: root}}",
+            path(place, index).display()
+        );
+    }
+    text
+}

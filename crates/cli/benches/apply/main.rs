@@ -1,0 +1,150 @@
+//! Carrying out files and commands, beside Puppet, Salt and Ansible.
+//!
+//! `cargo bench -p bunraku --bench apply` installs the peers that pip can
+//! install, runs all in one go and prints one table with ratios. Words after
+//! `--` choose parts: `files`, `growth`, `commands`.
+
+mod catalogs;
+mod measure;
+mod peers;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use measure::{Measured, median, run};
+use sha2::{Digest, Sha256};
+
+fn main() {
+    let chosen: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|word| !word.starts_with('-'))
+        .collect();
+    let wanted = |part: &str| chosen.is_empty() || chosen.iter().any(|word| word == part);
+    if wanted("files") {
+        files();
+    }
+    if wanted("growth") {
+        growth();
+    }
+    if wanted("commands") {
+        commands();
+    }
+}
+
+/// A directory on the disk that the build is on: fsync must mean something.
+fn workspace() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory")
+}
+
+fn ours(catalog: &Path, state: &Path, arguments: &[&str]) -> Measured {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bunraku"));
+    command
+        .arg("apply")
+        .arg(catalog)
+        .args(arguments)
+        .env("BUNRAKU_STATE_DIR", state);
+    let measured = run(&mut command);
+    assert!(measured.succeeded, "bunraku apply failed");
+    measured
+}
+
+fn files() {
+    println!("files: wall time of whole processes; `ratio` is the idempotent run against ours");
+    println!(
+        "{:>7}  {:<10} {:>11} {:>11} {:>9} {:>8}",
+        "files", "program", "first", "idempotent", "memory", "ratio"
+    );
+    for count in [1, 100, 1_000, 10_000] {
+        let directory = workspace();
+        let place = directory.path().join("ours");
+        let (first, ours) = our_files(directory.path(), &place, count);
+        row(count, "bunraku", first, ours, ours);
+        let bare = Measured {
+            seconds: bare_limit(&place, count),
+            peak_kib: 0,
+            succeeded: true,
+        };
+        row(count, "bare loop", bare, bare, ours);
+        for peer in peers::all(count) {
+            let (first, again) = peer.files(directory.path(), count);
+            row(count, peer.name(), first, again, ours);
+        }
+    }
+}
+
+fn our_files(root: &Path, place: &Path, count: usize) -> (Measured, Measured) {
+    std::fs::create_dir(place).expect("a directory");
+    let catalog = root.join("catalog.json");
+    std::fs::write(&catalog, catalogs::files(place, count)).expect("a file");
+    let first = ours(&catalog, &root.join("state"), &[]);
+    (first, median(|| ours(&catalog, &root.join("state"), &[])))
+}
+
+fn row(count: usize, name: &str, first: Measured, again: Measured, ours: Measured) {
+    let milliseconds = |measured: Measured| format!("{:.1} ms", measured.seconds * 1e3);
+    let memory = if again.peak_kib == 0 {
+        String::new()
+    } else {
+        format!("{} MiB", again.peak_kib / 1024)
+    };
+    let ratio = again.seconds / ours.seconds;
+    println!(
+        "{count:>7}  {name:<10} {:>11} {:>11} {memory:>9} {ratio:>8.2}",
+        milliseconds(first),
+        milliseconds(again)
+    );
+}
+
+/// The least that anybody must do: look at each file, read it, hash it.
+fn bare_limit(place: &Path, count: usize) -> f64 {
+    let paths: Vec<PathBuf> = (0..count)
+        .map(|index| catalogs::path(place, index))
+        .collect();
+    let mut best = f64::MAX;
+    for _ in 0..5 {
+        let begun = Instant::now();
+        for path in &paths {
+            let metadata = std::fs::symlink_metadata(path).expect("a file");
+            let bytes = std::fs::read(path).expect("a file");
+            assert_eq!(metadata.len(), bytes.len() as u64);
+            std::hint::black_box(Sha256::digest(&bytes));
+        }
+        best = best.min(begun.elapsed().as_secs_f64());
+    }
+    best
+}
+
+fn growth() {
+    println!("growth: idempotent run in memory (tmpfs), per resource");
+    for count in [1_000, 10_000, 100_000] {
+        let directory = tempfile::tempdir_in("/dev/shm").expect("a tmpfs");
+        let (_, again) = our_files(directory.path(), &directory.path().join("ours"), count);
+        let per = again.seconds * 1e6 / count as f64;
+        let kib = again.peak_kib as f64 / count as f64;
+        println!(
+            "{count:>7}  {:>9.1} ms  {per:>6.2} µs each  {:>6} MiB  {kib:>6.2} KiB each",
+            again.seconds * 1e3,
+            again.peak_kib / 1024
+        );
+    }
+}
+
+fn commands() {
+    println!("commands: 100 independent commands of 0.1 s");
+    let directory = workspace();
+    let catalog = directory.path().join("catalog.json");
+    std::fs::write(&catalog, catalogs::sleeps(100)).expect("a file");
+    for mode in ["ansible", "genius", "justdoit"] {
+        let measured = ours(
+            &catalog,
+            &directory.path().join("state"),
+            &["--order", mode],
+        );
+        println!(
+            "  {mode:<9} {:>6.2} s  {:>4} MiB",
+            measured.seconds,
+            measured.peak_kib / 1024
+        );
+    }
+}

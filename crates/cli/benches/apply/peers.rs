@@ -1,0 +1,129 @@
+//! Puppet, Salt and Ansible doing the same.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::catalogs;
+use crate::measure::{Measured, run};
+
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Peer {
+    Puppet,
+    Salt,
+    Ansible,
+}
+
+/// Those that can do so many files while people wait: Ansible needs ten
+/// minutes for a thousand, the others for a hundred thousand.
+pub(crate) fn all(count: usize) -> Vec<Peer> {
+    let limit = |peer: &Peer| match peer {
+        Peer::Ansible => 100,
+        Peer::Puppet | Peer::Salt => 1_000,
+    };
+    let peers = [Peer::Puppet, Peer::Salt, Peer::Ansible];
+    peers
+        .into_iter()
+        .filter(|peer| count <= limit(peer))
+        .collect()
+}
+
+/// Where pip put Salt and Ansible; installed on first use.
+fn installed() -> PathBuf {
+    let peers = Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .parent()
+        .expect("a target directory")
+        .join("peers");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/bench-peers");
+    let done = Command::new(script)
+        .arg(&peers)
+        .status()
+        .expect("scripts/bench-peers runs");
+    assert!(done.success(), "Salt and Ansible could not be installed");
+    peers
+}
+
+impl Peer {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Puppet => "puppet",
+            Self::Salt => "salt-call",
+            Self::Ansible => "ansible",
+        }
+    }
+
+    /// The first and the idempotent run.
+    pub(crate) fn files(self, root: &Path, count: usize) -> (Measured, Measured) {
+        let place = root.join(self.name());
+        std::fs::create_dir(&place).expect("a directory");
+        let mut command = match self {
+            Self::Puppet => puppet(root, &place, count),
+            Self::Salt => salt(root, &place, count),
+            Self::Ansible => ansible(root, &place, count),
+        };
+        let first = run(&mut command);
+        assert!(first.succeeded, "{} failed", self.name());
+        assert!(
+            catalogs::path(&place, count - 1).exists(),
+            "{} made no files",
+            self.name()
+        );
+        (first, run(&mut command))
+    }
+}
+
+fn puppet(root: &Path, place: &Path, count: usize) -> Command {
+    let manifest = root.join("site.pp");
+    std::fs::write(&manifest, catalogs::manifest(place, count)).expect("a file");
+    let mut command = Command::new("puppet");
+    command
+        .arg("apply")
+        .arg(manifest)
+        .args(["--modulepath", "/nonexistent"]);
+    for setting in [
+        "confdir",
+        "vardir",
+        "codedir",
+        "logdir",
+        "rundir",
+        "ssldir",
+        "publicdir",
+    ] {
+        command.arg(format!(
+            "--{setting}={}",
+            root.join("puppet-home").join(setting).display()
+        ));
+    }
+    command
+}
+
+fn salt(root: &Path, place: &Path, count: usize) -> Command {
+    let (etc, states) = (root.join("salt-etc"), root.join("salt-states"));
+    std::fs::create_dir_all(&etc)
+        .and_then(|()| std::fs::create_dir_all(&states))
+        .expect("directories");
+    std::fs::write(states.join("files.sls"), catalogs::states(place, count)).expect("a file");
+    let minion = format!(
+        "file_client: local\nid: bench\nroot_dir: {}\nfile_roots:\n  base:\n    - {}\n",
+        root.join("salt-root").display(),
+        states.display()
+    );
+    std::fs::write(etc.join("minion"), minion).expect("a file");
+    let mut command = Command::new(installed().join("bin/salt-call"));
+    command
+        .args(["--local", "--retcode-passthrough", "-c"])
+        .arg(etc)
+        .args(["state.apply", "files"]);
+    command
+}
+
+fn ansible(root: &Path, place: &Path, count: usize) -> Command {
+    let playbook = root.join("playbook.yml");
+    std::fs::write(&playbook, catalogs::playbook(place, count)).expect("a file");
+    let peers = installed();
+    let mut command = Command::new(peers.join("bin/ansible-playbook"));
+    command.args(["-i", "localhost,"]).arg(playbook);
+    command
+        .env("ANSIBLE_PYTHON_INTERPRETER", peers.join("bin/python3"))
+        .env("ANSIBLE_HOME", root.join("ansible-home"));
+    command
+}

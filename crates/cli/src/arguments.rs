@@ -1,0 +1,104 @@
+//! Everything that can stand on the command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::commands::{
+    agent, apply, cert, completions, config, demo, facts, man, node, restore, server, states, token,
+};
+
+/// An asynchronous control plane for configuration management.
+///
+/// One binary: server, node agent and command line.
+#[derive(Parser)]
+#[command(name = "bunraku", version, arg_required_else_help = true, after_help = EXAMPLES)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const EXAMPLES: &str = "Examples:
+  bunraku demo                          watch a server and four agents on this machine
+  bunraku server                        start a server with its own store and authority
+  bunraku token create                  let a node in, once
+  bunraku node list                     see where every node stands
+
+Exit codes: 0 done, 1 error, 2 changes pending or made (where asked for),
+3 some nodes failed or were lost, 4 refused, 64 usage.";
+
+/// Flags that every command takes.
+#[derive(Args, Clone)]
+pub(crate) struct Global {
+    /// Configuration file [default: /etc/bunraku/bunraku.toml where it exists]
+    #[arg(long, global = true, env = "BUNRAKU_CONFIG", value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Print data as JSON
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+
+    /// Server to talk to, HOST:PORT; may be given several times
+    #[arg(
+        long = "server",
+        global = true,
+        env = "BUNRAKU_SERVERS",
+        value_delimiter = ',',
+        value_name = "HOST:PORT"
+    )]
+    pub(crate) servers: Vec<String>,
+
+    /// Directory with ca.pem, cert.pem and key.pem to talk to it with
+    #[arg(long, global = true, env = "BUNRAKU_CREDENTIALS", value_name = "DIR")]
+    pub(crate) credentials: Option<PathBuf>,
+
+    /// What to log, for example `debug` or `bunraku_control=trace`
+    #[arg(long, global = true, env = "BUNRAKU_LOG", value_name = "FILTER")]
+    pub(crate) log: Option<String>,
+
+    /// How to log
+    #[arg(long, global = true, env = "BUNRAKU_LOG_FORMAT", value_enum, default_value_t = LogFormat::Auto)]
+    pub(crate) log_format: LogFormat,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// JSON unless standard error is a terminal
+    Auto,
+    Json,
+    Text,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Run a server
+    Server(server::ServerArguments),
+    /// Run the agent of this node
+    Agent(agent::AgentArguments),
+    /// Watch a server and four agents work together, on this machine only
+    Demo(demo::DemoArguments),
+    Apply(apply::ApplyArgs),
+    Restore(restore::RestoreArgs),
+    States(states::StatesArgs),
+    /// Nodes: where they stand, and whether they may run
+    #[command(subcommand)]
+    Node(node::NodeCommand),
+    /// What nodes say of themselves
+    #[command(subcommand)]
+    Facts(facts::FactsCommand),
+    /// Certificates: list, sign, issue, revoke
+    #[command(subcommand)]
+    Cert(cert::CertCommand),
+    /// One-time tokens that let nodes in
+    #[command(subcommand)]
+    Token(token::TokenCommand),
+    /// The configuration
+    #[command(subcommand)]
+    Config(config::ConfigCommand),
+    /// Completions for a shell
+    Completions(completions::CompletionsArguments),
+    /// Manual pages
+    Man(man::ManArguments),
+}

@@ -1,0 +1,149 @@
+//! `bunraku agent`.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bunraku_agent::AgentOptions;
+use bunraku_model::NodeName;
+use bunraku_wire::Fingerprint;
+use clap::Args;
+use tokio_util::sync::CancellationToken;
+
+use super::{Context, asked_to_end, end_with_parent, facts};
+use crate::connection::servers;
+use crate::duration::HumanDuration;
+use crate::exit::Exit;
+use crate::failure::Failure;
+
+#[derive(Args)]
+#[command(after_help = "Examples:
+  bunraku agent --server bunraku.example.com:8150 --ca-fingerprint SHA256:… --token-file ./token
+  bunraku agent --server bunraku.example.com:8150 --ca-fingerprint SHA256:…   # then `bunraku cert sign NODE`
+
+Once it has joined, `bunraku agent` needs only the server. A token in the environment
+(BUNRAKU_TOKEN) or in a file stands in no process list.")]
+pub(crate) struct AgentArguments {
+    /// This node's name [default: the fully qualified host name]
+    #[arg(long, env = "BUNRAKU_NODE_NAME")]
+    name: Option<String>,
+
+    /// The node's certificate, key and journal
+    #[arg(long, env = "BUNRAKU_AGENT_DIR", value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+
+    /// The authority to trust at the first contact, as `bunraku token create` prints it
+    #[arg(long, env = "BUNRAKU_CA_FINGERPRINT", value_name = "SHA256:…")]
+    ca_fingerprint: Option<String>,
+
+    /// File with a one-time token
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+
+    /// How often to submit facts
+    #[arg(long, value_name = "SPAN")]
+    facts_interval: Option<HumanDuration>,
+
+    /// Directory with facts of your own; may be given several times, replaces the usual ones
+    #[arg(long, value_name = "DIR")]
+    external_facts: Vec<PathBuf>,
+
+    /// End when the process with this id, which started this one, ends
+    #[arg(long, hide = true, value_name = "PID")]
+    end_with_parent: Option<i32>,
+}
+
+pub(crate) fn run(arguments: AgentArguments, context: &Context) -> Result<Exit, Failure> {
+    end_with_parent(arguments.end_with_parent)?;
+    let options = agent_options(arguments, context)?;
+    // One thread: an agent waits, nearly all of the time.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        let shutdown = CancellationToken::new();
+        let stop = shutdown.clone();
+        tokio::spawn(async move {
+            if let Ok(signal) = asked_to_end().await {
+                tracing::info!(signal, "asked to end");
+            }
+            stop.cancel();
+        });
+        bunraku_agent::run(options, shutdown).await?;
+        Ok(Exit::Done)
+    })
+}
+
+fn agent_options(arguments: AgentArguments, context: &Context) -> Result<AgentOptions, Failure> {
+    let section = &context.loaded.file.agent;
+    let name = match arguments.name.or_else(|| section.name.clone()) {
+        Some(name) => name,
+        None => host_name()?,
+    };
+    let fingerprint = arguments
+        .ca_fingerprint
+        .or_else(|| section.ca_fingerprint.clone());
+    let token_file = arguments.token_file.or_else(|| section.token_file.clone());
+    let mut fact_options = facts::options(context);
+    if !arguments.external_facts.is_empty() {
+        fact_options.external_dirs = arguments.external_facts;
+    }
+    Ok(AgentOptions {
+        name: NodeName::new(name)?,
+        servers: servers(&context.global.servers, &section.servers)?,
+        data_dir: arguments
+            .data_dir
+            .unwrap_or_else(|| section.data_dir.clone()),
+        ca_fingerprint: fingerprint
+            .map(|text| text.parse::<Fingerprint>())
+            .transpose()?,
+        token: token(token_file)?,
+        facts_interval: arguments.facts_interval.unwrap_or(section.facts_interval).0,
+        collect_facts: Arc::new(move || {
+            let collected = bunraku_agent::facts::collect(&fact_options);
+            for warning in &collected.warnings {
+                tracing::warn!("{warning}");
+            }
+            collected.facts
+        }),
+    })
+}
+
+/// From a file or the environment; a token on the command line could be read
+/// by everyone on the machine.
+fn token(file: Option<PathBuf>) -> Result<Option<String>, Failure> {
+    match file {
+        Some(path) => match std::fs::read_to_string(&path) {
+            Ok(text) => Ok(Some(text.trim().to_owned())),
+            Err(error) => Err(
+                Failure::new(format!("cannot read the token in {}", path.display()))
+                    .caused_by(&error),
+            ),
+        },
+        None => Ok(std::env::var("BUNRAKU_TOKEN").ok()),
+    }
+}
+
+/// The fully qualified name of this machine, as its facts tell it.
+pub(crate) fn host_name() -> Result<String, Failure> {
+    let name = rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .to_ascii_lowercase();
+    if name.is_empty() {
+        return Err(Failure::usage("this machine has no name").hint("give one with `--name`"));
+    }
+    if name.contains('.') {
+        return Ok(name);
+    }
+    let domain = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
+    let domain = domain.lines().find_map(|line| {
+        let rest = line
+            .strip_prefix("domain")
+            .or_else(|| line.strip_prefix("search"))?;
+        rest.split_whitespace().next().map(str::to_owned)
+    });
+    Ok(match domain {
+        Some(domain) => format!("{name}.{domain}"),
+        None => name,
+    })
+}

@@ -1,0 +1,197 @@
+//! `bunraku cert`: list, sign, issue, revoke.
+
+use std::path::PathBuf;
+
+use bunraku_model::{NodeName, Role};
+use bunraku_wire::api::{
+    CertificateEntry, CertificateState, IssueRequest, IssuedCertificate, PendingRequest,
+    RevokeRequest, SignRequest,
+};
+use bunraku_wire::{Client, Credentials, Request};
+use clap::Subcommand;
+use jiff::Timestamp;
+
+use super::Context;
+use crate::connection::failed;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{self, Table, ago};
+
+#[derive(Subcommand)]
+pub(crate) enum CertCommand {
+    /// Every certificate that was signed
+    List,
+    /// Requests that wait for you
+    Requests,
+    /// Sign a waiting request
+    #[command(
+        after_help = "Example:\n  bunraku cert sign web-1.example.com --fingerprint SHA256:…   # as the node printed it"
+    )]
+    Sign {
+        node: NodeName,
+        /// Refuse if the request is not this one
+        #[arg(long)]
+        fingerprint: Option<String>,
+    },
+    /// Throw a waiting request away
+    Reject { node: NodeName },
+    /// Make credentials, and write them to a directory
+    #[command(after_help = "Example:\n  bunraku cert issue alice --role operator --out ./alice")]
+    Issue {
+        name: NodeName,
+        /// node, operator or server
+        #[arg(long)]
+        role: Role,
+        /// Directory for ca.pem, cert.pem and key.pem; must not have any yet
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+        /// Name or address that a server answers to; may be given several times
+        #[arg(long = "server-name", value_name = "NAME")]
+        server_names: Vec<String>,
+    },
+    /// Revoke the certificates of a name; its open connections are cut
+    Revoke {
+        name: NodeName,
+        /// Shown wherever the certificate is
+        #[arg(long)]
+        reason: String,
+        /// Only the certificate with this serial number
+        #[arg(long)]
+        serial: Option<String>,
+    },
+}
+
+pub(crate) fn run(command: CertCommand, context: &Context) -> Result<Exit, Failure> {
+    let json = context.global.json;
+    context.with_client(|client| async move {
+        match command {
+            CertCommand::List => list(&client, json).await,
+            CertCommand::Requests => requests(&client, json).await,
+            CertCommand::Sign { node, fingerprint } => {
+                let path = format!("/v1/certificate-requests/{node}/sign");
+                let request = SignRequest { fingerprint };
+                client
+                    .post::<_, ()>(&path, &request)
+                    .await
+                    .map_err(|error| failed(&error))?;
+                eprintln!("signed; {node} is in");
+                Ok(Exit::Done)
+            }
+            CertCommand::Reject { node } => {
+                let path = format!("/v1/certificate-requests/{node}");
+                client
+                    .delete::<()>(&path)
+                    .await
+                    .map_err(|error| failed(&error))?;
+                eprintln!("rejected the request of {node}");
+                Ok(Exit::Done)
+            }
+            CertCommand::Issue {
+                name,
+                role,
+                out,
+                server_names,
+            } => issue(&client, &name, role, &Credentials::new(out), server_names).await,
+            CertCommand::Revoke {
+                name,
+                reason,
+                serial,
+            } => {
+                let path = format!("/v1/certificates/{name}/revoke");
+                let request = RevokeRequest { reason, serial };
+                client
+                    .post::<_, ()>(&path, &request)
+                    .await
+                    .map_err(|error| failed(&error))?;
+                eprintln!("revoked; {name} is out");
+                Ok(Exit::Done)
+            }
+        }
+    })
+}
+
+async fn list(client: &Client, json: bool) -> Result<Exit, Failure> {
+    let entries: Vec<CertificateEntry> = client
+        .get("/v1/certificates")
+        .await
+        .map_err(|error| failed(&error))?;
+    if json {
+        output::json(&entries)?;
+        return Ok(Exit::Done);
+    }
+    let mut table = Table::new(&["NAME", "ROLE", "STATE", "ENDS", "SIGNED BY", "SERIAL"]);
+    for entry in entries {
+        let state = match entry.state {
+            CertificateState::Valid => "valid".to_owned(),
+            CertificateState::Expired => "expired".to_owned(),
+            CertificateState::Revoked { reason, .. } => format!("revoked: {reason}"),
+        };
+        let ends = entry.not_after.strftime("%Y-%m-%d").to_string();
+        let (name, role) = (entry.name.to_string(), entry.role.to_string());
+        table.row(vec![name, role, state, ends, entry.signed_by, entry.serial]);
+    }
+    table.print()?;
+    Ok(Exit::Done)
+}
+
+async fn requests(client: &Client, json: bool) -> Result<Exit, Failure> {
+    let pending: Vec<PendingRequest> = client
+        .get("/v1/certificate-requests")
+        .await
+        .map_err(|error| failed(&error))?;
+    if json {
+        output::json(&pending)?;
+        return Ok(Exit::Done);
+    }
+    if pending.is_empty() {
+        eprintln!("no request waits");
+        return Ok(Exit::Done);
+    }
+    let now = Timestamp::now();
+    let mut table = Table::new(&["NODE", "WAITS", "FROM", "FINGERPRINT"]);
+    for request in pending {
+        table.row(vec![
+            request.name.to_string(),
+            ago(request.received, now),
+            request.from,
+            request.fingerprint,
+        ]);
+    }
+    table.print()?;
+    eprintln!(
+        "\nhint: compare the fingerprint with what the node printed, then `bunraku cert sign NODE`"
+    );
+    Ok(Exit::Done)
+}
+
+/// The key is made here; only the request leaves this machine.
+async fn issue(
+    client: &Client,
+    name: &NodeName,
+    role: Role,
+    credentials: &Credentials,
+    server_names: Vec<String>,
+) -> Result<Exit, Failure> {
+    if credentials.certificate_path().exists() || credentials.key_path().exists() {
+        let place = credentials.directory().display();
+        return Err(Failure::new(format!("{place} has credentials already"))
+            .hint("name a new directory with `--out`"));
+    }
+    let key = credentials.load_or_create_key()?;
+    let certificate_request = Request::create(name, &key)?;
+    let request = IssueRequest {
+        certificate_request,
+        role,
+        server_names,
+    };
+    let issued: IssuedCertificate = client
+        .post("/v1/certificates/issue", &request)
+        .await
+        .map_err(|error| failed(&error))?;
+    credentials.save(&issued.certificate, &issued.ca)?;
+    let place = credentials.directory().display();
+    eprintln!(
+        "{place} has the credentials of {role} {name}\n\nhint: use them with `bunraku --credentials {place} …`"
+    );
+    Ok(Exit::Done)
+}

@@ -1,0 +1,27 @@
+//! `bunraku completions`.
+
+use clap::{Args, CommandFactory};
+use clap_complete::Shell;
+
+use crate::arguments::Arguments;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output;
+
+#[derive(Args)]
+#[command(after_help = "Example:\n  bunraku completions bash > /etc/bash_completion.d/bunraku")]
+pub(crate) struct CompletionsArguments {
+    shell: Shell,
+}
+
+pub(crate) fn run(arguments: &CompletionsArguments) -> Result<Exit, Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(
+        arguments.shell,
+        &mut Arguments::command(),
+        "bunraku",
+        &mut script,
+    );
+    output::write(&String::from_utf8_lossy(&script))?;
+    Ok(Exit::Done)
+}

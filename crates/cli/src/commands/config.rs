@@ -1,0 +1,71 @@
+//! `bunraku config`: is the file right?
+
+use clap::Subcommand;
+
+use crate::arguments::Global;
+use crate::config::{AuthorityKind, StoreKind, load};
+use crate::connection::servers;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output;
+
+#[derive(Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Check the configuration file
+    #[command(after_help = "Example:\n  bunraku config check --config ./bunraku.toml")]
+    Check,
+}
+
+pub(crate) fn run(command: &ConfigCommand, global: &Global) -> Result<Exit, Failure> {
+    match command {
+        ConfigCommand::Check => check(global),
+    }
+}
+
+/// What the parser cannot see: values that do not fit together.
+fn check(global: &Global) -> Result<Exit, Failure> {
+    let loaded = load(global.config.as_deref())?;
+    let file = &loaded.file;
+    let mut wrong = Vec::new();
+    for (section, addresses) in [
+        ("client", &file.client.servers),
+        ("agent", &file.agent.servers),
+    ] {
+        if let Err(failure) = servers(&[], addresses) {
+            wrong.push(format!("{section}.servers: {}", failure.message()));
+        }
+    }
+    if file.server.store.kind == StoreKind::Etcd && file.server.store.endpoints.is_empty() {
+        wrong.push("server.store: etcd needs `endpoints`".to_owned());
+    }
+    if file.server.authority.kind == AuthorityKind::Puppet
+        && file.server.authority.directory.is_none()
+    {
+        wrong.push("server.authority: Puppet's needs its `directory`".to_owned());
+    }
+    if file
+        .server
+        .health_listen
+        .is_some_and(|address| !address.ip().is_loopback())
+    {
+        wrong.push(
+            "server.health_listen: must be a loopback address, because it asks for no certificate"
+                .to_owned(),
+        );
+    }
+    if let Some(Err(error)) = file.agent.name.as_ref().map(bunraku_model::NodeName::new) {
+        wrong.push(format!("agent.name: {error}"));
+    }
+    let place = loaded
+        .path
+        .as_ref()
+        .map_or_else(|| "defaults".to_owned(), |path| path.display().to_string());
+    if wrong.is_empty() {
+        output::write(&format!("{place}: ok\n"))?;
+        return Ok(Exit::Done);
+    }
+    Err(Failure::new(format!(
+        "{place}: {}",
+        wrong.join(&format!("\nerror: {place}: "))
+    )))
+}

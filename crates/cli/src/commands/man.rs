@@ -1,0 +1,23 @@
+//! `bunraku man`.
+
+use std::path::PathBuf;
+
+use clap::{Args, CommandFactory};
+
+use crate::arguments::Arguments;
+use crate::exit::Exit;
+use crate::failure::Failure;
+
+#[derive(Args)]
+#[command(after_help = "Example:\n  bunraku man /usr/local/share/man/man1")]
+pub(crate) struct ManArguments {
+    /// Directory for the pages, one per command
+    directory: PathBuf,
+}
+
+pub(crate) fn run(arguments: &ManArguments) -> Result<Exit, Failure> {
+    std::fs::create_dir_all(&arguments.directory)?;
+    clap_mangen::generate_to(Arguments::command(), &arguments.directory)?;
+    eprintln!("the pages are in {}", arguments.directory.display());
+    Ok(Exit::Done)
+}

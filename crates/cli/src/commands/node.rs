@@ -1,0 +1,279 @@
+//! `bunraku node`: where nodes stand, and whether they may run.
+
+use bunraku_model::{Activity, Administration, Connection, NodeName};
+use bunraku_wire::Client;
+use bunraku_wire::api::{
+    Command, CommandOutcome, CommandState, CommandStatus, DisableRequest, NodeSummary, SendCommand,
+    SentCommand,
+};
+use clap::Subcommand;
+use futures::StreamExt;
+use jiff::Timestamp;
+
+use super::Context;
+use crate::connection::failed;
+use crate::duration::HumanDuration;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{self, Table, ago};
+
+#[derive(Subcommand)]
+pub(crate) enum NodeCommand {
+    /// All nodes, with where each stands and since when
+    #[command(
+        after_help = "Example:\n  bunraku node list --json | jq -r '.[] | select(.word == \"lost\") | .name'"
+    )]
+    List,
+    /// One node
+    Show { node: NodeName },
+    /// Take nodes out of service
+    #[command(
+        after_help = "Example:\n  bunraku node disable web-1.example.com --reason 'disk is being replaced'"
+    )]
+    Disable {
+        #[arg(required = true)]
+        nodes: Vec<NodeName>,
+        /// Shown wherever the node is
+        #[arg(long)]
+        reason: String,
+    },
+    /// Put nodes back into service
+    Enable {
+        #[arg(required = true)]
+        nodes: Vec<NodeName>,
+    },
+    /// Forget nodes: their certificates are revoked, their facts deleted
+    Remove {
+        #[arg(required = true)]
+        nodes: Vec<NodeName>,
+    },
+    /// Ask nodes to answer
+    Ping {
+        #[arg(required = true)]
+        nodes: Vec<NodeName>,
+        /// How long to wait for an answer
+        #[arg(long, default_value = "10s")]
+        timeout: HumanDuration,
+    },
+}
+
+pub(crate) fn run(command: NodeCommand, context: &Context) -> Result<Exit, Failure> {
+    let json = context.global.json;
+    context.with_client(|client| async move {
+        match command {
+            NodeCommand::List => list(&client, json).await,
+            NodeCommand::Show { node } => show(&client, &node, json).await,
+            NodeCommand::Disable { nodes, reason } => {
+                let request = DisableRequest { reason };
+                for node in &nodes {
+                    let path = format!("/v1/nodes/{node}/disable");
+                    client
+                        .post::<_, ()>(&path, &request)
+                        .await
+                        .map_err(|error| failed(&error))?;
+                    eprintln!("{node} is disabled");
+                }
+                Ok(Exit::Done)
+            }
+            NodeCommand::Enable { nodes } => {
+                for node in &nodes {
+                    let path = format!("/v1/nodes/{node}/enable");
+                    client
+                        .post::<_, ()>(&path, &())
+                        .await
+                        .map_err(|error| failed(&error))?;
+                    eprintln!("{node} is enabled");
+                }
+                Ok(Exit::Done)
+            }
+            NodeCommand::Remove { nodes } => {
+                for node in &nodes {
+                    let path = format!("/v1/nodes/{node}");
+                    client
+                        .delete::<()>(&path)
+                        .await
+                        .map_err(|error| failed(&error))?;
+                    eprintln!("{node} is removed, and its certificates are revoked");
+                }
+                Ok(Exit::Done)
+            }
+            NodeCommand::Ping { nodes, timeout } => {
+                let statuses = send_and_wait(&client, nodes, Command::Ping, timeout).await?;
+                report_answers(&statuses, json)
+            }
+        }
+    })
+}
+
+async fn list(client: &Client, json: bool) -> Result<Exit, Failure> {
+    let nodes: Vec<NodeSummary> = client
+        .get("/v1/nodes")
+        .await
+        .map_err(|error| failed(&error))?;
+    if json {
+        output::json(&nodes)?;
+        return Ok(Exit::Done);
+    }
+    if nodes.is_empty() {
+        eprintln!("no nodes yet\n\nhint: let the first one in with `bunraku token create`");
+        return Ok(Exit::Done);
+    }
+    table(nodes).print()?;
+    Ok(Exit::Done)
+}
+
+/// The list as people read it.
+pub(crate) fn table(nodes: Vec<NodeSummary>) -> Table {
+    let now = Timestamp::now();
+    let mut table = Table::new(&["NODE", "STATUS", "SINCE", "FACTS", "NOTE"]);
+    for node in nodes {
+        let facts = match node.facts_received {
+            None => "none".to_owned(),
+            Some(received) => format!("{} ago", ago(received, now)),
+        };
+        let since = ago(node.since, now);
+        let note = note(&node);
+        table.row(vec![
+            node.name.to_string(),
+            node.word.as_str().to_owned(),
+            since,
+            facts,
+            note,
+        ]);
+    }
+    table
+}
+
+/// What is unusual about a node, in a few words.
+fn note(node: &NodeSummary) -> String {
+    let mut notes = Vec::new();
+    if let Connection::Lost { reason, .. } = &node.status.connection {
+        notes.push(reason.clone());
+    }
+    if let Administration::Disabled { reason, by, .. } = &node.status.administration {
+        notes.push(format!("disabled by {by}: {reason}"));
+    }
+    if let Activity::Running { what, .. } = &node.status.activity {
+        notes.push(what.clone());
+    }
+    match node.pending_commands {
+        0 => {}
+        1 => notes.push("1 command waits".to_owned()),
+        count => notes.push(format!("{count} commands wait")),
+    }
+    notes.join("; ")
+}
+
+async fn show(client: &Client, node: &NodeName, json: bool) -> Result<Exit, Failure> {
+    let summary: NodeSummary = client
+        .get(&format!("/v1/nodes/{node}"))
+        .await
+        .map_err(|error| failed(&error))?;
+    if json {
+        output::json(&summary)?;
+        return Ok(Exit::Done);
+    }
+    let connection = match &summary.status.connection {
+        Connection::Never { since } => format!("never, signed {since}"),
+        Connection::Connected { since, server } => {
+            format!("connected since {since} to server {server}")
+        }
+        Connection::Lost { since, reason } => format!("lost since {since}: {reason}"),
+    };
+    let administration = match &summary.status.administration {
+        Administration::Enabled { since } => format!("enabled since {since}"),
+        Administration::Disabled { since, reason, by } => {
+            format!("disabled since {since} by {by}: {reason}")
+        }
+    };
+    let activity = match &summary.status.activity {
+        Activity::Idle { since } => format!("idle since {since}"),
+        Activity::Running { since, what } => format!("running since {since}: {what}"),
+    };
+    let facts = match (&summary.fact_set, &summary.facts_received) {
+        (Some(id), Some(received)) => format!("{}, received {received}", id.0.short()),
+        _ => "none".to_owned(),
+    };
+    let lines = [
+        ("node", summary.name.to_string()),
+        (
+            "status",
+            format!("{} since {}", summary.word.as_str(), summary.since),
+        ),
+        ("connection", connection),
+        ("administration", administration),
+        ("activity", activity),
+        ("facts", facts),
+        (
+            "agent",
+            summary
+                .agent_version
+                .unwrap_or_else(|| "unknown".to_owned()),
+        ),
+        ("commands", format!("{} waiting", summary.pending_commands)),
+    ];
+    let text: String = lines
+        .iter()
+        .map(|(name, value)| format!("{name:<15} {value}\n"))
+        .collect();
+    output::write(&text)?;
+    Ok(Exit::Done)
+}
+
+/// Sends a command to nodes and waits for every answer, up to the timeout.
+pub(crate) async fn send_and_wait(
+    client: &Client,
+    nodes: Vec<NodeName>,
+    command: Command,
+    timeout: HumanDuration,
+) -> Result<Vec<CommandStatus>, Failure> {
+    let ttl_seconds = timeout.0.as_secs().max(1);
+    let request = SendCommand {
+        nodes,
+        command,
+        ttl_seconds,
+    };
+    let sent: Vec<SentCommand> = client
+        .post("/v1/commands", &request)
+        .await
+        .map_err(|error| failed(&error))?;
+    let wait = ttl_seconds.min(60);
+    let statuses: Vec<_> = futures::stream::iter(sent)
+        .map(|sent| async move {
+            let path = format!(
+                "/v1/nodes/{}/commands/{}?wait_seconds={wait}",
+                sent.node, sent.id
+            );
+            client.get::<CommandStatus>(&path).await
+        })
+        .buffered(32)
+        .collect()
+        .await;
+    statuses
+        .into_iter()
+        .collect::<Result<_, _>>()
+        .map_err(|error| failed(&error))
+}
+
+/// Prints answers. Silence is never success.
+pub(crate) fn report_answers(statuses: &[CommandStatus], json: bool) -> Result<Exit, Failure> {
+    let done = |status: &CommandStatus| matches!(&status.state, CommandState::Answered { result } if result.outcome == CommandOutcome::Done);
+    if json {
+        output::json(&statuses)?;
+    } else {
+        for status in statuses {
+            let mark = if done(status) { "✓" } else { "✗" };
+            let text = match &status.state {
+                CommandState::Answered { result } => &result.message,
+                CommandState::Pending { .. } => "no answer yet",
+                CommandState::Expired { .. } => "no answer in time",
+            };
+            output::write(&format!("{mark} {}  {text}\n", status.node))?;
+        }
+    }
+    Ok(if statuses.iter().all(done) {
+        Exit::Done
+    } else {
+        Exit::SomeNodesFailed
+    })
+}

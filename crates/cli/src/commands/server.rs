@@ -1,0 +1,305 @@
+//! `bunraku server`.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bunraku_control::{
+    AcceptOptions, CertificateOptions, Clock, CommandOptions, FactOptions, RouterOptions, Server,
+    ServerOptions, UpkeepOptions,
+};
+use bunraku_model::NodeName;
+use bunraku_store::blobs::{BlobOptions, DirectoryBlobs, SharedBlobs, StoreBlobs};
+use bunraku_store::etcd::{EtcdIdentity, EtcdOptions, EtcdStore, EtcdTls};
+use bunraku_store::{EmbeddedOptions, EmbeddedStore, SharedStore};
+use bunraku_wire::Authority;
+use clap::Args;
+use jiff::Timestamp;
+
+use super::{Context, asked_to_end, end_with_parent};
+use crate::config::{AuthorityKind, ServerSection, StoreKind, StoreSection};
+use crate::exit::Exit;
+use crate::failure::Failure;
+
+#[derive(Args)]
+#[command(after_help = "Examples:
+  bunraku server --data-dir ./server --listen 127.0.0.1:8150
+  bunraku server --etcd https://etcd-1:2379,https://etcd-2:2379 --name-alias bunraku.example.com
+
+The first start makes an authority under DATA/ca and an operator's credentials under DATA/operator.")]
+pub(crate) struct ServerArguments {
+    /// Address to listen on
+    #[arg(long, env = "BUNRAKU_LISTEN", value_name = "ADDRESS:PORT")]
+    listen: Option<SocketAddr>,
+
+    /// Everything that the server keeps
+    #[arg(long, env = "BUNRAKU_DATA_DIR", value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+
+    /// Name in the server's certificate
+    #[arg(long, env = "BUNRAKU_SERVER_NAME")]
+    name: Option<String>,
+
+    /// Further name or address that nodes reach it by; may be given several times
+    #[arg(long = "name-alias", value_name = "NAME")]
+    names: Vec<String>,
+
+    /// Keep everything in etcd, at these addresses
+    #[arg(long, env = "BUNRAKU_ETCD", value_delimiter = ',', value_name = "URL")]
+    etcd: Vec<String>,
+
+    /// Health and metrics without a certificate, on a loopback address
+    #[arg(long, env = "BUNRAKU_HEALTH_LISTEN", value_name = "ADDRESS:PORT")]
+    health_listen: Option<SocketAddr>,
+
+    /// End when the process with this id, which started this one, ends
+    #[arg(long, hide = true, value_name = "PID")]
+    end_with_parent: Option<i32>,
+}
+
+/// A server that was silent for so long is dead to the others.
+const SERVER_TTL: Duration = Duration::from_secs(10);
+
+pub(crate) fn run(arguments: ServerArguments, context: &Context) -> Result<Exit, Failure> {
+    end_with_parent(arguments.end_with_parent)?;
+    let section = &context.loaded.file.server;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(serve(arguments, section))
+}
+
+async fn serve(arguments: ServerArguments, section: &ServerSection) -> Result<Exit, Failure> {
+    raise_file_limit(section.limits.connections);
+    let ending = tokio::spawn(asked_to_end());
+    let data_dir = arguments
+        .data_dir
+        .clone()
+        .unwrap_or_else(|| section.data_dir.clone());
+    let opened = open_store(&arguments, &section.store, &data_dir).await?;
+    let authority = open_authority(section, &data_dir).await?;
+    let options = server_options(arguments, section, data_dir, opened.exclusive)?;
+    let server = Server::start(
+        options,
+        opened.store,
+        opened.blobs,
+        authority,
+        Clock::system(),
+    )
+    .await?;
+    announce(&server)?;
+    let signal = ending.await??;
+    tracing::info!(signal, "asked to end");
+    server.shutdown().await;
+    if let Some(embedded) = opened.embedded {
+        embedded.close().await?;
+    }
+    Ok(Exit::Done)
+}
+
+/// One line of data for programs that started it: where it listens.
+fn announce(server: &Server) -> Result<(), Failure> {
+    let ready = serde_json::json!({
+        "listening": server.address(),
+        "health": server.health_address(),
+        "ca_fingerprint": server.ca_fingerprint(),
+    });
+    crate::output::write(&format!("{ready}\n"))
+}
+
+/// Every agent is a file descriptor: take what the configured number of
+/// connections needs where the system allows it, else what it allows.
+fn raise_file_limit(connections: usize) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = connections as u64 + 1_000;
+    let raised = |to: u64| Rlimit {
+        current: Some(to),
+        maximum: Some(limit.maximum.unwrap_or(to).max(to)),
+    };
+    if limit.current.is_none_or(|current| current >= wanted)
+        || setrlimit(Resource::Nofile, raised(wanted)).is_ok()
+    {
+        return;
+    }
+    let allowed = limit.maximum.unwrap_or(wanted);
+    match setrlimit(Resource::Nofile, raised(allowed)) {
+        Ok(()) => tracing::warn!(
+            allowed,
+            wanted,
+            "the limit of open files is below the limit of connections"
+        ),
+        Err(error) => tracing::warn!(error = %error, "cannot raise the limit of open files"),
+    }
+}
+
+struct OpenedStore {
+    store: SharedStore,
+    blobs: SharedBlobs,
+    embedded: Option<EmbeddedStore>,
+    exclusive: bool,
+}
+
+async fn open_store(
+    arguments: &ServerArguments,
+    section: &StoreSection,
+    data_dir: &Path,
+) -> Result<OpenedStore, Failure> {
+    if arguments.etcd.is_empty() && section.kind == StoreKind::Embedded {
+        let embedded =
+            EmbeddedStore::open(&data_dir.join("store"), EmbeddedOptions::default()).await?;
+        let store: SharedStore = Arc::new(embedded.clone());
+        let blobs = DirectoryBlobs::in_directory(
+            data_dir.join("blobs"),
+            store.clone(),
+            BlobOptions::default(),
+        )
+        .await?;
+        return Ok(OpenedStore {
+            store,
+            blobs: Arc::new(blobs),
+            embedded: Some(embedded),
+            exclusive: true,
+        });
+    }
+    let endpoints = if arguments.etcd.is_empty() {
+        section.endpoints.clone()
+    } else {
+        arguments.etcd.clone()
+    };
+    if endpoints.is_empty() {
+        return Err(Failure::usage("etcd needs its addresses")
+            .hint("pass `--etcd URL,…`, or set `endpoints` under [server.store]"));
+    }
+    let mut options = EtcdOptions::new(endpoints, &section.root);
+    options.tls = etcd_tls(section)?;
+    let store: SharedStore = Arc::new(EtcdStore::connect(options).await?);
+    let blobs = StoreBlobs::in_store(store.clone(), BlobOptions::default());
+    Ok(OpenedStore {
+        store,
+        blobs: Arc::new(blobs),
+        embedded: None,
+        exclusive: false,
+    })
+}
+
+fn etcd_tls(section: &StoreSection) -> Result<Option<EtcdTls>, Failure> {
+    let read = |path: &PathBuf| {
+        std::fs::read_to_string(path).map_err(|error| {
+            Failure::new(format!("cannot read {}", path.display())).caused_by(&error)
+        })
+    };
+    let identity = match (&section.certificate, &section.key) {
+        (None, None) => None,
+        (Some(certificate), Some(key)) => Some(EtcdIdentity {
+            cert_pem: read(certificate)?,
+            key_pem: read(key)?,
+        }),
+        _ => {
+            return Err(Failure::new(
+                "`certificate` and `key` under [server.store] go together",
+            ));
+        }
+    };
+    match (&section.ca, identity) {
+        (Some(ca), identity) => Ok(Some(EtcdTls {
+            ca_pem: read(ca)?,
+            identity,
+        })),
+        (None, None) => Ok(None),
+        (None, Some(_)) => Err(Failure::new("TLS to etcd needs `ca` under [server.store]")),
+    }
+}
+
+async fn open_authority(
+    section: &ServerSection,
+    data_dir: &Path,
+) -> Result<Arc<Authority>, Failure> {
+    let kind = section.authority.kind;
+    let directory = match (kind, &section.authority.directory) {
+        (_, Some(directory)) => directory.clone(),
+        (AuthorityKind::Own, None) => data_dir.join("ca"),
+        (AuthorityKind::Puppet, None) => {
+            return Err(Failure::new(
+                "an existing Puppet authority needs its `directory` under [server.authority]",
+            ));
+        }
+    };
+    let opened = tokio::task::spawn_blocking(move || match kind {
+        AuthorityKind::Own => {
+            Authority::load_or_create(&directory, Timestamp::now()).map_err(Failure::from)
+        }
+        AuthorityKind::Puppet => Authority::from_puppet(&directory).map_err(Failure::from),
+    });
+    Ok(Arc::new(opened.await??))
+}
+
+fn server_options(
+    arguments: ServerArguments,
+    section: &ServerSection,
+    data_dir: PathBuf,
+    exclusive_store: bool,
+) -> Result<ServerOptions, Failure> {
+    let name = match arguments.name.or_else(|| section.name.clone()) {
+        Some(name) => name,
+        None => super::agent::host_name()?,
+    };
+    let name = NodeName::new(name.to_ascii_lowercase())?;
+    let listen = arguments.listen.unwrap_or(section.listen);
+    Ok(ServerOptions {
+        server_names: server_names(&name, listen, arguments.names, &section.names),
+        listen,
+        name,
+        data_dir,
+        health_listen: arguments.health_listen.or(section.health_listen),
+        exclusive_store,
+        store_kind: if exclusive_store { "embedded" } else { "etcd" },
+        server_ttl: SERVER_TTL,
+        certificates: CertificateOptions {
+            node_lifetime: section.certificates.node_lifetime.signed(),
+            operator_lifetime: section.certificates.operator_lifetime.signed(),
+            server_lifetime: section.certificates.server_lifetime.signed(),
+            most_waiting: section.limits.waiting_requests,
+        },
+        commands: CommandOptions::default(),
+        facts: FactOptions::default(),
+        upkeep: UpkeepOptions {
+            // The embedded store compacts by itself.
+            history: (!exclusive_store).then_some(section.store.history.0),
+            ..UpkeepOptions::default()
+        },
+        router: RouterOptions {
+            facts_limit: section.limits.facts_bytes,
+            body_limit: section.limits.body_bytes,
+            ..RouterOptions::default()
+        },
+        accept: AcceptOptions {
+            most_connections: section.limits.connections,
+            ..AcceptOptions::default()
+        },
+    })
+}
+
+/// Its own name, this machine, the address it listens on, and what was asked for.
+fn server_names(
+    name: &NodeName,
+    listen: SocketAddr,
+    named: Vec<String>,
+    configured: &[String],
+) -> Vec<String> {
+    let mut names = vec![
+        name.to_string(),
+        "localhost".to_owned(),
+        "127.0.0.1".to_owned(),
+        "::1".to_owned(),
+    ];
+    if !listen.ip().is_unspecified() {
+        names.push(listen.ip().to_string());
+    }
+    names.extend(named);
+    names.extend_from_slice(configured);
+    names.sort();
+    names.dedup();
+    names
+}

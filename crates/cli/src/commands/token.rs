@@ -1,0 +1,100 @@
+//! `bunraku token`: let nodes in, once each.
+
+use bunraku_model::NodeName;
+use bunraku_wire::api::{NewToken, TokenEntry, TokenRequest};
+use clap::Subcommand;
+
+use super::Context;
+use crate::connection::failed;
+use crate::duration::HumanDuration;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{self, Table};
+
+#[derive(Subcommand)]
+pub(crate) enum TokenCommand {
+    /// Make a token; it is shown once and good for one node
+    #[command(after_help = "Example:\n  bunraku token create --node web-1.example.com --ttl 1h")]
+    Create {
+        /// How long it can be used
+        #[arg(long, default_value = "1h")]
+        ttl: HumanDuration,
+        /// Good only for this node
+        #[arg(long)]
+        node: Option<NodeName>,
+    },
+    /// Tokens that can still be used
+    List,
+    /// Take a token back
+    Revoke {
+        /// As `token list` shows it
+        id: String,
+    },
+}
+
+pub(crate) fn run(command: TokenCommand, context: &Context) -> Result<Exit, Failure> {
+    let json = context.global.json;
+    let server = context
+        .global
+        .servers
+        .first()
+        .cloned()
+        .unwrap_or_else(|| "SERVER:8150".to_owned());
+    context.with_client(|client| async move {
+        match command {
+            TokenCommand::Create { ttl, node } => {
+                let request = TokenRequest {
+                    ttl_seconds: ttl.0.as_secs(),
+                    node,
+                };
+                let token: NewToken = client
+                    .post("/v1/tokens", &request)
+                    .await
+                    .map_err(|error| failed(&error))?;
+                if json {
+                    output::json(&token)?;
+                } else {
+                    output::write(&format!("{}\n", token.token))?;
+                    eprintln!("\nhint: on the node, put the token into a file and run");
+                    eprintln!(
+                        "  bunraku agent --server {server} --ca-fingerprint {} --token-file FILE",
+                        token.ca_fingerprint
+                    );
+                }
+                Ok(Exit::Done)
+            }
+            TokenCommand::List => {
+                let tokens: Vec<TokenEntry> = client
+                    .get("/v1/tokens")
+                    .await
+                    .map_err(|error| failed(&error))?;
+                if json {
+                    output::json(&tokens)?;
+                    return Ok(Exit::Done);
+                }
+                let mut table = Table::new(&["ID", "NODE", "EXPIRES", "MADE BY"]);
+                for token in tokens {
+                    let node = token
+                        .node
+                        .map_or_else(|| "any".to_owned(), |node| node.to_string());
+                    table.row(vec![
+                        token.id,
+                        node,
+                        token.expires.to_string(),
+                        token.created_by,
+                    ]);
+                }
+                table.print()?;
+                Ok(Exit::Done)
+            }
+            TokenCommand::Revoke { id } => {
+                client
+                    .delete::<()>(&format!("/v1/tokens/{id}"))
+                    .await
+                    .map_err(|error| failed(&error))?;
+                eprintln!("the token cannot be used any more");
+                Ok(Exit::Done)
+            }
+        }
+    })
+}

@@ -1,0 +1,103 @@
+//! Configuration: flags before environment before file before defaults.
+//!
+//! Flags and environment are merged by the command line parser; this module
+//! reads the file and has the defaults. A key that nobody knows is an error,
+//! because a misspelt one would silently do nothing.
+
+mod file;
+
+use std::path::{Path, PathBuf};
+
+use crate::failure::Failure;
+
+pub(crate) use file::{AuthorityKind, ConfigFile, ServerSection, StoreKind, StoreSection};
+
+/// Where the file is looked for when nobody says.
+pub(crate) const DEFAULT_FILE: &str = "/etc/bunraku/bunraku.toml";
+
+/// The port that servers listen on when nobody says.
+pub(crate) const DEFAULT_PORT: u16 = 8150;
+
+/// The file that is in force, and where it came from.
+pub(crate) struct Loaded {
+    pub(crate) path: Option<PathBuf>,
+    pub(crate) file: ConfigFile,
+}
+
+/// Reads the file that was named, or the default one where it exists.
+pub(crate) fn load(named: Option<&Path>) -> Result<Loaded, Failure> {
+    let path = match named {
+        Some(path) => path,
+        None if Path::new(DEFAULT_FILE).exists() => Path::new(DEFAULT_FILE),
+        None => {
+            return Ok(Loaded {
+                path: None,
+                file: ConfigFile::default(),
+            });
+        }
+    };
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        Failure::new(format!("cannot read the configuration {}", path.display())).caused_by(&error)
+    })?;
+    let file = parse(&text).map_err(|error| {
+        Failure::new(format!("the configuration {} is not valid", path.display()))
+            .caused_by(&error)
+            .hint(format!(
+                "check it with `bunraku config check --config {}`",
+                path.display()
+            ))
+    })?;
+    Ok(Loaded {
+        path: Some(path.to_owned()),
+        file,
+    })
+}
+
+fn parse(text: &str) -> Result<ConfigFile, toml::de::Error> {
+    toml::from_str(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::{Expect, expect};
+
+    fn check_error(text: &str, expected: Expect) {
+        expected.assert_eq(&parse(text).expect_err("a wrong file").to_string());
+    }
+
+    #[test]
+    fn an_empty_file_is_all_defaults() {
+        let file = parse("").expect("an empty file");
+        assert_eq!(file.server.listen.to_string(), "[::]:8150");
+        assert_eq!(file.server.store.kind, StoreKind::Embedded);
+    }
+
+    #[test]
+    fn a_misspelt_key_is_named_with_its_line() {
+        check_error(
+            "[server]\nlisten = \"127.0.0.1:1\"\nliten = 1\n",
+            expect![[r#"
+                TOML parse error at line 3, column 1
+                  |
+                3 | liten = 1
+                  | ^^^^^
+                unknown field `liten`, expected one of `listen`, `name`, `names`, `data_dir`, `health_listen`, `store`, `authority`, `certificates`, `limits`
+            "#]],
+        );
+    }
+
+    #[test]
+    fn a_span_of_time_that_is_none_is_refused_with_examples() {
+        check_error(
+            "[agent]\nfacts_interval = \"often\"\n",
+            expect![[r#"
+                TOML parse error at line 2, column 18
+                  |
+                2 | facts_interval = "often"
+                  |                  ^^^^^^^
+                `often` is not a span of time; write for example `30s`, `15m`, `1h 30m` or `7d`
+            "#]],
+        );
+    }
+}

@@ -1,0 +1,97 @@
+//! A client for the commands that talk to a server.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bunraku_wire::tls::ClientTls;
+use bunraku_wire::{
+    Client, ClientError, ClientOptions, Credentials, ReloadableClientTls, ServerAddress,
+};
+
+use crate::arguments::Global;
+use crate::config::Loaded;
+use crate::exit::Exit;
+use crate::failure::Failure;
+
+/// Longer than the longest answer that a server holds back.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(75);
+
+/// Where credentials are looked for when nobody says: on a server's own
+/// machine, root finds those that its first start made.
+const DEFAULT_CREDENTIALS: [&str; 2] =
+    ["/etc/bunraku/operator", "/var/lib/bunraku/server/operator"];
+
+/// The servers from flags, environment or file; this machine otherwise.
+pub(crate) fn servers(
+    named: &[String],
+    configured: &[String],
+) -> Result<Vec<ServerAddress>, Failure> {
+    let texts = if named.is_empty() { configured } else { named };
+    if texts.is_empty() {
+        let own = ServerAddress::new("localhost", crate::config::DEFAULT_PORT);
+        return Ok(vec![own.expect("localhost is a host")]);
+    }
+    texts
+        .iter()
+        .map(|text| {
+            text.parse()
+                .map_err(|error| Failure::usage(format!("{error}")))
+        })
+        .collect()
+}
+
+/// Reads credentials and makes the client. Nothing is sent yet.
+pub(crate) fn connect(global: &Global, loaded: &Loaded) -> Result<Client, Failure> {
+    let credentials = credentials(global, loaded)?;
+    let servers = servers(&global.servers, &loaded.file.client.servers)?;
+    let missing = |what: &str| {
+        let place = credentials.directory().display();
+        Failure::new(format!("there is no {what} in {place}"))
+            .hint("an operator makes credentials with `bunraku cert issue NAME --role operator --out DIR`")
+    };
+    let identity = credentials.identity()?.ok_or_else(|| missing("cert.pem"))?;
+    let authority_pem = credentials
+        .authority_pem()?
+        .ok_or_else(|| missing("ca.pem"))?;
+    let tls = ClientTls {
+        authority_pem,
+        revocation_lists_pem: String::new(),
+        identity: Some(identity),
+    };
+    let mut options = ClientOptions::new(servers, ReloadableClientTls::new(&tls)?);
+    options.request_timeout = REQUEST_TIMEOUT;
+    options.keep_alive = None;
+    Ok(Client::new(options))
+}
+
+fn credentials(global: &Global, loaded: &Loaded) -> Result<Credentials, Failure> {
+    let named = global
+        .credentials
+        .clone()
+        .or_else(|| loaded.file.client.credentials.clone());
+    let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".config/bunraku"));
+    let usual = home
+        .into_iter()
+        .chain(DEFAULT_CREDENTIALS.map(PathBuf::from));
+    named.or_else(|| usual.into_iter().find(|directory| directory.join("cert.pem").exists())).map(Credentials::new).ok_or_else(
+        || {
+            Failure::new("no credentials were found")
+                .hint("pass `--credentials DIR`, or set BUNRAKU_CREDENTIALS; on a server's machine, root finds its own")
+        },
+    )
+}
+
+/// What a failed request means for the person at the keyboard.
+pub(crate) fn failed(error: &ClientError) -> Failure {
+    let exit = match error.status() {
+        Some(401 | 403 | 409) => Exit::Refused,
+        _ => Exit::Error,
+    };
+    let mut failure = Failure::new(error.to_string())
+        .exit(exit)
+        .hint_if(error.hint());
+    if let Some(source) = std::error::Error::source(error) {
+        failure = failure.caused_by(source);
+    }
+    failure
+}

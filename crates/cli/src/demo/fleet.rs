@@ -1,0 +1,375 @@
+//! The demo's server and agents, and what is done with them.
+
+use std::collections::{BTreeMap, HashSet};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use bunraku_model::{NodeName, StatusWord};
+use bunraku_wire::api::{
+    Command, CommandState, CommandStatus, DisableRequest, FactsReply, NewToken, NodeSummary,
+    SendCommand, SentCommand, TokenRequest,
+};
+use bunraku_wire::tls::ClientTls;
+use bunraku_wire::{
+    Client, ClientError, ClientOptions, Credentials, ReloadableClientTls, ServerAddress,
+};
+use serde::Deserialize;
+
+use super::process::Process;
+use super::stage::Stage;
+use crate::connection::failed;
+use crate::failure::Failure;
+
+/// The nodes of the example site, and what each of them is.
+const NODES: [(&str, &str); 4] = [
+    ("dev1.devco.net", "database"),
+    ("dev2.devco.net", "web"),
+    ("dev3.devco.net", "web"),
+    ("dev4.devco.net", "web"),
+];
+
+/// How often the demo looks at the list of nodes.
+const LOOK: Duration = Duration::from_millis(100);
+
+pub(crate) struct Fleet {
+    directory: PathBuf,
+    server: Option<Process>,
+    agents: BTreeMap<&'static str, Process>,
+    ready: Option<Ready>,
+}
+
+/// What the server prints when it is ready.
+#[derive(Deserialize, Clone)]
+struct Ready {
+    listening: SocketAddr,
+    ca_fingerprint: String,
+}
+
+impl Fleet {
+    /// Takes a directory that is empty, or makes one.
+    pub(crate) fn new(named: Option<&Path>) -> Result<Self, Failure> {
+        let directory = match named {
+            Some(path) => path.to_owned(),
+            None => {
+                std::env::temp_dir().join(format!("bunraku-demo-{}", uuid::Uuid::new_v4().simple()))
+            }
+        };
+        std::fs::create_dir_all(&directory)?;
+        if std::fs::read_dir(&directory)?.next().is_some() {
+            let failure = Failure::usage(format!("{} is not empty", directory.display()));
+            return Err(failure.hint("name an empty directory: the demo deletes it at its end"));
+        }
+        Ok(Self {
+            directory,
+            server: None,
+            agents: BTreeMap::new(),
+            ready: None,
+        })
+    }
+
+    pub(crate) async fn start_server(&mut self, stage: &Stage) -> Result<(), Failure> {
+        let started = Instant::now();
+        let listen = self.ready.as_ref().map_or_else(
+            || "127.0.0.1:0".to_owned(),
+            |ready| ready.listening.to_string(),
+        );
+        let mut server = Process::start(
+            "the server",
+            &self.directory.join("server.log"),
+            &[
+                "server".to_owned(),
+                "--data-dir".to_owned(),
+                self.path("server"),
+                "--listen".to_owned(),
+                listen,
+                "--name".to_owned(),
+                "puppeteer.devco.net".to_owned(),
+                "--end-with-parent".to_owned(),
+                std::process::id().to_string(),
+            ],
+        )?;
+        let line = server.first_line().await?;
+        let ready: Ready = serde_json::from_str(&line)?;
+        stage.note(&format!(
+            "listens on {}, ready in {:.0?}",
+            ready.listening,
+            started.elapsed()
+        ));
+        if self.ready.is_none() {
+            stage.note(&format!("its authority is {}", ready.ca_fingerprint));
+        }
+        self.ready = Some(ready);
+        self.server = Some(server);
+        Ok(())
+    }
+
+    pub(crate) async fn start_agents(&mut self, stage: &Stage) -> Result<(), Failure> {
+        let client = self.client()?;
+        for (name, role) in NODES {
+            let request = TokenRequest {
+                ttl_seconds: 600,
+                node: Some(node_name(name)),
+            };
+            let token: NewToken = client
+                .post("/v1/tokens", &request)
+                .await
+                .map_err(|error| failed(&error))?;
+            let home = self.directory.join(name);
+            std::fs::create_dir_all(home.join("facts.d"))?;
+            std::fs::write(home.join("facts.d/role.yaml"), format!("role: {role}\n"))?;
+            std::fs::write(home.join("token"), &token.token)?;
+            self.start_agent(name)?;
+        }
+        self.watch_joining(&client, stage).await
+    }
+
+    fn start_agent(&mut self, name: &'static str) -> Result<(), Failure> {
+        let ready = self
+            .ready
+            .as_ref()
+            .ok_or_else(|| Failure::new("the server is not up"))?;
+        let home = self.directory.join(name);
+        let agent = Process::start(
+            name,
+            &home.join("agent.log"),
+            &[
+                "agent".to_owned(),
+                "--name".to_owned(),
+                name.to_owned(),
+                "--server".to_owned(),
+                ready.listening.to_string(),
+                "--ca-fingerprint".to_owned(),
+                ready.ca_fingerprint.clone(),
+                "--token-file".to_owned(),
+                home.join("token").display().to_string(),
+                "--data-dir".to_owned(),
+                home.join("agent").display().to_string(),
+                "--external-facts".to_owned(),
+                home.join("facts.d").display().to_string(),
+                "--end-with-parent".to_owned(),
+                std::process::id().to_string(),
+            ],
+        )?;
+        self.agents.insert(name, agent);
+        Ok(())
+    }
+
+    /// Tells of each node as it joins, connects, and submits its facts.
+    async fn watch_joining(&self, client: &Client, stage: &Stage) -> Result<(), Failure> {
+        let mut told = HashSet::new();
+        loop {
+            for node in nodes(client).await? {
+                let name = node.name.to_string();
+                if told.insert((name.clone(), "joined")) {
+                    stage.note(&format!("{name}  joined"));
+                }
+                if node.word != StatusWord::New && told.insert((name.clone(), "connected")) {
+                    stage.note(&format!("{name}  connected"));
+                }
+                if node.fact_set.is_some() && told.insert((name.clone(), "facts")) {
+                    stage.note(&format!(
+                        "{name}  {}",
+                        self.told_facts(client, &node.name).await?
+                    ));
+                }
+            }
+            if told.len() == 3 * NODES.len() {
+                return Ok(());
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    async fn told_facts(&self, client: &Client, node: &NodeName) -> Result<String, Failure> {
+        let path = format!("/v1/nodes/{node}/facts");
+        let reply: FactsReply = client.get(&path).await.map_err(|error| failed(&error))?;
+        let fact = |path: &str| {
+            reply
+                .facts
+                .get(path)
+                .and_then(|value| value.as_str())
+                .unwrap_or("?")
+                .to_owned()
+        };
+        Ok(format!(
+            "facts: {} {}, kernel {}, role {}",
+            fact("os.name"),
+            fact("os.release.full"),
+            fact("kernelrelease"),
+            fact("role")
+        ))
+    }
+
+    pub(crate) async fn wait_until_all_answer(&self, stage: &Stage) -> Result<(), Failure> {
+        let client = self.client()?;
+        let started = Instant::now();
+        let sent = send(&client, NODES.map(|(name, _)| node_name(name)).to_vec()).await?;
+        for sent in &sent {
+            wait_for_answer(&client, sent).await?;
+        }
+        stage.note(&format!(
+            "all four answered a command in {:.0?}",
+            started.elapsed()
+        ));
+        Ok(())
+    }
+
+    pub(crate) async fn disable_one(&self, stage: &Stage) -> Result<(), Failure> {
+        let client = self.client()?;
+        let request = DisableRequest {
+            reason: "its disk is being replaced".to_owned(),
+        };
+        client
+            .post::<_, ()>("/v1/nodes/dev4.devco.net/disable", &request)
+            .await
+            .map_err(|error| failed(&error))?;
+        stage.note("dev4.devco.net  disabled: its disk is being replaced");
+        Ok(())
+    }
+
+    /// A command waits for a node that is away, the server dies without a
+    /// word, and comes back: the node gets its command all the same.
+    pub(crate) async fn lose_the_server(&mut self, stage: &Stage) -> Result<(), Failure> {
+        let away = "dev2.devco.net";
+        if let Some(mut agent) = self.agents.remove(away) {
+            agent.kill().await?;
+        }
+        stage.note(&format!("{away}  its agent was killed"));
+        let client = self.client()?;
+        let sent = send(&client, vec![node_name(away)]).await?;
+        stage.note(&format!("{away}  a command waits for it"));
+        if let Some(mut server) = self.server.take() {
+            server.kill().await?;
+        }
+        stage.note("the server was killed");
+        self.start_server(stage).await?;
+        self.start_agent(away)?;
+        let client = self.client()?;
+        for sent in &sent {
+            wait_for_answer(&client, sent).await?;
+        }
+        stage.note(&format!(
+            "{away}  is back, and answered the command that waited"
+        ));
+        loop {
+            let back = nodes(&client).await?;
+            if back
+                .iter()
+                .all(|node| matches!(node.word, StatusWord::Idle | StatusWord::Disabled))
+            {
+                stage.note("all four are connected again, and nothing was lost");
+                return Ok(());
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    pub(crate) async fn show_nodes(&self, stage: &mut Stage) -> Result<(), Failure> {
+        stage.act("where every node stands (`bunraku node list`)");
+        let table = crate::commands::node::table(nodes(&self.client()?).await?);
+        stage.text(&table.render());
+        Ok(())
+    }
+
+    pub(crate) fn tell_what_to_try(&self, stage: &mut Stage) {
+        let Some(ready) = &self.ready else { return };
+        stage.act("it goes on running; in another terminal, try");
+        stage.text(&format!(
+            "export BUNRAKU_SERVERS={} BUNRAKU_CREDENTIALS={}\n\
+             bunraku node list\n\
+             bunraku facts show dev1.devco.net role\n\
+             bunraku node ping dev1.devco.net dev2.devco.net\n\
+             bunraku cert list\n\
+             bunraku cert revoke dev3.devco.net --reason 'just trying'\n\n\
+             Ctrl-C here ends everything and cleans up.",
+            ready.listening,
+            self.directory.join("server/operator").display()
+        ));
+    }
+
+    /// Ends all processes and removes the directory.
+    pub(crate) async fn end(&mut self) {
+        let agents = std::mem::take(&mut self.agents);
+        futures::future::join_all(
+            agents
+                .into_values()
+                .map(|mut agent| async move { agent.end().await }),
+        )
+        .await;
+        if let Some(mut server) = self.server.take() {
+            server.end().await;
+        }
+        if let Err(error) = std::fs::remove_dir_all(&self.directory) {
+            eprintln!(
+                "warning: cannot remove {}: {error}",
+                self.directory.display()
+            );
+        }
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.directory.join(name).display().to_string()
+    }
+
+    fn client(&self) -> Result<Client, Failure> {
+        let ready = self
+            .ready
+            .as_ref()
+            .ok_or_else(|| Failure::new("the server is not up"))?;
+        let credentials = Credentials::new(self.directory.join("server/operator"));
+        let tls = ClientTls {
+            authority_pem: credentials.authority_pem()?.unwrap_or_default(),
+            revocation_lists_pem: String::new(),
+            identity: credentials.identity()?,
+        };
+        let server = ServerAddress::new(&ready.listening.ip().to_string(), ready.listening.port())?;
+        Ok(Client::new(ClientOptions::new(
+            vec![server],
+            ReloadableClientTls::new(&tls)?,
+        )))
+    }
+}
+
+fn node_name(name: &str) -> NodeName {
+    NodeName::new(name).expect("the demo's names are valid")
+}
+
+async fn nodes(client: &Client) -> Result<Vec<NodeSummary>, Failure> {
+    client
+        .get("/v1/nodes")
+        .await
+        .map_err(|error: ClientError| failed(&error))
+}
+
+async fn send(client: &Client, nodes: Vec<NodeName>) -> Result<Vec<SentCommand>, Failure> {
+    let request = SendCommand {
+        nodes,
+        command: Command::Ping,
+        ttl_seconds: 600,
+    };
+    client
+        .post("/v1/commands", &request)
+        .await
+        .map_err(|error| failed(&error))
+}
+
+async fn wait_for_answer(client: &Client, sent: &SentCommand) -> Result<(), Failure> {
+    loop {
+        let path = format!(
+            "/v1/nodes/{}/commands/{}?wait_seconds=20",
+            sent.node, sent.id
+        );
+        let status: CommandStatus = client.get(&path).await.map_err(|error| failed(&error))?;
+        match status.state {
+            CommandState::Answered { .. } => return Ok(()),
+            CommandState::Pending { .. } => {}
+            CommandState::Expired { .. } => {
+                return Err(Failure::new(format!(
+                    "{} did not answer in time",
+                    sent.node
+                )));
+            }
+        }
+    }
+}

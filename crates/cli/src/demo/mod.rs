@@ -1,0 +1,8 @@
+//! What the demo is made of: the processes, and what people see of them.
+
+mod fleet;
+mod process;
+mod stage;
+
+pub(crate) use fleet::Fleet;
+pub(crate) use stage::Stage;

@@ -1,0 +1,95 @@
+//! Errors as people read them: what, why, what next.
+
+use std::error::Error;
+
+use crate::exit::Exit;
+
+/// A command that could not do what it was asked.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    message: String,
+    /// Why, from the outside in.
+    causes: Vec<String>,
+    hint: Option<String>,
+    exit: Exit,
+}
+
+impl Failure {
+    pub(crate) fn new(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            causes: Vec::new(),
+            hint: None,
+            exit: Exit::Error,
+        }
+    }
+
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self {
+            exit: Exit::Usage,
+            ..Self::new(message)
+        }
+    }
+
+    /// With everything underneath the error.
+    pub(crate) fn caused_by(mut self, error: &dyn Error) -> Self {
+        let mut next = Some(error);
+        while let Some(cause) = next {
+            let text = cause.to_string();
+            if self.causes.last() != Some(&text) {
+                self.causes.push(text);
+            }
+            next = cause.source();
+        }
+        self
+    }
+
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    pub(crate) fn hint_if(mut self, hint: Option<String>) -> Self {
+        self.hint = hint.or(self.hint);
+        self
+    }
+
+    pub(crate) fn exit(mut self, exit: Exit) -> Self {
+        self.exit = exit;
+        self
+    }
+
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// Prints it to standard error.
+    pub(crate) fn report(&self) -> Exit {
+        anstream::eprintln!("{}error:{} {}", bold_red(), reset(), self.message);
+        for cause in &self.causes {
+            anstream::eprintln!("  because: {cause}");
+        }
+        if let Some(hint) = &self.hint {
+            anstream::eprintln!("\nhint: {hint}");
+        }
+        self.exit
+    }
+}
+
+impl<E: Error> From<E> for Failure {
+    fn from(error: E) -> Self {
+        let failure = Self::new(error.to_string());
+        match error.source() {
+            Some(source) => failure.caused_by(source),
+            None => failure,
+        }
+    }
+}
+
+fn bold_red() -> anstyle::Style {
+    anstyle::AnsiColor::Red.on_default().bold()
+}
+
+fn reset() -> anstyle::Reset {
+    anstyle::Reset
+}

@@ -1,0 +1,115 @@
+//! Data on standard output: JSON for programs, tables for people.
+
+use std::io::Write;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::failure::Failure;
+
+/// Prints a value as JSON.
+pub(crate) fn json<T: Serialize>(value: &T) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(value)?;
+    write(&format!("{text}\n"))
+}
+
+/// Writes text to standard output. A reader that went away is no error of ours.
+pub(crate) fn write(text: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        outcome => outcome.map_err(Failure::from),
+    }
+}
+
+/// Rows under headings, in columns as wide as they need to be.
+pub(crate) struct Table {
+    headings: Vec<&'static str>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    pub(crate) fn new(headings: &[&'static str]) -> Self {
+        Self {
+            headings: headings.to_vec(),
+            rows: Vec::new(),
+        }
+    }
+
+    pub(crate) fn row(&mut self, cells: Vec<String>) {
+        self.rows.push(cells);
+    }
+
+    pub(crate) fn print(self) -> Result<(), Failure> {
+        write(&self.render())
+    }
+
+    pub(crate) fn render(&self) -> String {
+        let headings: Vec<String> = self
+            .headings
+            .iter()
+            .map(|heading| (*heading).to_owned())
+            .collect();
+        let lines = || std::iter::once(&headings).chain(&self.rows);
+        let widths: Vec<usize> = (0..headings.len())
+            .map(|column| {
+                lines()
+                    .map(|line| line[column].chars().count())
+                    .max()
+                    .unwrap_or(0)
+            })
+            .collect();
+        let padded = lines().map(|line| {
+            let cells = line
+                .iter()
+                .zip(&widths)
+                .map(|(cell, width)| format!("{cell:<width$}"));
+            let text = cells.collect::<Vec<_>>().join("  ");
+            format!("{}\n", text.trim_end())
+        });
+        padded.collect()
+    }
+}
+
+/// How long ago, for people: `3 s`, `5 min`, `2 h`, `4 d`.
+pub(crate) fn ago(since: Timestamp, now: Timestamp) -> String {
+    let seconds = now.duration_since(since).as_secs().max(0);
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3_600 => format!("{} min", seconds / 60),
+        3_600..86_400 => format!("{} h", seconds / 3_600),
+        _ => format!("{} d", seconds / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_they_need_to_be() {
+        let mut table = Table::new(&["NODE", "STATUS"]);
+        table.row(vec!["web-1.example.com".to_owned(), "idle".to_owned()]);
+        table.row(vec![String::new(), "ü".to_owned()]);
+        expect_test::expect![[r#"
+            NODE               STATUS
+            web-1.example.com  idle
+                               ü
+        "#]]
+        .assert_eq(&table.render());
+    }
+
+    #[test]
+    fn spans_are_told_in_their_largest_unit() {
+        let now: Timestamp = "2026-01-10T00:00:00Z".parse().expect("a time");
+        for (since, told) in [
+            ("2026-01-09T23:59:57Z", "3 s"),
+            ("2026-01-09T23:50:01Z", "9 min"),
+            ("2026-01-09T01:00:00Z", "23 h"),
+            ("2026-01-01T00:00:00Z", "9 d"),
+            ("2026-01-10T00:00:05Z", "0 s"),
+        ] {
+            assert_eq!(ago(since.parse().expect("a time"), now), told);
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Which crate may use which: the map in `ARCHITECTURE.md`, checked.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+
+/// What each crate may depend on among our own. Tests may use more.
+const ALLOWED: &[(&str, &[&str])] = &[
+    ("bunraku-model", &[]),
+    ("bunraku-store", &["bunraku-model"]),
+    ("bunraku-wire", &["bunraku-model"]),
+    ("bunraku-engine", &["bunraku-model"]),
+    ("bunraku-states", &["bunraku-model"]),
+    (
+        "bunraku-control",
+        &["bunraku-model", "bunraku-store", "bunraku-wire"],
+    ),
+    // As root on other people's machines: never a store, never a compiler.
+    (
+        "bunraku-agent",
+        &["bunraku-model", "bunraku-engine", "bunraku-wire"],
+    ),
+    (
+        "bunraku",
+        &[
+            "bunraku-model",
+            "bunraku-store",
+            "bunraku-wire",
+            "bunraku-engine",
+            "bunraku-states",
+            "bunraku-control",
+            "bunraku-agent",
+        ],
+    ),
+];
+
+/// Crates that do no I/O have none of these.
+const PURE: &[&str] = &["bunraku-model", "bunraku-states"];
+const IMPURE: &[&str] = &[
+    "tokio",
+    "hyper",
+    "rustix",
+    "rusqlite",
+    "etcd-client",
+    "rustls",
+];
+
+fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
+    let output = Command::new(env!("CARGO"))
+        .args([
+            "metadata",
+            "--format-version",
+            "1",
+            "--no-deps",
+            "--offline",
+        ])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .expect("cargo runs");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let metadata: serde_json::Value =
+        serde_json::from_slice(&output.stdout).expect("cargo prints JSON");
+    let packages = metadata["packages"].as_array().expect("packages");
+    packages
+        .iter()
+        .map(|package| {
+            let used = package["dependencies"]
+                .as_array()
+                .expect("dependencies")
+                .iter();
+            let ordinary = used.filter(|used| used["kind"] != "dev");
+            let names = ordinary
+                .map(|used| used["name"].as_str().expect("a name").to_owned())
+                .collect();
+            (package["name"].as_str().expect("a name").to_owned(), names)
+        })
+        .collect()
+}
+
+#[test]
+fn crates_use_only_what_the_map_allows() {
+    let allowed: BTreeMap<&str, &[&str]> = ALLOWED.iter().copied().collect();
+    for (package, used) in dependencies() {
+        let may = allowed.get(package.as_str()).unwrap_or_else(|| {
+            panic!("`{package}` is not on the map: add it here and to ARCHITECTURE.md");
+        });
+        for name in used.iter().filter(|name| name.starts_with("bunraku")) {
+            assert!(
+                may.contains(&name.as_str()),
+                "`{package}` must not use `{name}`"
+            );
+        }
+    }
+}
+
+#[test]
+fn pure_crates_have_no_way_to_do_io() {
+    let dependencies = dependencies();
+    for package in PURE {
+        let Some(used) = dependencies.get(*package) else {
+            continue;
+        };
+        for name in IMPURE {
+            assert!(!used.contains(*name), "`{package}` must not use `{name}`");
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! The demo, as a stranger runs it.
+
+use rustix::process::Signal;
+
+use crate::support::{Site, eventually, read_all, start_demo};
+
+#[test]
+fn the_demo_comes_to_its_end_and_leaves_nothing_behind() {
+    let site = Site::new();
+    let directory = site.path("demo");
+    let mut demo = start_demo(&[], &directory, &site.path("demo.log"));
+    let text = read_all(&mut demo);
+    assert_eq!(demo.wait(), Some(0), "{text}{}", demo.log());
+    for told in [
+        "all four answered",
+        "answered the command that waited",
+        "nothing was lost",
+        "its disk is being replaced",
+    ] {
+        assert!(text.contains(told), "`{told}` is missing in:\n{text}");
+    }
+    assert!(!directory.exists());
+    assert!(left_over(&directory.display().to_string()).is_empty());
+}
+
+#[test]
+fn an_interrupted_demo_cleans_up_too() {
+    let site = Site::new();
+    let directory = site.path("demo");
+    let mut demo = start_demo(&["--keep"], &directory, &site.path("demo.log"));
+    let place = directory.display().to_string();
+    eventually("the agents run", || left_over(&place).len() >= 5);
+    demo.signal(Signal::INT);
+    assert_eq!(demo.wait(), Some(1), "{}", demo.log());
+    assert!(!directory.exists());
+    assert!(left_over(&place).is_empty());
+}
+
+#[test]
+fn a_killed_demo_takes_its_children_along() {
+    let site = Site::new();
+    let directory = site.path("demo");
+    let demo = start_demo(&["--keep"], &directory, &site.path("demo.log"));
+    let place = directory.display().to_string();
+    eventually("the agents run", || left_over(&place).len() >= 5);
+    demo.kill();
+    eventually("its children end", || left_over(&place).is_empty());
+}
+
+/// Processes that were started with this directory, the demo itself apart.
+fn left_over(directory: &str) -> Vec<String> {
+    let processes = std::fs::read_dir("/proc")
+        .expect("proc")
+        .filter_map(Result::ok);
+    let lines = processes.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+    let texts = lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " "));
+    texts
+        .filter(|line| line.contains(directory) && !line.contains(" demo "))
+        .collect()
+}

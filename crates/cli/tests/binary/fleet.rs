@@ -1,0 +1,263 @@
+//! Servers and agents as processes: joining, losing, coming back.
+
+use bunraku_store::testing::EtcdCluster;
+use rustix::process::Signal;
+
+use crate::support::{ServerProcess, Site, bunraku, eventually, told};
+
+#[test]
+fn a_node_joins_with_a_token_submits_facts_and_answers() {
+    let site = Site::new();
+    let server = site.server("server", 0, &[]);
+    let mut agent = site.agent("web-1", &[&server], true);
+    server.wait_for("web-1", "idle");
+    eventually("facts are there", || {
+        server
+            .operator(&["facts", "show", "web-1", "kernel"])
+            .stdout
+            == b"Linux\n"
+    });
+    let ping = server.operator(&["node", "ping", "web-1"]);
+    assert_eq!(
+        told(&ping),
+        "exit 0\n--- stdout\n✓ web-1  pong\n--- stderr\n"
+    );
+    let refreshed = server.operator(&["facts", "refresh", "web-1"]);
+    assert_eq!(refreshed.status.code(), Some(0), "{}", told(&refreshed));
+    assert_eq!(agent.end(), Some(0), "{}", agent.log());
+    server.wait_for("web-1", "lost");
+    let silence = server.operator(&["node", "ping", "web-1", "--timeout", "1s"]);
+    assert_eq!(
+        silence.status.code(),
+        Some(3),
+        "silence is never success: {}",
+        told(&silence)
+    );
+}
+
+#[test]
+fn a_node_without_a_token_waits_for_an_operator() {
+    let site = Site::new();
+    let server = site.server("server", 0, &[]);
+    let agent = site.agent("web-1", &[&server], false);
+    eventually("the request waits", || {
+        server
+            .json(&["cert", "requests"])
+            .as_array()
+            .is_some_and(|all| all.len() == 1)
+    });
+    let fingerprint = server.json(&["cert", "requests"])[0]["fingerprint"]
+        .as_str()
+        .expect("text")
+        .to_owned();
+    eventually("the node tells its fingerprint", || {
+        agent.log().contains(&fingerprint)
+    });
+    let wrong = server.operator(&["cert", "sign", "web-1", "--fingerprint", "SHA256:00"]);
+    assert_eq!(wrong.status.code(), Some(4), "{}", told(&wrong));
+    let right = server.operator(&["cert", "sign", "web-1", "--fingerprint", &fingerprint]);
+    assert_eq!(right.status.code(), Some(0), "{}", told(&right));
+    server.wait_for("web-1", "idle");
+}
+
+#[test]
+fn an_agent_does_not_join_a_server_of_another_authority() {
+    let site = Site::new();
+    let ours = site.server("ours", 0, &[]);
+    let theirs = site.server("theirs", 0, &[]);
+    let mut command = bunraku();
+    command.args([
+        "agent",
+        "--name",
+        "web-1",
+        "--server",
+        &theirs.address.to_string(),
+    ]);
+    command.args(["--ca-fingerprint", &ours.fingerprint, "--log", "error"]);
+    let output = command
+        .arg("--data-dir")
+        .arg(site.path("web-1"))
+        .output()
+        .expect("it runs");
+    assert_eq!(output.status.code(), Some(1), "{}", told(&output));
+    assert_eq!(theirs.word("web-1"), None);
+}
+
+#[test]
+fn a_killed_server_loses_no_command_and_no_node() {
+    let site = Site::new();
+    let server = site.server("server", 0, &[]);
+    let port = server.address.port();
+    let stays = site.agent("stays", &[&server], true);
+    let goes = site.agent("goes", &[&server], true);
+    server.wait_for("stays", "idle");
+    server.wait_for("goes", "idle");
+    goes.kill();
+    server.wait_for("goes", "lost");
+    // Nobody answers in time for the caller, but the command stays.
+    let mut waiting = bunraku();
+    waiting.args([
+        "facts",
+        "refresh",
+        "goes",
+        "--timeout",
+        "10m",
+        "--server",
+        &server.address.to_string(),
+    ]);
+    let mut waiting = waiting
+        .arg("--credentials")
+        .arg(server.credentials())
+        .spawn()
+        .expect("it runs");
+    let pending =
+        |server: &ServerProcess| server.json(&["node", "show", "goes"])["pending_commands"].clone();
+    eventually("the command waits", || pending(&server) == 1);
+    waiting.kill().expect("it can be killed");
+    waiting.wait().expect("it ended");
+    let disabled = server.operator(&["node", "disable", "stays", "--reason", "on purpose"]);
+    assert_eq!(disabled.status.code(), Some(0), "{}", told(&disabled));
+    server.running.kill();
+    let server = site.server("server", port, &[]);
+    server.wait_for("stays", "disabled");
+    let shown = server.operator(&["node", "list"]);
+    assert!(told(&shown).contains("on purpose"), "{}", told(&shown));
+    let _back = site.agent("goes", &[&server], false);
+    server.wait_for("goes", "idle");
+    eventually("the command that waited is answered", || {
+        pending(&server) == 0
+    });
+    drop(stays);
+}
+
+#[test]
+fn a_second_server_on_the_same_directory_is_refused_with_the_owner() {
+    let site = Site::new();
+    let _first = site.server("server", 0, &[]);
+    let mut second = bunraku();
+    second.args([
+        "server",
+        "--listen",
+        "127.0.0.1:0",
+        "--name",
+        "server.test",
+        "--log",
+        "error",
+        "--data-dir",
+    ]);
+    let output = second.arg(site.path("server")).output().expect("it runs");
+    assert_eq!(output.status.code(), Some(1), "{}", told(&output));
+    assert!(told(&output).contains("is in use by"), "{}", told(&output));
+}
+
+#[test]
+fn a_revoked_agent_is_cut_off_and_the_reason_is_listed() {
+    let site = Site::new();
+    let server = site.server("server", 0, &[]);
+    let _agent = site.agent("web-1", &[&server], true);
+    server.wait_for("web-1", "idle");
+    let revoked = server.operator(&["cert", "revoke", "web-1", "--reason", "stolen laptop"]);
+    assert_eq!(revoked.status.code(), Some(0), "{}", told(&revoked));
+    server.wait_for("web-1", "lost");
+    let list = told(&server.operator(&["cert", "list"]));
+    assert!(list.contains("revoked: stolen laptop"), "{list}");
+}
+
+#[test]
+fn another_operator_is_made_and_can_work() {
+    let site = Site::new();
+    let server = site.server("server", 0, &[]);
+    let out = site.path("alice");
+    let issued = server.operator(&[
+        "cert",
+        "issue",
+        "alice",
+        "--role",
+        "operator",
+        "--out",
+        &out.display().to_string(),
+    ]);
+    assert_eq!(issued.status.code(), Some(0), "{}", told(&issued));
+    let mode = std::os::unix::fs::PermissionsExt::mode(
+        &std::fs::metadata(out.join("key.pem"))
+            .expect("a key")
+            .permissions(),
+    );
+    assert_eq!(mode & 0o777, 0o600);
+    let mut command = bunraku();
+    command
+        .args([
+            "node",
+            "list",
+            "--server",
+            &server.address.to_string(),
+            "--credentials",
+        ])
+        .arg(&out);
+    let listed = command.output().expect("it runs");
+    assert_eq!(listed.status.code(), Some(0), "{}", told(&listed));
+}
+
+#[test]
+fn a_shutdown_is_orderly_and_quick_to_come_back() {
+    let site = Site::new();
+    let mut server = site.server("server", 0, &[]);
+    let _agent = site.agent("web-1", &[&server], true);
+    server.wait_for("web-1", "idle");
+    let port = server.address.port();
+    server.running.signal(Signal::TERM);
+    assert_eq!(server.running.wait(), Some(0), "{}", server.running.log());
+    let server = site.server("server", port, &[]);
+    server.wait_for("web-1", "idle");
+}
+
+#[test]
+fn with_two_servers_on_etcd_agents_move_when_theirs_is_killed() {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let etcd = runtime.block_on(EtcdCluster::start(1));
+    let endpoint = etcd.endpoints()[0].clone();
+    let site = Site::new();
+    let first = site.server("first", 0, &["--etcd", &endpoint]);
+    // The second one shares the authority, as a cluster will.
+    copy(&site.path("first/ca"), &site.path("second/ca"));
+    let second = site.server("second", 0, &["--etcd", &endpoint]);
+    let _agent = site.agent("web-1", &[&first, &second], true);
+    first.wait_for("web-1", "idle");
+    second.wait_for("web-1", "idle");
+    let at_first =
+        second.json(&["node", "show", "web-1"])["status"]["connection"]["server"].clone();
+    first.running.kill();
+    eventually("the agent moves", || {
+        let node = second.json(&["node", "show", "web-1"]);
+        node["word"] == "idle" && node["status"]["connection"]["server"] != at_first
+    });
+    let ping = second.operator(&["node", "ping", "web-1"]);
+    assert_eq!(ping.status.code(), Some(0), "{}", told(&ping));
+}
+
+#[test]
+fn a_server_that_is_killed_has_its_nodes_buried_by_the_other() {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let etcd = runtime.block_on(EtcdCluster::start(1));
+    let endpoint = etcd.endpoints()[0].clone();
+    let site = Site::new();
+    let first = site.server("first", 0, &["--etcd", &endpoint]);
+    copy(&site.path("first/ca"), &site.path("second/ca"));
+    let second = site.server("second", 0, &["--etcd", &endpoint]);
+    let agent = site.agent("web-1", &[&first], true);
+    second.wait_for("web-1", "idle");
+    // Server and agent at the same moment: nobody is left to say that it went.
+    first.running.kill();
+    agent.kill();
+    second.wait_for("web-1", "lost");
+}
+
+fn copy(from: &std::path::Path, to: &std::path::Path) {
+    std::fs::create_dir_all(to).expect("a directory");
+    std::fs::set_permissions(to, std::os::unix::fs::PermissionsExt::from_mode(0o700))
+        .expect("private");
+    for entry in std::fs::read_dir(from).expect("readable") {
+        let entry = entry.expect("an entry");
+        std::fs::copy(entry.path(), to.join(entry.file_name())).expect("copied");
+    }
+}

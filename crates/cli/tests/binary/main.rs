@@ -1,0 +1,7 @@
+//! The binary as people use it: exit codes, output, real processes.
+
+mod configuration;
+mod demo;
+mod fleet;
+mod support;
+mod usage;

@@ -1,0 +1,252 @@
+//! Real processes, ended by their process id.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A generous limit for everything that must happen.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// The binary, with an environment that says nothing of its own.
+pub(crate) fn bunraku() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bunraku"));
+    for name in [
+        "BUNRAKU_CONFIG",
+        "BUNRAKU_SERVERS",
+        "BUNRAKU_CREDENTIALS",
+        "BUNRAKU_LOG",
+        "BUNRAKU_TOKEN",
+        "HOME",
+    ] {
+        command.env_remove(name);
+    }
+    command.stdin(Stdio::null());
+    command
+}
+
+/// Exit code, standard output and standard error, as one text.
+pub(crate) fn told(output: &Output) -> String {
+    format!(
+        "exit {}\n--- stdout\n{}--- stderr\n{}",
+        output
+            .status
+            .code()
+            .map_or_else(|| "by signal".to_owned(), |code| code.to_string()),
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
+}
+
+/// Looks until it holds.
+pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !holds() {
+        assert!(
+            started.elapsed() < PATIENCE,
+            "{what}: not within {PATIENCE:?}"
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// A process that ends with the test.
+pub(crate) struct Running {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Running {
+    fn start(mut command: Command, log: &Path) -> Self {
+        let file = std::fs::File::create(log).expect("a log");
+        let child = command
+            .stdout(Stdio::piped())
+            .stderr(file)
+            .spawn()
+            .expect("it starts");
+        Self {
+            child,
+            log: log.to_owned(),
+        }
+    }
+
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.child.id().cast_signed()).expect("a process id");
+        kill_process(pid, signal).expect("it can be signalled");
+    }
+
+    /// `kill -9`.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().expect("it can be killed");
+        self.child.wait().expect("it ended");
+    }
+
+    /// Asks it to end, and gives its exit code.
+    pub(crate) fn end(&mut self) -> Option<i32> {
+        self.signal(Signal::TERM);
+        self.wait()
+    }
+
+    pub(crate) fn wait(&mut self) -> Option<i32> {
+        let mut status = None;
+        eventually("a process ends", || {
+            status = self.child.try_wait().expect("it can be waited for");
+            status.is_some()
+        });
+        status.and_then(|status| status.code())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A directory for one fleet.
+pub(crate) struct Site {
+    directory: TempDir,
+}
+
+/// A server process.
+pub(crate) struct ServerProcess {
+    pub(crate) running: Running,
+    pub(crate) address: SocketAddr,
+    pub(crate) fingerprint: String,
+    data_dir: PathBuf,
+}
+
+impl Site {
+    pub(crate) fn new() -> Self {
+        Self {
+            directory: TempDir::new().expect("a directory"),
+        }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// A server of this name; `port` 0 for any.
+    pub(crate) fn server(&self, name: &str, port: u16, flags: &[&str]) -> ServerProcess {
+        let data_dir = self.path(name);
+        let mut command = bunraku();
+        command.args([
+            "server",
+            "--listen",
+            &format!("127.0.0.1:{port}"),
+            "--name",
+            &format!("{name}.test"),
+        ]);
+        command.arg("--data-dir").arg(&data_dir).args(flags);
+        let mut running = Running::start(command, &self.path(&format!("{name}.log")));
+        let mut line = String::new();
+        let stdout = running.child.stdout.take().expect("piped");
+        BufReader::new(stdout)
+            .read_line(&mut line)
+            .expect("readable");
+        let ready: Value =
+            serde_json::from_str(&line).unwrap_or_else(|_| panic!("not ready: {}", running.log()));
+        ServerProcess {
+            address: ready["listening"]
+                .as_str()
+                .expect("an address")
+                .parse()
+                .expect("an address"),
+            fingerprint: ready["ca_fingerprint"]
+                .as_str()
+                .expect("a fingerprint")
+                .to_owned(),
+            running,
+            data_dir,
+        }
+    }
+
+    /// An agent of this name; with a token it is let in at once.
+    pub(crate) fn agent(&self, node: &str, servers: &[&ServerProcess], token: bool) -> Running {
+        let mut command = bunraku();
+        let addresses: Vec<String> = servers
+            .iter()
+            .map(|server| server.address.to_string())
+            .collect();
+        command.args(["agent", "--name", node, "--server", &addresses.join(",")]);
+        command.args(["--ca-fingerprint", &servers[0].fingerprint]);
+        command.arg("--data-dir").arg(self.path(node));
+        if token {
+            let made = servers[0].operator(&["token", "create", "--node", node]);
+            assert!(made.status.success(), "{}", told(&made));
+            command.env(
+                "BUNRAKU_TOKEN",
+                String::from_utf8(made.stdout).expect("text").trim(),
+            );
+        }
+        Running::start(command, &self.path(&format!("{node}.log")))
+    }
+}
+
+impl ServerProcess {
+    pub(crate) fn credentials(&self) -> PathBuf {
+        self.data_dir.join("operator")
+    }
+
+    /// Runs a command as the operator.
+    pub(crate) fn operator(&self, arguments: &[&str]) -> Output {
+        let mut command = bunraku();
+        command
+            .args(arguments)
+            .arg("--server")
+            .arg(self.address.to_string());
+        command.arg("--credentials").arg(self.credentials());
+        command.output().expect("it runs")
+    }
+
+    pub(crate) fn json(&self, arguments: &[&str]) -> Value {
+        let output = self.operator(&[arguments, &["--json"]].concat());
+        assert!(output.status.success(), "{}", told(&output));
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    }
+
+    /// The word that the list shows for a node.
+    pub(crate) fn word(&self, node: &str) -> Option<String> {
+        let nodes = self.json(&["node", "list"]);
+        let node = nodes
+            .as_array()?
+            .iter()
+            .find(|entry| entry["name"] == node)?;
+        Some(node["word"].as_str()?.to_owned())
+    }
+
+    pub(crate) fn wait_for(&self, node: &str, word: &str) {
+        eventually(&format!("{node} is {word}"), || {
+            self.word(node).as_deref() == Some(word)
+        });
+    }
+}
+
+/// Everything that a child prints, until it ends.
+pub(crate) fn read_all(running: &mut Running) -> String {
+    let mut text = String::new();
+    let mut stdout = running.child.stdout.take().expect("piped");
+    stdout.read_to_string(&mut text).expect("text");
+    text
+}
+
+pub(crate) fn start_demo(arguments: &[&str], directory: &Path, log: &Path) -> Running {
+    let mut command = bunraku();
+    command
+        .arg("demo")
+        .arg("--dir")
+        .arg(directory)
+        .args(arguments);
+    Running::start(command, log)
+}

@@ -1,0 +1,145 @@
+//! What the command line says, with which exit code, and where.
+
+use expect_test::{Expect, expect};
+
+use crate::support::{bunraku, told};
+
+fn check(arguments: &[&str], expected: Expect) {
+    let output = bunraku().args(arguments).output().expect("it runs");
+    expected.assert_eq(&told(&output));
+}
+
+#[test]
+fn a_flag_that_nobody_knows_is_a_usage_error() {
+    check(
+        &["node", "list", "--al"],
+        expect![[r#"
+            exit 64
+            --- stdout
+            --- stderr
+            error: unexpected argument '--al' found
+
+            Usage: bunraku node list [OPTIONS]
+
+            For more information, try '--help'.
+        "#]],
+    );
+}
+
+#[test]
+fn a_name_that_cannot_be_one_is_a_usage_error_that_says_why() {
+    check(
+        &["node", "show", "Web/1"],
+        expect![[r#"
+            exit 64
+            --- stdout
+            --- stderr
+            error: invalid value 'Web/1' for '<NODE>': `Web/1` cannot be the name of a node: only a-z, 0-9, `.`, `-` and `_` are allowed
+
+            For more information, try '--help'.
+        "#]],
+    );
+}
+
+#[test]
+fn without_credentials_the_next_step_is_told() {
+    check(
+        &["node", "list"],
+        expect![[r#"
+            exit 1
+            --- stdout
+            --- stderr
+            error: no credentials were found
+
+            hint: pass `--credentials DIR`, or set BUNRAKU_CREDENTIALS; on a server's machine, root finds its own
+        "#]],
+    );
+}
+
+#[test]
+fn an_agent_without_a_fingerprint_does_not_trust_whoever_answers() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let output = bunraku()
+        .args([
+            "agent",
+            "--name",
+            "web-1",
+            "--server",
+            "127.0.0.1:9",
+            "--log",
+            "error",
+            "--data-dir",
+        ])
+        .arg(directory.path())
+        .output()
+        .expect("it runs");
+    expect![[r#"
+        exit 1
+        --- stdout
+        --- stderr
+        error: the node could not join
+          because: the first contact needs the authority's fingerprint (`--ca-fingerprint SHA256:…`)
+    "#]]
+    .assert_eq(&told(&output));
+}
+
+#[test]
+fn help_is_an_answer_and_has_examples() {
+    for arguments in [
+        &["--help"][..],
+        &["node", "disable", "--help"],
+        &["server", "--help"],
+        &["token", "create", "--help"],
+    ] {
+        let output = bunraku().args(arguments).output().expect("it runs");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}");
+        assert!(text.contains("Example"), "{arguments:?}: {text}");
+    }
+}
+
+#[test]
+fn nothing_to_do_is_a_usage_error() {
+    assert_eq!(bunraku().output().expect("it runs").status.code(), Some(64));
+}
+
+#[test]
+fn completions_and_manual_pages_are_made() {
+    for shell in ["bash", "zsh", "fish"] {
+        let output = bunraku()
+            .args(["completions", shell])
+            .output()
+            .expect("it runs");
+        assert!(
+            output.status.success() && String::from_utf8_lossy(&output.stdout).contains("bunraku"),
+            "{shell}"
+        );
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let output = bunraku()
+        .arg("man")
+        .arg(directory.path())
+        .output()
+        .expect("it runs");
+    assert!(output.status.success(), "{}", told(&output));
+    let page = std::fs::read_to_string(directory.path().join("bunraku-node-list.1"))
+        .expect("a page per command");
+    assert!(page.contains("bunraku"));
+}
+
+#[test]
+fn local_facts_need_no_server() {
+    let one = bunraku()
+        .args(["facts", "local", "kernel"])
+        .output()
+        .expect("it runs");
+    assert_eq!(
+        told(&one).lines().take(3).collect::<Vec<_>>(),
+        ["exit 0", "--- stdout", "Linux"]
+    );
+    let none = bunraku()
+        .args(["facts", "local", "no.such.fact"])
+        .output()
+        .expect("it runs");
+    assert_eq!(none.status.code(), Some(1));
+}

@@ -1,0 +1,168 @@
+//! Every certificate that was signed.
+
+use bunraku_model::{ContentId, NodeName, Role};
+use bunraku_store::{KeyValue, Transaction};
+use bunraku_wire::api::CertificateEntry;
+use bunraku_wire::{Fingerprint, Request, Serial, SignedCertificate};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::{Certificates, entry};
+use crate::document;
+use crate::{ServiceError, keys};
+
+/// A certificate as it is kept.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct StoredCertificate {
+    pub(crate) name: NodeName,
+    pub(crate) role: Role,
+    pub(crate) serial: Serial,
+    pub(crate) fingerprint: Fingerprint,
+    /// Of the public key: tells whether a request is the same holder's.
+    pub(crate) key: ContentId,
+    pub(crate) not_before: Timestamp,
+    pub(crate) not_after: Timestamp,
+    pub(crate) signed_by: String,
+    pub(crate) pem: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) revoked: Option<Revocation>,
+}
+
+/// When, why and by whom it was revoked.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Revocation {
+    pub(crate) since: Timestamp,
+    pub(crate) reason: String,
+    pub(crate) by: String,
+}
+
+impl StoredCertificate {
+    pub(super) fn new(signed: &SignedCertificate, request: &Request, by: &str) -> Self {
+        Self {
+            name: signed.name.clone(),
+            role: signed.role,
+            serial: signed.serial.clone(),
+            fingerprint: signed.fingerprint,
+            key: ContentId::of(request.public_key_info()),
+            not_before: signed.not_before,
+            not_after: signed.not_after,
+            signed_by: by.to_owned(),
+            pem: signed.pem.clone(),
+            revoked: None,
+        }
+    }
+
+    pub(super) fn is_valid(&self, now: Timestamp) -> bool {
+        self.revoked.is_none() && self.not_after > now
+    }
+
+    pub(super) fn store_key(&self) -> String {
+        keys::certificate(&self.name, &self.serial.to_string())
+    }
+}
+
+impl Certificates {
+    /// All certificates, by name, oldest first.
+    pub async fn list(&self) -> Result<Vec<CertificateEntry>, ServiceError> {
+        let now = self.clock.now();
+        let mut stored = self.stored_under(keys::CERTIFICATES).await?;
+        stored.sort_by(|one, other| {
+            (&one.name, one.not_before).cmp(&(&other.name, other.not_before))
+        });
+        Ok(stored.iter().map(|stored| entry(stored, now)).collect())
+    }
+
+    pub(super) async fn certificates_of(
+        &self,
+        name: &NodeName,
+    ) -> Result<Vec<StoredCertificate>, ServiceError> {
+        self.stored_under(&keys::certificates_of(name)).await
+    }
+
+    pub(super) async fn stored_under(
+        &self,
+        prefix: &str,
+    ) -> Result<Vec<StoredCertificate>, ServiceError> {
+        document::read_all(&*self.store, prefix)
+            .await?
+            .iter()
+            .map(document::decode)
+            .collect()
+    }
+
+    /// Records a certificate before its holder gets it, if nobody claimed the
+    /// name meanwhile. `with` is what else must hold and happen.
+    pub(super) async fn record(
+        &self,
+        stored: &StoredCertificate,
+        claim: Claim,
+        with: Transaction,
+    ) -> Result<bool, ServiceError> {
+        let key = keys::name_claim(&stored.name);
+        let transaction = with
+            .when_unchanged(&key, claim.entry.as_ref())
+            .put(key, document::encode(&stored.key))
+            .put(stored.store_key(), document::encode(stored));
+        let committed = self.store.commit(transaction).await?.is_committed();
+        if committed {
+            let StoredCertificate {
+                name,
+                role,
+                serial,
+                signed_by,
+                ..
+            } = stored;
+            tracing::info!(%name, %role, %serial, by = %signed_by, "signed a certificate");
+        }
+        Ok(committed)
+    }
+
+    /// A name belongs to the key that has a valid certificate for it.
+    ///
+    /// What this returns goes into [`Certificates::record`], so that two
+    /// requests with different keys cannot both get through.
+    pub(super) async fn claim(&self, request: &Request) -> Result<Claim, ServiceError> {
+        let now = self.clock.now();
+        let key = ContentId::of(request.public_key_info());
+        let entry = self.store.get(&keys::name_claim(request.name())).await?;
+        let known = self.certificates_of(request.name()).await?;
+        match known
+            .iter()
+            .find(|stored| stored.is_valid(now) && stored.key != key)
+        {
+            None => Ok(Claim { entry }),
+            Some(stored) => Err(ServiceError::conflict(
+                format!(
+                    "`{}` has a valid certificate with another key already",
+                    stored.name
+                ),
+                format!(
+                    "if that machine is gone, run `bunraku cert revoke {} --reason …`, then join again",
+                    stored.name
+                ),
+            )),
+        }
+    }
+}
+
+impl Certificates {
+    /// The holder of a valid certificate may always move its name to a new key.
+    pub(super) async fn claim_for_renewal(&self, name: &NodeName) -> Result<Claim, ServiceError> {
+        Ok(Claim {
+            entry: self.store.get(&keys::name_claim(name)).await?,
+        })
+    }
+}
+
+/// Proof that a name was free for a key, as of one moment.
+pub(super) struct Claim {
+    entry: Option<KeyValue>,
+}
+
+/// Somebody else was faster.
+pub(super) fn claimed_meanwhile(name: &NodeName) -> ServiceError {
+    ServiceError::conflict(
+        format!("the certificates of `{name}` changed meanwhile"),
+        "try again",
+    )
+}

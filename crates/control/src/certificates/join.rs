@@ -1,0 +1,275 @@
+//! How a machine without a certificate gets one.
+
+use std::time::Duration;
+
+use bunraku_model::{ContentId, NodeName, Role};
+use bunraku_store::{Compare, KeyValue, Transaction, TransactionOutcome, WatchStart};
+use bunraku_wire::Request;
+use bunraku_wire::api::{JoinReply, JoinRequest, PendingRequest, SignRequest};
+use futures::StreamExt;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::inventory::{Claim, StoredCertificate};
+use super::{Certificates, parse_request, tokens};
+use crate::document;
+use crate::{ServiceError, keys};
+
+/// The longest that an answer is held back.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+/// A request as it is kept.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct StoredRequest {
+    pem: String,
+    fingerprint: String,
+    received: Timestamp,
+    from: String,
+}
+
+impl Certificates {
+    /// Signs with a token, queues without, and answers the same request the
+    /// same way again: a lost reply costs nothing.
+    pub async fn join(&self, join: &JoinRequest, from: &str) -> Result<JoinReply, ServiceError> {
+        let request = parse_request(&join.certificate_request)?;
+        if let Some(signed) = self.already_signed(&request).await? {
+            return Ok(signed);
+        }
+        let claim = self.claim(&request).await?;
+        if let Some(token) = &join.token {
+            return self.join_with_token(&request, token, claim).await;
+        }
+        self.queue(&request, from).await?;
+        let most = Duration::from_secs(join.wait_seconds).min(LONGEST_WAIT);
+        self.wait_until_signed(&request, most).await
+    }
+
+    /// Requests that wait, by name.
+    pub async fn requests(&self) -> Result<Vec<PendingRequest>, ServiceError> {
+        let entries = document::read_all(&*self.store, keys::REQUESTS).await?;
+        let pending = entries.iter().map(|entry| {
+            let stored: StoredRequest = document::decode(entry)?;
+            let name = NodeName::new(&entry.key[keys::REQUESTS.len()..]).map_err(|error| {
+                ServiceError::internal("a waiting request has no node's name", error)
+            })?;
+            Ok(PendingRequest {
+                name,
+                fingerprint: stored.fingerprint,
+                received: stored.received,
+                from: stored.from,
+            })
+        });
+        pending.collect()
+    }
+
+    /// Signs a waiting request.
+    pub async fn sign(
+        &self,
+        name: &NodeName,
+        sign: &SignRequest,
+        by: &str,
+    ) -> Result<(), ServiceError> {
+        let waiting = self.waiting(name).await?;
+        if let Some(expected) = &sign.fingerprint
+            && *expected != waiting.document.fingerprint
+        {
+            return Err(ServiceError::conflict(
+                format!(
+                    "the request of `{name}` has the fingerprint {}",
+                    waiting.document.fingerprint
+                ),
+                "compare it with what the node printed; reject it with `bunraku cert reject` if it is not the node's",
+            ));
+        }
+        let request = parse_request(&waiting.document.pem)?;
+        let claim = self.claim(&request).await?;
+        let paid_with = Transaction::new()
+            .when(Compare::Modified(
+                waiting.entry.key.clone(),
+                waiting.entry.modified,
+            ))
+            .delete(waiting.entry.key.clone());
+        match self.sign_and_commit(&request, by, claim, paid_with).await? {
+            Some(_) => Ok(()),
+            None => Err(ServiceError::conflict(
+                format!("the request of `{name}` changed meanwhile"),
+                "look at it again with `bunraku cert requests`",
+            )),
+        }
+    }
+
+    /// Throws a waiting request away.
+    pub async fn reject(&self, name: &NodeName) -> Result<(), ServiceError> {
+        let waiting = self.waiting(name).await?;
+        self.store
+            .commit(Transaction::new().delete(waiting.entry.key))
+            .await?;
+        Ok(())
+    }
+
+    async fn waiting(
+        &self,
+        name: &NodeName,
+    ) -> Result<document::Stored<StoredRequest>, ServiceError> {
+        document::read(&*self.store, &keys::certificate_request(name))
+            .await?
+            .ok_or_else(|| ServiceError::NotFound {
+                what: format!("a request of `{name}`"),
+                hint: Some("list what waits with `bunraku cert requests`".to_owned()),
+            })
+    }
+
+    async fn already_signed(&self, request: &Request) -> Result<Option<JoinReply>, ServiceError> {
+        let now = self.clock.now();
+        let key = ContentId::of(request.public_key_info());
+        let known = self.certificates_of(request.name()).await?;
+        let newest = known
+            .into_iter()
+            .filter(|stored| stored.key == key && stored.is_valid(now) && stored.role == Role::Node)
+            .max_by_key(|stored| stored.not_after);
+        Ok(newest.map(|stored| self.signed_reply(stored.pem)))
+    }
+
+    fn signed_reply(&self, certificate: String) -> JoinReply {
+        JoinReply::Signed {
+            certificate,
+            ca: self.authority.certificates_pem(),
+        }
+    }
+
+    async fn join_with_token(
+        &self,
+        request: &Request,
+        token: &str,
+        claim: Claim,
+    ) -> Result<JoinReply, ServiceError> {
+        let id = tokens::id_of(token);
+        let entry = self.usable_token(&id, request.name()).await?;
+        let paid_with = Transaction::new()
+            .when(Compare::Modified(entry.key.clone(), entry.modified))
+            .delete(entry.key)
+            .delete(keys::certificate_request(request.name()));
+        match self
+            .sign_and_commit(
+                request,
+                &format!("token {}", tokens::short(&id)),
+                claim,
+                paid_with,
+            )
+            .await?
+        {
+            Some(stored) => Ok(self.signed_reply(stored.pem)),
+            None => Err(tokens::refused()),
+        }
+    }
+
+    /// Signs, and records the certificate in the same transaction that takes
+    /// what allowed it (the token, the request) away.
+    async fn sign_and_commit(
+        &self,
+        request: &Request,
+        by: &str,
+        claim: Claim,
+        paid_with: Transaction,
+    ) -> Result<Option<StoredCertificate>, ServiceError> {
+        let signed = self.sign_request(request, Role::Node, &[]).await?;
+        let stored = StoredCertificate::new(&signed, request, by);
+        self.nodes.register(request.name()).await?;
+        Ok(self
+            .record(&stored, claim, paid_with)
+            .await?
+            .then_some(stored))
+    }
+
+    async fn queue(&self, request: &Request, from: &str) -> Result<(), ServiceError> {
+        let key = keys::certificate_request(request.name());
+        let fingerprint = request.fingerprint().to_string();
+        let known = document::read::<StoredRequest>(&*self.store, &key).await?;
+        if let Some(known) = known {
+            return same_request(&known.document, &fingerprint, request.name());
+        }
+        let waiting = document::keys_under(&*self.store, keys::REQUESTS)
+            .await?
+            .len();
+        if waiting >= self.options.most_waiting {
+            return Err(ServiceError::Busy {
+                message: format!("{waiting} requests wait for an operator already"),
+            });
+        }
+        let received = self.clock.now();
+        let stored = StoredRequest {
+            pem: request.to_pem(),
+            fingerprint,
+            received,
+            from: from.to_owned(),
+        };
+        let transaction = Transaction::new()
+            .when(Compare::Absent(key.clone()))
+            .put(key.clone(), document::encode(&stored))
+            .read_on_failure(key);
+        match self.store.commit(transaction).await? {
+            TransactionOutcome::Committed(_) => {
+                tracing::info!(name = %request.name(), from, "a request waits for an operator");
+                Ok(())
+            }
+            TransactionOutcome::Refused(reads) => match reads.into_iter().flatten().next() {
+                Some(entry) => self.same_as_entry(&entry, &stored.fingerprint, request.name()),
+                None => Ok(()),
+            },
+        }
+    }
+
+    fn same_as_entry(
+        &self,
+        entry: &KeyValue,
+        fingerprint: &str,
+        name: &NodeName,
+    ) -> Result<(), ServiceError> {
+        same_request(&document::decode(entry)?, fingerprint, name)
+    }
+
+    async fn wait_until_signed(
+        &self,
+        request: &Request,
+        most: Duration,
+    ) -> Result<JoinReply, ServiceError> {
+        let waiting = || JoinReply::Waiting {
+            fingerprint: request.fingerprint().to_string(),
+        };
+        let signed = async {
+            let mut changes = self
+                .store
+                .watch(&keys::certificates_of(request.name()), WatchStart::Now)
+                .await?;
+            loop {
+                if let Some(reply) = self.already_signed(request).await? {
+                    return Ok(reply);
+                }
+                match changes.next().await {
+                    Some(batch) => drop(batch?),
+                    None => return Ok(waiting()),
+                }
+            }
+        };
+        match tokio::time::timeout(most, signed).await {
+            Ok(reply) => reply,
+            Err(_) => Ok(waiting()),
+        }
+    }
+}
+
+fn same_request(
+    known: &StoredRequest,
+    fingerprint: &str,
+    name: &NodeName,
+) -> Result<(), ServiceError> {
+    if known.fingerprint == fingerprint {
+        return Ok(());
+    }
+    Err(ServiceError::conflict(
+        format!("another request for `{name}` waits already"),
+        format!(
+            "an operator compares it and runs `bunraku cert reject {name}` if it is not the node's"
+        ),
+    ))
+}

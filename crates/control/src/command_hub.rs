@@ -1,0 +1,219 @@
+//! From the store's one stream of commands to many agents' streams.
+//!
+//! One watch per server, however many agents are connected: what it sees is
+//! handed to the agents that are connected here. An agent subscribes first and
+//! reads what waits afterwards, so nothing falls between the two; it may then
+//! see a command twice, and [`Subscription::next`] leaves the second one out.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bunraku_model::{CommandId, NodeName};
+use bunraku_store::{Change, Revision, SharedStore, StoreError, WatchStart};
+use bunraku_wire::api::Envelope;
+use futures::StreamExt;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::document;
+use crate::{Commands, ServiceError, keys};
+
+/// How long the watch waits before it asks a store again that was away.
+const RETRY: Duration = Duration::from_millis(200);
+
+/// Commands that may queue up for a slow connection before it has to start over.
+const QUEUE: usize = 64;
+
+/// What the hub tells a connected agent.
+///
+/// Boxed: a channel allocates its slots ahead, and there are 50,000 channels.
+enum Signal {
+    Command(Box<Envelope>),
+    /// The hub may have missed something: read what waits again.
+    Reread,
+}
+
+/// Ids that a subscription remembers before it asks which of them still wait.
+const REMEMBERED: usize = 1_000;
+
+struct Subscriber {
+    ticket: u64,
+    signals: mpsc::Sender<Signal>,
+}
+
+#[derive(Default)]
+struct Subscribers {
+    by_node: HashMap<NodeName, Subscriber>,
+    next_ticket: u64,
+}
+
+/// The handle on the hub.
+#[derive(Clone)]
+pub struct CommandHub {
+    store: SharedStore,
+    commands: Commands,
+    subscribers: Arc<Mutex<Subscribers>>,
+}
+
+/// One agent's commands, for as long as it is the newest connection of its node.
+pub struct Subscription {
+    node: NodeName,
+    ticket: u64,
+    hub: CommandHub,
+    signals: mpsc::Receiver<Signal>,
+    queue: std::collections::VecDeque<Envelope>,
+    delivered: HashSet<CommandId>,
+    reread: bool,
+}
+
+impl CommandHub {
+    pub fn new(store: SharedStore, commands: Commands) -> Self {
+        Self {
+            store,
+            commands,
+            subscribers: Arc::default(),
+        }
+    }
+
+    /// Subscribes a node's agent. An older subscription of that node ends.
+    pub fn subscribe(&self, node: &NodeName) -> Subscription {
+        let (sender, signals) = mpsc::channel(QUEUE);
+        let mut subscribers = self.subscribers();
+        let ticket = subscribers.next_ticket;
+        subscribers.next_ticket += 1;
+        subscribers.by_node.insert(
+            node.clone(),
+            Subscriber {
+                ticket,
+                signals: sender,
+            },
+        );
+        Subscription {
+            node: node.clone(),
+            ticket,
+            hub: self.clone(),
+            signals,
+            queue: std::collections::VecDeque::new(),
+            delivered: HashSet::new(),
+            reread: true,
+        }
+    }
+
+    /// Ends the subscription of a node: its certificate was revoked, or it was removed.
+    pub fn disconnect(&self, node: &NodeName) {
+        self.subscribers().by_node.remove(node);
+    }
+
+    /// Hands commands on until cancelled.
+    pub async fn run(&self, shutdown: CancellationToken) {
+        let mut next: Option<Revision> = None;
+        loop {
+            tokio::select! {
+                () = shutdown.cancelled() => return,
+                outcome = self.hand_on(&mut next) => match outcome {
+                    Ok(()) => {}
+                    Err(StoreError::Compacted { .. }) => next = None,
+                    Err(error) => tracing::warn!(error = %error, "watching for commands failed; trying again"),
+                },
+            }
+            tokio::time::sleep(RETRY).await;
+        }
+    }
+
+    async fn hand_on(&self, next: &mut Option<Revision>) -> Result<(), StoreError> {
+        let start = next.map_or(WatchStart::Now, WatchStart::At);
+        let mut batches = self
+            .store
+            .watch(&keys::all_pending_commands(), start)
+            .await?;
+        if next.is_none() {
+            self.tell_all_to_reread();
+        }
+        while let Some(batch) = batches.next().await {
+            let batch = batch?;
+            for change in batch.changes {
+                if let Change::Put(entry) = change {
+                    self.hand_on_command(&entry);
+                }
+            }
+            *next = Some(Revision(batch.revision.0 + 1));
+        }
+        Ok(())
+    }
+
+    fn hand_on_command(&self, entry: &bunraku_store::KeyValue) {
+        let Some((node, _)) = keys::parse_pending_command(&entry.key) else {
+            return;
+        };
+        let mut subscribers = self.subscribers();
+        let Some(subscriber) = subscribers.by_node.get(&node) else {
+            return;
+        };
+        let signal = match document::decode::<Envelope>(entry) {
+            Ok(envelope) => Signal::Command(Box::new(envelope)),
+            Err(error) => {
+                tracing::error!(error = %error, "a command cannot be read and is left out");
+                return;
+            }
+        };
+        // A connection that does not take its commands is ended; its agent
+        // comes back and reads what waits.
+        if subscriber.signals.try_send(signal).is_err() {
+            subscribers.by_node.remove(&node);
+        }
+    }
+
+    fn tell_all_to_reread(&self) {
+        let mut subscribers = self.subscribers();
+        subscribers
+            .by_node
+            .retain(|_, subscriber| subscriber.signals.try_send(Signal::Reread).is_ok());
+    }
+
+    fn subscribers(&self) -> std::sync::MutexGuard<'_, Subscribers> {
+        self.subscribers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Subscription {
+    /// The next command, or nothing when a newer connection took over.
+    pub async fn next(&mut self) -> Result<Option<Envelope>, ServiceError> {
+        loop {
+            if self.reread || self.delivered.len() > REMEMBERED {
+                let pending = self.hub.commands.pending(&self.node).await?;
+                // What does not wait any more was answered, so it cannot come again.
+                let waiting: HashSet<CommandId> =
+                    pending.iter().map(|envelope| envelope.id).collect();
+                self.delivered.retain(|id| waiting.contains(id));
+                self.queue.extend(pending);
+                self.reread = false;
+            }
+            while let Some(envelope) = self.queue.pop_front() {
+                if self.delivered.insert(envelope.id) {
+                    return Ok(Some(envelope));
+                }
+            }
+            match self.signals.recv().await {
+                Some(Signal::Command(envelope)) => self.queue.push_back(*envelope),
+                Some(Signal::Reread) => self.reread = true,
+                None => return Ok(None),
+            }
+        }
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        let mut subscribers = self.hub.subscribers();
+        if subscribers
+            .by_node
+            .get(&self.node)
+            .is_some_and(|subscriber| subscriber.ticket == self.ticket)
+        {
+            subscribers.by_node.remove(&self.node);
+        }
+    }
+}

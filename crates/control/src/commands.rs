@@ -1,0 +1,303 @@
+//! Commands for nodes.
+//!
+//! A command is one key per node. It stays until the node's answer replaces
+//! it, so an agent that was away, or that dies in the middle, gets it again;
+//! the agent recognises an id that it has answered before. After its time a
+//! command is not delivered any more, and counts as expired.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use bunraku_model::{CommandId, NodeName};
+use bunraku_store::{Compare, SharedStore, Transaction, TransactionOutcome, WatchStart};
+use bunraku_wire::api::{
+    CommandOutcome, CommandResult, CommandState, CommandStatus, Envelope, SendCommand, SentCommand,
+};
+use futures::StreamExt;
+use jiff::Timestamp;
+use uuid::Uuid;
+
+use crate::clock::Clock;
+use crate::document;
+use crate::{ServiceError, keys};
+
+/// Limits of the command service.
+#[derive(Clone, Debug)]
+pub struct CommandOptions {
+    /// A node's commands beyond this are refused.
+    pub most_pending: usize,
+    /// Answers that are kept per node.
+    pub results_kept: usize,
+}
+
+impl Default for CommandOptions {
+    fn default() -> Self {
+        Self {
+            most_pending: 1_000,
+            results_kept: 50,
+        }
+    }
+}
+
+/// Commands per transaction: etcd takes 128 operations, compares and reads apart.
+const PER_TRANSACTION: usize = 100;
+
+/// The handle on the command service.
+#[derive(Clone)]
+pub struct Commands {
+    store: SharedStore,
+    clock: Clock,
+    options: CommandOptions,
+}
+
+impl Commands {
+    pub fn new(store: SharedStore, clock: Clock, options: CommandOptions) -> Self {
+        Self {
+            store,
+            clock,
+            options,
+        }
+    }
+
+    /// Puts a command into the queue of each node. All nodes must exist.
+    pub async fn send(
+        &self,
+        request: &SendCommand,
+        by: &str,
+    ) -> Result<Vec<SentCommand>, ServiceError> {
+        let now = self.clock.now();
+        let ttl = jiff::SignedDuration::try_from(Duration::from_secs(request.ttl_seconds))
+            .map_err(|_| ServiceError::invalid("ttl_seconds is too large"))?;
+        let expires = now
+            .checked_add(ttl)
+            .map_err(|_| ServiceError::invalid("ttl_seconds is too large"))?;
+        let mut sent = Vec::with_capacity(request.nodes.len());
+        self.refuse_full_queues(&request.nodes).await?;
+        for nodes in request.nodes.chunks(PER_TRANSACTION) {
+            sent.extend(self.send_chunk(nodes, request, by, now, expires).await?);
+        }
+        Ok(sent)
+    }
+
+    async fn send_chunk(
+        &self,
+        nodes: &[NodeName],
+        request: &SendCommand,
+        by: &str,
+        now: Timestamp,
+        expires: Timestamp,
+    ) -> Result<Vec<SentCommand>, ServiceError> {
+        let mut transaction = Transaction::new();
+        let mut sent = Vec::with_capacity(nodes.len());
+        for node in nodes {
+            let id = CommandId(Uuid::now_v7());
+            let envelope = Envelope {
+                id,
+                command: request.command.clone(),
+                sent_by: by.to_owned(),
+                sent: now,
+                expires,
+            };
+            let record = keys::node_record(node);
+            transaction = transaction
+                .when(Compare::Exists(record.clone()))
+                .read_on_failure(record)
+                .put(keys::command_pending(node, id), document::encode(&envelope));
+            sent.push(SentCommand {
+                node: node.clone(),
+                id,
+            });
+        }
+        match self.store.commit(transaction).await? {
+            TransactionOutcome::Committed(_) => Ok(sent),
+            TransactionOutcome::Refused(records) => {
+                let unknown = nodes
+                    .iter()
+                    .zip(records)
+                    .find(|(_, record)| record.is_none());
+                Err(match unknown {
+                    Some((node, _)) => ServiceError::no_such_node(node),
+                    None => ServiceError::conflict(
+                        "the nodes changed meanwhile",
+                        "send the command again",
+                    ),
+                })
+            }
+        }
+    }
+
+    /// One read however many nodes there are: what waits is little, as a rule.
+    async fn refuse_full_queues(&self, nodes: &[NodeName]) -> Result<(), ServiceError> {
+        let prefix = match nodes {
+            [node] => keys::command_pending_prefix(node),
+            _ => keys::all_pending_commands(),
+        };
+        let mut waiting: HashMap<NodeName, usize> = HashMap::new();
+        for key in document::keys_under(&*self.store, &prefix).await? {
+            if let Some((node, _)) = keys::parse_pending_command(&key) {
+                *waiting.entry(node).or_default() += 1;
+            }
+        }
+        match nodes.iter().find(|node| {
+            waiting
+                .get(*node)
+                .is_some_and(|count| *count >= self.options.most_pending)
+        }) {
+            None => Ok(()),
+            Some(node) => {
+                let message = format!(
+                    "{} commands wait for `{node}` already",
+                    self.options.most_pending
+                );
+                Err(ServiceError::Busy { message })
+            }
+        }
+    }
+
+    /// What waits for a node, oldest first. What is out of time is left out.
+    pub async fn pending(&self, node: &NodeName) -> Result<Vec<Envelope>, ServiceError> {
+        let now = self.clock.now();
+        let entries = document::read_all(&*self.store, &keys::command_pending_prefix(node)).await?;
+        let mut pending = Vec::with_capacity(entries.len());
+        for entry in &entries {
+            let envelope: Envelope = document::decode(entry)?;
+            if envelope.expires > now {
+                pending.push(envelope);
+            }
+        }
+        pending.sort_by_key(|envelope| (envelope.sent, envelope.id));
+        Ok(pending)
+    }
+
+    /// Takes a node's answer. The same answer again changes nothing.
+    pub async fn answer(
+        &self,
+        node: &NodeName,
+        id: CommandId,
+        result: &CommandResult,
+    ) -> Result<(), ServiceError> {
+        let pending = keys::command_pending(node, id);
+        let transaction = Transaction::new()
+            .when(Compare::Exists(pending.clone()))
+            .delete(pending)
+            .put(keys::command_result(node, id), document::encode(result));
+        if self.store.commit(transaction).await?.is_committed() {
+            self.forget_old_results(node).await?;
+        }
+        Ok(())
+    }
+
+    /// Where a command stands.
+    pub async fn status(
+        &self,
+        node: &NodeName,
+        id: CommandId,
+    ) -> Result<CommandStatus, ServiceError> {
+        let state = match document::read(&*self.store, &keys::command_result(node, id)).await? {
+            Some(result) => CommandState::Answered {
+                result: result.document,
+            },
+            None => {
+                match document::read::<Envelope>(&*self.store, &keys::command_pending(node, id))
+                    .await?
+                {
+                    Some(pending) if pending.document.expires > self.clock.now() => {
+                        CommandState::Pending {
+                            command: pending.document,
+                        }
+                    }
+                    Some(pending) => CommandState::Expired {
+                        command: pending.document,
+                    },
+                    None => {
+                        return Err(ServiceError::NotFound {
+                            what: format!("command {id} of `{node}`"),
+                            hint: Some(format!(
+                                "the last {} answers are kept",
+                                self.options.results_kept
+                            )),
+                        });
+                    }
+                }
+            }
+        };
+        Ok(CommandStatus {
+            node: node.clone(),
+            id,
+            state,
+        })
+    }
+
+    /// Where a command stands once it is answered, or when the time is up.
+    pub async fn wait(
+        &self,
+        node: &NodeName,
+        id: CommandId,
+        most: Duration,
+    ) -> Result<CommandStatus, ServiceError> {
+        let answered = async {
+            loop {
+                // The watch is open before the look, so an answer in between wakes it.
+                let mut changes = self
+                    .store
+                    .watch(&keys::command_result(node, id), WatchStart::Now)
+                    .await?;
+                let status = self.status(node, id).await?;
+                if !matches!(status.state, CommandState::Pending { .. }) {
+                    return Ok(status);
+                }
+                match changes.next().await {
+                    Some(Err(error)) => return Err(ServiceError::from(error)),
+                    Some(Ok(_)) | None => {}
+                }
+            }
+        };
+        match tokio::time::timeout(most, answered).await {
+            Ok(status) => status,
+            Err(_) => self.status(node, id).await,
+        }
+    }
+
+    /// Deletes what waited for longer than it was allowed to, and records it as expired.
+    pub async fn sweep(&self) -> Result<usize, ServiceError> {
+        let now = self.clock.now();
+        let mut expired = 0;
+        for entry in document::read_all(&*self.store, &keys::all_pending_commands()).await? {
+            let Some((node, id)) = keys::parse_pending_command(&entry.key) else {
+                continue;
+            };
+            let envelope: Envelope = document::decode(&entry)?;
+            if envelope.expires <= now {
+                let result = CommandResult {
+                    outcome: CommandOutcome::Expired,
+                    message: "the node was away until its time was up".to_owned(),
+                    finished: now,
+                };
+                self.answer(&node, id, &result).await?;
+                expired += 1;
+            }
+        }
+        Ok(expired)
+    }
+
+    async fn forget_old_results(&self, node: &NodeName) -> Result<(), ServiceError> {
+        let entries = document::read_all(&*self.store, &keys::command_result_prefix(node)).await?;
+        let Some(surplus) = entries
+            .len()
+            .checked_sub(self.options.results_kept)
+            .filter(|surplus| *surplus > 0)
+        else {
+            return Ok(());
+        };
+        let mut oldest = entries;
+        oldest.sort_by_key(|entry| entry.modified);
+        let transaction = oldest
+            .iter()
+            .take(surplus.min(PER_TRANSACTION))
+            .fold(Transaction::new(), |transaction, entry| {
+                transaction.delete(entry.key.clone())
+            });
+        self.store.commit(transaction).await?;
+        Ok(())
+    }
+}

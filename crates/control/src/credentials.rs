@@ -1,0 +1,79 @@
+//! The certificates that a server makes for itself and its first operator.
+
+use bunraku_model::{NodeName, Role};
+use bunraku_wire::api::IssueRequest;
+use bunraku_wire::credentials::{CredentialsError, serves};
+use bunraku_wire::tls::Identity;
+use bunraku_wire::{Credentials, PrivateKey, Request};
+
+use crate::{Certificates, Clock, ServiceError};
+
+/// What the certificate should say.
+pub(crate) struct Wanted<'a> {
+    pub(crate) name: &'a NodeName,
+    pub(crate) role: Role,
+    /// Names and addresses that a server answers to.
+    pub(crate) server_names: &'a [String],
+}
+
+/// Makes what is missing, renews what nears its end, keeps the rest.
+pub(crate) async fn ensure(
+    credentials: &Credentials,
+    certificates: &Certificates,
+    clock: &Clock,
+    wanted: &Wanted<'_>,
+) -> Result<Identity, ServiceError> {
+    let key = blocking(credentials, Credentials::load_or_create_key).await?;
+    if let Some(identity) = usable(credentials, &key, clock, wanted) {
+        return Ok(identity);
+    }
+    let certificate_request = Request::create(wanted.name, &key)
+        .map_err(|error| ServiceError::internal("no certificate request could be made", error))?;
+    let server_names = wanted.server_names.to_vec();
+    let request = IssueRequest {
+        certificate_request,
+        role: wanted.role,
+        server_names,
+    };
+    let issued = certificates.issue(&request, "this server").await?;
+    let identity = Identity::from_pem(&issued.certificate, &key).map_err(|error| {
+        ServiceError::internal("the certificate just signed cannot be used", error)
+    })?;
+    blocking(credentials, move |credentials| {
+        credentials.save(&issued.certificate, &issued.ca)
+    })
+    .await?;
+    Ok(identity)
+}
+
+/// The identity on disk, if it is good for a while and says what it should.
+fn usable(
+    credentials: &Credentials,
+    key: &PrivateKey,
+    clock: &Clock,
+    wanted: &Wanted<'_>,
+) -> Option<Identity> {
+    let text = std::fs::read_to_string(credentials.certificate_path()).ok()?;
+    let identity = Identity::from_pem(&text, key).ok()?;
+    let certificate = identity.certificate();
+    let fits = certificate.name().ok().as_ref() == Some(wanted.name)
+        && certificate.role == wanted.role
+        && wanted
+            .server_names
+            .iter()
+            .all(|name| serves(certificate, name));
+    (fits && !certificate.needs_renewal(clock.now(), 0.0)).then_some(identity)
+}
+
+async fn blocking<T: Send + 'static>(
+    credentials: &Credentials,
+    work: impl FnOnce(&Credentials) -> Result<T, CredentialsError> + Send + 'static,
+) -> Result<T, ServiceError> {
+    let credentials = credentials.clone();
+    tokio::task::spawn_blocking(move || work(&credentials))
+        .await
+        .map_err(|error| ServiceError::internal("work on files was cut off", error))?
+        .map_err(|error| {
+            ServiceError::internal("the server's own certificate cannot be used", error)
+        })
+}

@@ -1,0 +1,93 @@
+//! Why a service said no, in terms that the API can pass on.
+
+use bunraku_store::StoreError;
+
+/// What can go wrong in any service.
+#[derive(Debug, thiserror::Error)]
+pub enum ServiceError {
+    /// The request makes no sense as it stands.
+    #[error("{message}")]
+    Invalid {
+        message: String,
+        hint: Option<String>,
+    },
+
+    #[error("{what} does not exist")]
+    NotFound { what: String, hint: Option<String> },
+
+    /// The state does not allow it.
+    #[error("{message}")]
+    Conflict {
+        message: String,
+        hint: Option<String>,
+    },
+
+    #[error("{message}")]
+    Forbidden {
+        message: String,
+        hint: Option<String>,
+    },
+
+    #[error("{what} is {size} bytes, and at most {limit} are allowed")]
+    TooLarge {
+        what: String,
+        size: u64,
+        limit: u64,
+        hint: Option<String>,
+    },
+
+    /// Too much waits already.
+    #[error("{message}")]
+    Busy { message: String },
+
+    #[error("the store failed")]
+    Store(#[from] StoreError),
+
+    /// What was read back is not what a service wrote.
+    #[error("the document at `{key}` cannot be read")]
+    Document {
+        key: String,
+        #[source]
+        source: serde_json::Error,
+    },
+
+    #[error("{what}")]
+    Internal {
+        what: String,
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+impl ServiceError {
+    pub(crate) fn invalid(message: impl Into<String>) -> Self {
+        Self::Invalid {
+            message: message.into(),
+            hint: None,
+        }
+    }
+
+    pub(crate) fn conflict(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::Conflict {
+            message: message.into(),
+            hint: Some(hint.into()),
+        }
+    }
+
+    pub(crate) fn no_such_node(node: &bunraku_model::NodeName) -> Self {
+        Self::NotFound {
+            what: format!("node `{node}`"),
+            hint: Some("list the nodes with `bunraku node list`".to_owned()),
+        }
+    }
+
+    pub(crate) fn internal(
+        what: impl Into<String>,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Self {
+        Self::Internal {
+            what: what.into(),
+            source: source.into(),
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Who may call which route: one table, and no by default.
+//!
+//! A route that is not in the table answers nobody. Handlers do not check
+//! roles; they cannot forget to.
+
+use axum::extract::{MatchedPath, RawPathParams, Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use bunraku_model::{NodeName, Role};
+use http::Method;
+
+use super::caller::{Caller, ConnectionInfo};
+use super::reply::Refusal;
+use super::routes::Services;
+
+/// What a route asks of its caller.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Access {
+    /// Answers without a certificate.
+    Anonymous,
+    /// Any valid certificate.
+    AnyRole,
+    Operator,
+    /// The node in the path, and nobody else.
+    OwnNode,
+    OwnNodeOrOperator,
+}
+
+/// The whole table.
+pub(crate) const TABLE: &[(&str, &str, Access)] = &[
+    ("POST", "/v1/join", Access::Anonymous),
+    ("GET", "/healthz", Access::AnyRole),
+    ("GET", "/readyz", Access::AnyRole),
+    ("GET", "/metrics", Access::AnyRole),
+    ("GET", "/v1/openapi.json", Access::AnyRole),
+    ("GET", "/v1/server", Access::AnyRole),
+    ("GET", "/v1/nodes", Access::Operator),
+    ("GET", "/v1/nodes/{node}", Access::OwnNodeOrOperator),
+    ("DELETE", "/v1/nodes/{node}", Access::Operator),
+    ("POST", "/v1/nodes/{node}/disable", Access::Operator),
+    ("POST", "/v1/nodes/{node}/enable", Access::Operator),
+    ("PUT", "/v1/nodes/{node}/activity", Access::OwnNode),
+    ("PUT", "/v1/nodes/{node}/facts", Access::OwnNode),
+    ("GET", "/v1/nodes/{node}/facts", Access::OwnNodeOrOperator),
+    ("GET", "/v1/nodes/{node}/stream", Access::OwnNode),
+    ("GET", "/v1/nodes/{node}/commands/{id}", Access::Operator),
+    (
+        "PUT",
+        "/v1/nodes/{node}/commands/{id}/result",
+        Access::OwnNode,
+    ),
+    ("POST", "/v1/commands", Access::Operator),
+    ("GET", "/v1/certificates", Access::Operator),
+    ("POST", "/v1/certificates/issue", Access::Operator),
+    ("POST", "/v1/certificates/renew", Access::AnyRole),
+    ("POST", "/v1/certificates/{name}/revoke", Access::Operator),
+    ("GET", "/v1/certificate-requests", Access::Operator),
+    (
+        "POST",
+        "/v1/certificate-requests/{name}/sign",
+        Access::Operator,
+    ),
+    (
+        "DELETE",
+        "/v1/certificate-requests/{name}",
+        Access::Operator,
+    ),
+    ("GET", "/v1/crl", Access::AnyRole),
+    ("GET", "/v1/tokens", Access::Operator),
+    ("POST", "/v1/tokens", Access::Operator),
+    ("DELETE", "/v1/tokens/{id}", Access::Operator),
+];
+
+/// What a route asks, if it is in the table.
+pub(crate) fn access_of(method: &Method, path: &str) -> Option<Access> {
+    // HEAD is served by GET's handler.
+    let method = if method == Method::HEAD {
+        "GET"
+    } else {
+        method.as_str()
+    };
+    TABLE
+        .iter()
+        .find(|(known, template, _)| *known == method && *template == path)
+        .map(|(_, _, access)| *access)
+}
+
+/// Lets a request through, with its [`Caller`], or refuses it.
+pub(crate) async fn check(
+    State(services): State<Services>,
+    path: Option<MatchedPath>,
+    parameters: RawPathParams,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let template = path.as_ref().map_or("", MatchedPath::as_str);
+    let access = access_of(request.method(), template);
+    let node = parameters
+        .iter()
+        .find(|(name, _)| *name == "node")
+        .map(|(_, value)| value.to_owned());
+    let connection = request.extensions().get::<ConnectionInfo>().cloned();
+    match decide(
+        access,
+        template,
+        &services,
+        connection.as_ref(),
+        node.as_deref(),
+    ) {
+        Ok(caller) => {
+            if let Some(caller) = caller {
+                request.extensions_mut().insert(caller);
+            }
+            next.run(request).await
+        }
+        Err(refusal) => refusal.into_response(),
+    }
+}
+
+fn decide(
+    access: Option<Access>,
+    template: &str,
+    services: &Services,
+    connection: Option<&ConnectionInfo>,
+    node: Option<&str>,
+) -> Result<Option<Caller>, Refusal> {
+    let caller = identify(services, connection);
+    match (access, caller) {
+        (Some(Access::Anonymous), caller) => Ok(caller.ok()),
+        (_, Err(refusal)) => Err(refusal),
+        (None, Ok(_)) => Err(not_in_the_table(template)),
+        (Some(access), Ok(caller)) if allows(access, &caller, node) => Ok(Some(caller)),
+        (Some(access), Ok(caller)) => Err(not_allowed(access, &caller)),
+    }
+}
+
+/// Nothing that the table does not name is carried out, whatever the router has.
+fn not_in_the_table(template: &str) -> Refusal {
+    match template {
+        "" => Refusal::not_found("there is nothing at this path".to_owned()),
+        _ if TABLE.iter().any(|(_, known, _)| *known == template) => Refusal::method_not_allowed(),
+        _ => Refusal::forbidden("no role may call this"),
+    }
+}
+
+/// Who is calling: asked at every request, because a connection may outlive
+/// its certificate.
+fn identify(services: &Services, connection: Option<&ConnectionInfo>) -> Result<Caller, Refusal> {
+    let Some(identity) = connection.and_then(|connection| connection.identity.as_ref()) else {
+        return Err(Refusal::unauthenticated(
+            "this needs a client certificate",
+            "join first, or pass `--credentials`",
+        ));
+    };
+    if services.revocations.contains(&identity.serial) {
+        return Err(Refusal::unauthenticated(
+            "the certificate is revoked",
+            "ask an operator for a new one",
+        ));
+    }
+    if identity.not_after <= services.clock.now() {
+        return Err(Refusal::unauthenticated(
+            "the certificate has expired",
+            "join again",
+        ));
+    }
+    Ok(Caller {
+        name: identity.name.clone(),
+        role: identity.role,
+    })
+}
+
+fn allows(access: Access, caller: &Caller, node: Option<&str>) -> bool {
+    let own = || {
+        caller.role == Role::Node
+            && node.and_then(|name| NodeName::new(name).ok()).as_ref() == Some(&caller.name)
+    };
+    match access {
+        Access::Anonymous | Access::AnyRole => true,
+        Access::Operator => caller.role == Role::Operator,
+        Access::OwnNode => own(),
+        Access::OwnNodeOrOperator => caller.role == Role::Operator || own(),
+    }
+}
+
+fn not_allowed(access: Access, caller: &Caller) -> Refusal {
+    let wanted = match access {
+        Access::Operator => "an operator's certificate",
+        Access::OwnNode => "that node's own certificate",
+        _ => "an operator's certificate, or that node's own",
+    };
+    Refusal::forbidden(&format!(
+        "`{}` is a {}; this needs {wanted}",
+        caller.name, caller.role
+    ))
+}

@@ -1,0 +1,128 @@
+//! A node's command stream, from subscription to the last line.
+//!
+//! The stream is one HTTP response whose body never ends by itself. Dead
+//! peers are found by HTTP/2 pings on the connection, not by lines in here.
+//!
+//! Invariant: the node is marked connected before its first line, and lost
+//! after the body was dropped, however that came about.
+
+use std::convert::Infallible;
+
+use axum::body::Body;
+use bunraku_model::NodeName;
+use bunraku_wire::api::StreamMessage;
+use bytes::Bytes;
+use futures::stream;
+
+use super::routes::Services;
+use crate::{ServiceError, Session, Subscription};
+
+/// One open stream.
+struct Open {
+    services: Services,
+    subscription: Subscription,
+    stage: Stage,
+    /// Last, so that the node counts as connected until all else is gone.
+    _session: SessionGuard,
+}
+
+enum Stage {
+    Welcome,
+    Commands,
+    Ended,
+}
+
+/// Marks the node lost when the stream goes, whichever way.
+struct SessionGuard {
+    services: Services,
+    session: Session,
+}
+
+/// Opens the stream of a node.
+pub(super) async fn open(
+    services: &Services,
+    node: &NodeName,
+    version: &str,
+) -> Result<Body, ServiceError> {
+    services.certificates.admit(node).await?;
+    // Subscribed before the look at what waits: nothing falls in between.
+    let subscription = services.hub.subscribe(node);
+    let session = services.presence.connect(node, version).await?;
+    services.metrics.connected_agents.inc();
+    let guard = SessionGuard {
+        services: services.clone(),
+        session,
+    };
+    let open = Open {
+        services: services.clone(),
+        subscription,
+        stage: Stage::Welcome,
+        _session: guard,
+    };
+    Ok(Body::from_stream(stream::unfold(
+        Box::new(open),
+        |mut open| async move {
+            let message = open.next().await?;
+            let mut line =
+                serde_json::to_vec(&message).expect("messages are plain data that JSON can hold");
+            line.push(b'\n');
+            Some((Ok::<_, Infallible>(Bytes::from(line)), open))
+        },
+    )))
+}
+
+impl Open {
+    async fn next(&mut self) -> Option<StreamMessage> {
+        match self.stage {
+            Stage::Ended => None,
+            Stage::Welcome => {
+                self.stage = Stage::Commands;
+                Some(StreamMessage::Welcome {
+                    server: self.services.identity.id.to_string(),
+                })
+            }
+            Stage::Commands => Some(self.next_command().await),
+        }
+    }
+
+    async fn next_command(&mut self) -> StreamMessage {
+        let command = tokio::select! {
+            () = self.services.shutdown.cancelled() => {
+                self.stage = Stage::Ended;
+                return StreamMessage::Goodbye;
+            }
+            command = self.subscription.next() => command,
+        };
+        match command {
+            Ok(Some(envelope)) => StreamMessage::Command(envelope),
+            Ok(None) => {
+                self.stage = Stage::Ended;
+                StreamMessage::Superseded
+            }
+            Err(error) => {
+                // The agent comes back, here or elsewhere, and gets what waits.
+                tracing::warn!(error = %error, "a command stream ended because the store is away");
+                self.stage = Stage::Ended;
+                StreamMessage::Goodbye
+            }
+        }
+    }
+}
+
+impl Drop for SessionGuard {
+    fn drop(&mut self) {
+        let services = self.services.clone();
+        let session = self.session.clone();
+        services.metrics.connected_agents.dec();
+        let reason = if services.shutdown.is_cancelled() {
+            "its server shut down"
+        } else {
+            "its connection closed"
+        };
+        self.services.closing.spawn(async move {
+            if let Err(error) = services.presence.disconnect(&session, reason).await {
+                tracing::warn!(node = %session.node, error = %error, "cannot mark a node lost");
+            }
+        });
+    }
+}

@@ -1,0 +1,139 @@
+//! Numbers for Prometheus.
+
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct RequestLabels {
+    method: String,
+    route: String,
+    status: u16,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct RouteLabels {
+    route: String,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct ChangedLabels {
+    changed: &'static str,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct ReasonLabels {
+    reason: &'static str,
+}
+
+/// Every metric of a server.
+pub struct Metrics {
+    registry: Registry,
+    pub(crate) connected_agents: Gauge,
+    pub(crate) connections: Gauge,
+    requests: Family<RequestLabels, Counter>,
+    durations: Family<RouteLabels, Histogram, fn() -> Histogram>,
+    facts: Family<ChangedLabels, Counter>,
+    commands: Counter<u64, AtomicU64>,
+    refused_connections: Family<ReasonLabels, Counter>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::with_prefix("bunraku");
+        let make: fn() -> Histogram = || Histogram::new(exponential_buckets(0.000_5, 2.0, 16));
+        let metrics = Self {
+            connected_agents: Gauge::default(),
+            connections: Gauge::default(),
+            requests: Family::default(),
+            durations: Family::new_with_constructor(make),
+            facts: Family::default(),
+            commands: Counter::default(),
+            refused_connections: Family::default(),
+            registry: Registry::default(),
+        };
+        registry.register(
+            "connected_agents",
+            "Agents whose command stream is open here",
+            metrics.connected_agents.clone(),
+        );
+        registry.register(
+            "connections",
+            "Open TLS connections",
+            metrics.connections.clone(),
+        );
+        registry.register(
+            "requests",
+            "Requests by route and status",
+            metrics.requests.clone(),
+        );
+        registry.register(
+            "request_duration_seconds",
+            "Time until the reply's head",
+            metrics.durations.clone(),
+        );
+        registry.register(
+            "facts_submitted",
+            "Fact sets by whether they changed",
+            metrics.facts.clone(),
+        );
+        registry.register(
+            "commands_sent",
+            "Commands put into nodes' queues",
+            metrics.commands.clone(),
+        );
+        registry.register(
+            "connections_refused",
+            "Connections that got no TLS",
+            metrics.refused_connections.clone(),
+        );
+        Self {
+            registry,
+            ..metrics
+        }
+    }
+}
+
+impl Metrics {
+    pub(crate) fn request(&self, method: &str, route: &str, status: u16, took: Duration) {
+        let labels = RequestLabels {
+            method: method.to_owned(),
+            route: route.to_owned(),
+            status,
+        };
+        self.requests.get_or_create(&labels).inc();
+        self.durations
+            .get_or_create(&RouteLabels {
+                route: route.to_owned(),
+            })
+            .observe(took.as_secs_f64());
+    }
+
+    pub(crate) fn facts_submitted(&self, changed: bool) {
+        let changed = if changed { "true" } else { "false" };
+        self.facts.get_or_create(&ChangedLabels { changed }).inc();
+    }
+
+    pub(crate) fn commands_sent(&self, count: usize) {
+        self.commands.inc_by(count as u64);
+    }
+
+    pub(crate) fn connection_refused(&self, reason: &'static str) {
+        self.refused_connections
+            .get_or_create(&ReasonLabels { reason })
+            .inc();
+    }
+
+    /// The text that Prometheus reads.
+    pub fn encode(&self) -> String {
+        let mut out = String::new();
+        text::encode(&mut out, &self.registry).expect("a String takes everything");
+        out
+    }
+}

@@ -1,0 +1,18 @@
+//! The services over HTTP: who may call what, routes, connections.
+
+mod accept;
+mod access;
+mod caller;
+mod command_stream;
+mod health;
+mod metrics;
+mod reply;
+mod router;
+mod routes;
+
+pub use accept::AcceptOptions;
+pub(crate) use accept::serve;
+pub use metrics::Metrics;
+pub use router::{RouterOptions, openapi_document};
+pub(crate) use router::{health_router, router};
+pub(crate) use routes::{ServerIdentity, Services};

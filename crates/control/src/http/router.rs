@@ -1,0 +1,142 @@
+//! All routes, with the limits and checks around them.
+
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, MatchedPath, Request, State};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use utoipa::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::routes::{Services, certificates, commands, facts, join, nodes, server, tokens};
+use super::{access, health, reply::Refusal};
+
+/// Limits on requests.
+#[derive(Clone, Debug)]
+pub struct RouterOptions {
+    /// Bytes in a fact set.
+    pub facts_limit: usize,
+    /// Bytes in any other body.
+    pub body_limit: usize,
+    /// Until the reply's head: covers a body that trickles in, and long polls.
+    pub request_timeout: Duration,
+}
+
+impl Default for RouterOptions {
+    fn default() -> Self {
+        Self {
+            facts_limit: 8 << 20,
+            body_limit: 1 << 20,
+            request_timeout: Duration::from_secs(90),
+        }
+    }
+}
+
+/// The body limit of the route, for the message.
+#[derive(Clone, Copy)]
+pub(super) struct BodyLimit(pub(super) usize);
+
+#[derive(OpenApi)]
+#[openapi(info(
+    title = "Bunraku",
+    description = "An asynchronous control plane for configuration management. Every call needs a client certificate, except /v1/join."
+))]
+struct Document;
+
+fn routes() -> (OpenApiRouter<Services>, OpenApiRouter<Services>) {
+    let facts = OpenApiRouter::new().routes(routes!(facts::submit, facts::show));
+    let others = OpenApiRouter::with_openapi(Document::openapi())
+        .routes(routes!(join::join))
+        .routes(routes!(health::healthz))
+        .routes(routes!(health::readyz))
+        .routes(routes!(health::metrics))
+        .routes(routes!(server::show))
+        .routes(routes!(server::openapi))
+        .routes(routes!(nodes::list))
+        .routes(routes!(nodes::show, nodes::remove))
+        .routes(routes!(nodes::disable))
+        .routes(routes!(nodes::enable))
+        .routes(routes!(nodes::report_activity))
+        .routes(routes!(commands::send))
+        .routes(routes!(commands::status))
+        .routes(routes!(commands::answer))
+        .routes(routes!(commands::stream))
+        .routes(routes!(certificates::list))
+        .routes(routes!(certificates::issue))
+        .routes(routes!(certificates::renew))
+        .routes(routes!(certificates::revoke))
+        .routes(routes!(certificates::requests))
+        .routes(routes!(certificates::sign))
+        .routes(routes!(certificates::reject))
+        .routes(routes!(certificates::revocation_list))
+        .routes(routes!(tokens::list, tokens::create))
+        .routes(routes!(tokens::revoke));
+    (facts, others)
+}
+
+/// The description that the server serves.
+pub fn openapi_document() -> utoipa::openapi::OpenApi {
+    let (facts, others) = routes();
+    others.merge(facts).into_openapi()
+}
+
+/// The service that answers every request.
+pub(crate) fn router(services: &Services, options: &RouterOptions) -> Router {
+    let (facts, others) = routes();
+    let facts: Router<Services> = facts.into();
+    let others: Router<Services> = others.into();
+    limited(others, options.body_limit)
+        .merge(limited(facts, options.facts_limit))
+        // Never reached by what the table names; the check answers before.
+        .fallback(async || Refusal::not_found("there is nothing at this path".to_owned()))
+        .layer(middleware::from_fn_with_state(
+            services.clone(),
+            access::check,
+        ))
+        .layer(middleware::from_fn_with_state(
+            (services.clone(), options.request_timeout),
+            observe,
+        ))
+        .with_state(services.clone())
+}
+
+/// What probes on the same machine may ask without a certificate.
+pub(crate) fn health_router(services: &Services) -> Router {
+    let routes: Router<Services> = OpenApiRouter::new()
+        .routes(routes!(health::healthz))
+        .routes(routes!(health::readyz))
+        .routes(routes!(health::metrics))
+        .into();
+    routes.with_state(services.clone())
+}
+
+fn limited(router: Router<Services>, limit: usize) -> Router<Services> {
+    router
+        .layer(DefaultBodyLimit::max(limit))
+        .layer(axum::Extension(BodyLimit(limit)))
+}
+
+/// Counts, logs, and ends what takes too long.
+async fn observe(
+    State((services, timeout)): State<(Services, Duration)>,
+    path: Option<MatchedPath>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let started = Instant::now();
+    let method = request.method().clone();
+    let route = path.as_ref().map_or("none", MatchedPath::as_str).to_owned();
+    let response = match tokio::time::timeout(timeout, next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => Refusal::timed_out().into_response(),
+    };
+    let took = started.elapsed();
+    let status = response.status().as_u16();
+    services
+        .metrics
+        .request(method.as_str(), &route, status, took);
+    tracing::debug!(%method, route, status, ms = took.as_millis() as u64, "request");
+    response
+}

@@ -1,0 +1,135 @@
+//! One file per kind of thing that the API speaks of.
+
+pub(super) mod certificates;
+pub(super) mod commands;
+pub(super) mod facts;
+pub(super) mod join;
+pub(super) mod nodes;
+pub(super) mod server;
+pub(super) mod tokens;
+
+use std::sync::Arc;
+
+use axum::extract::{FromRequest, FromRequestParts, Request};
+use bunraku_model::{NodeName, ServerId};
+use bunraku_store::SharedStore;
+use bunraku_wire::Revocations;
+use http::request::Parts;
+use jiff::Timestamp;
+use serde::de::DeserializeOwned;
+
+use super::Metrics;
+use super::reply::Refusal;
+use crate::certificates::Certificates;
+use crate::{Clock, CommandHub, Commands, Facts, Nodes, Presence};
+
+/// Everything that handlers reach.
+#[derive(Clone)]
+pub(crate) struct Services {
+    pub(crate) store: SharedStore,
+    pub(crate) nodes: Nodes,
+    pub(crate) facts: Facts,
+    pub(crate) commands: Commands,
+    pub(crate) hub: CommandHub,
+    pub(crate) presence: Presence,
+    pub(crate) certificates: Certificates,
+    pub(crate) revocations: Revocations,
+    pub(crate) clock: Clock,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) identity: Arc<ServerIdentity>,
+    /// What open streams still have to write down when they end.
+    pub(crate) closing: tokio_util::task::TaskTracker,
+    /// Cancelled when the server shuts down: streams end, nothing new starts.
+    pub(crate) shutdown: tokio_util::sync::CancellationToken,
+}
+
+/// What this server says of itself.
+pub(crate) struct ServerIdentity {
+    pub(crate) id: ServerId,
+    pub(crate) started: Timestamp,
+    pub(crate) store: &'static str,
+}
+
+type Answer<T> = Result<axum::Json<T>, Refusal>;
+
+/// A JSON body, refused with a problem document that says where it is wrong.
+pub(crate) struct Body<T>(pub(crate) T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
+    type Rejection = Refusal;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Self::Rejection> {
+        let bytes = whole_body(request, state).await?;
+        let mut deserializer = serde_json::Deserializer::from_slice(&bytes);
+        let value = T::deserialize(&mut deserializer)
+            .and_then(|value| deserializer.end().map(|()| value))
+            .map_err(|error| {
+                Refusal::invalid(format!("the body is not what this takes: {error}"))
+            })?;
+        Ok(Self(value))
+    }
+}
+
+pub(crate) async fn whole_body<S: Send + Sync>(
+    request: Request,
+    state: &S,
+) -> Result<bytes::Bytes, Refusal> {
+    use axum::extract::rejection::{BytesRejection, FailedToBufferBody};
+    let limit = request
+        .extensions()
+        .get::<super::router::BodyLimit>()
+        .map_or(0, |limit| limit.0);
+    bytes::Bytes::from_request(request, state)
+        .await
+        .map_err(|error| match error {
+            BytesRejection::FailedToBufferBody(FailedToBufferBody::LengthLimitError(_)) => {
+                Refusal::too_large(limit)
+            }
+            _ => Refusal::invalid("the body was cut off".to_owned()),
+        })
+}
+
+/// The node in the path.
+pub(crate) struct PathNode(pub(crate) NodeName);
+
+impl<S: Send + Sync> FromRequestParts<S> for PathNode {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
+        path_parameter(parts, state, &["node", "name"])
+            .await
+            .map(Self)
+    }
+}
+
+/// The command in the path.
+pub(crate) struct PathCommand(pub(crate) bunraku_model::CommandId);
+
+impl<S: Send + Sync> FromRequestParts<S> for PathCommand {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
+        path_parameter(parts, state, &["id"]).await.map(Self)
+    }
+}
+
+async fn path_parameter<S: Send + Sync, T>(
+    parts: &mut Parts,
+    state: &S,
+    names: &[&str],
+) -> Result<T, Refusal>
+where
+    T: std::str::FromStr,
+    T::Err: std::fmt::Display,
+{
+    let parameters = axum::extract::RawPathParams::from_request_parts(parts, state)
+        .await
+        .map_err(|error| Refusal::invalid(error.to_string()))?;
+    let text = parameters
+        .iter()
+        .find(|(name, _)| names.contains(name))
+        .map(|(_, value)| value)
+        .ok_or_else(|| Refusal::not_found("the path names nothing".to_owned()))?;
+    text.parse()
+        .map_err(|error: T::Err| Refusal::invalid(error.to_string()))
+}

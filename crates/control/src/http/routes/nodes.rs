@@ -1,0 +1,99 @@
+//! Nodes.
+
+use axum::Json;
+use axum::extract::State;
+use bunraku_wire::api::{ActivityReport, DisableRequest, NodeSummary, Problem, RevokeRequest};
+use http::StatusCode;
+
+use super::{Answer, Body, PathNode, Services};
+use crate::ServiceError;
+use crate::http::caller::Caller;
+use crate::http::reply::Refusal;
+
+/// All nodes, by name.
+#[utoipa::path(get, path = "/v1/nodes", tag = "nodes",
+    responses((status = 200, body = Vec<NodeSummary>), (status = "default", body = Problem)))]
+pub(crate) async fn list(State(services): State<Services>) -> Answer<Vec<NodeSummary>> {
+    Ok(Json(services.nodes.list().await?))
+}
+
+/// One node.
+#[utoipa::path(get, path = "/v1/nodes/{node}", tag = "nodes", params(("node" = String, Path)),
+    responses((status = 200, body = NodeSummary), (status = "default", body = Problem)))]
+pub(crate) async fn show(
+    State(services): State<Services>,
+    PathNode(node): PathNode,
+) -> Answer<NodeSummary> {
+    Ok(Json(services.nodes.show(&node).await?))
+}
+
+/// Forget a node: its certificates are revoked, its documents deleted.
+#[utoipa::path(delete, path = "/v1/nodes/{node}", tag = "nodes", params(("node" = String, Path)),
+    responses((status = 204), (status = "default", body = Problem)))]
+pub(crate) async fn remove(
+    State(services): State<Services>,
+    caller: Caller,
+    PathNode(node): PathNode,
+) -> Result<StatusCode, Refusal> {
+    if !services.nodes.exists(&node).await? {
+        return Err(ServiceError::no_such_node(&node).into());
+    }
+    let revoke = RevokeRequest {
+        reason: "the node was removed".to_owned(),
+        serial: None,
+    };
+    match services
+        .certificates
+        .revoke(&node, &revoke, caller.name.as_str())
+        .await
+    {
+        Ok(_) | Err(ServiceError::NotFound { .. }) => {}
+        Err(error) => return Err(error.into()),
+    }
+    services.hub.disconnect(&node);
+    services.facts.forget(&node).await?;
+    services.nodes.remove(&node).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Take a node out of service.
+#[utoipa::path(post, path = "/v1/nodes/{node}/disable", tag = "nodes", params(("node" = String, Path)),
+    request_body = DisableRequest, responses((status = 204), (status = "default", body = Problem)))]
+pub(crate) async fn disable(
+    State(services): State<Services>,
+    caller: Caller,
+    PathNode(node): PathNode,
+    Body(request): Body<DisableRequest>,
+) -> Result<StatusCode, Refusal> {
+    services
+        .nodes
+        .disable(&node, &request.reason, caller.name.as_str())
+        .await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Put a node back into service.
+#[utoipa::path(post, path = "/v1/nodes/{node}/enable", tag = "nodes", params(("node" = String, Path)),
+    responses((status = 204), (status = "default", body = Problem)))]
+pub(crate) async fn enable(
+    State(services): State<Services>,
+    PathNode(node): PathNode,
+) -> Result<StatusCode, Refusal> {
+    services.nodes.enable(&node).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// What the node does now, by its own word.
+#[utoipa::path(put, path = "/v1/nodes/{node}/activity", tag = "nodes", params(("node" = String, Path)),
+    request_body = ActivityReport, responses((status = 204), (status = "default", body = Problem)))]
+pub(crate) async fn report_activity(
+    State(services): State<Services>,
+    PathNode(node): PathNode,
+    Body(report): Body<ActivityReport>,
+) -> Result<StatusCode, Refusal> {
+    services
+        .nodes
+        .report_activity(&node, &report.activity)
+        .await?;
+    Ok(StatusCode::NO_CONTENT)
+}

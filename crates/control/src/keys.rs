@@ -1,0 +1,113 @@
+//! Every key that the services write, in one place.
+//!
+//! One writer per key (see each line), so that nobody overwrites what another
+//! part decided.
+
+use bunraku_model::{CommandId, NodeName, ServerId};
+
+/// All nodes.
+pub const NODES: &str = "nodes/";
+/// All commands that wait, and recent answers.
+pub const COMMANDS: &str = "commands/";
+/// The servers that are alive, each bound to its lease.
+pub const SERVERS: &str = "servers/";
+/// Certificates that were signed, by name and serial.
+pub const CERTIFICATES: &str = "certificates/";
+/// Requests that wait for an operator, by name.
+pub const REQUESTS: &str = "certificate-requests/";
+/// Join tokens, by the hash of the token.
+pub const TOKENS: &str = "join-tokens/";
+
+/// Written when the node's certificate is signed, then by operators.
+pub fn node_record(node: &NodeName) -> String {
+    format!("{NODES}{node}/record")
+}
+
+/// Written by the server that holds the node's stream, or by the one that
+/// buries a dead server's connections.
+pub fn node_connection(node: &NodeName) -> String {
+    format!("{NODES}{node}/connection")
+}
+
+/// Written by the node.
+pub fn node_activity(node: &NodeName) -> String {
+    format!("{NODES}{node}/activity")
+}
+
+/// Written by the fact service: which facts are the newest.
+pub fn node_facts(node: &NodeName) -> String {
+    format!("{NODES}{node}/facts")
+}
+
+/// Everything of one node.
+pub fn node_prefix(node: &NodeName) -> String {
+    format!("{NODES}{node}/")
+}
+
+/// Which node, and which of its documents, a key under [`NODES`] names.
+pub fn parse_node_key(key: &str) -> Option<(NodeName, &str)> {
+    let (name, document) = key.strip_prefix(NODES)?.split_once('/')?;
+    Some((NodeName::new(name).ok()?, document))
+}
+
+/// Written by the command service; deleted with the answer.
+pub fn command_pending(node: &NodeName, id: CommandId) -> String {
+    format!("{}{id}", command_pending_prefix(node))
+}
+
+pub fn command_pending_prefix(node: &NodeName) -> String {
+    format!("{COMMANDS}pending/{node}/")
+}
+
+/// All commands that wait, of all nodes.
+pub fn all_pending_commands() -> String {
+    format!("{COMMANDS}pending/")
+}
+
+/// Which node's command a key under [`all_pending_commands`] is.
+pub fn parse_pending_command(key: &str) -> Option<(NodeName, CommandId)> {
+    let (node, id) = key
+        .strip_prefix(COMMANDS)?
+        .strip_prefix("pending/")?
+        .split_once('/')?;
+    Some((NodeName::new(node).ok()?, id.parse().ok()?))
+}
+
+/// Written with the node's answer.
+pub fn command_result(node: &NodeName, id: CommandId) -> String {
+    format!("{}{id}", command_result_prefix(node))
+}
+
+pub fn command_result_prefix(node: &NodeName) -> String {
+    format!("{COMMANDS}results/{node}/")
+}
+
+/// Written by the server itself, bound to its lease.
+pub fn server(id: ServerId) -> String {
+    format!("{SERVERS}{id}")
+}
+
+/// Written when a certificate is signed, and when it is revoked.
+pub fn certificate(name: &NodeName, serial: &str) -> String {
+    format!("{}{serial}", certificates_of(name))
+}
+
+/// All certificates of one name.
+pub fn certificates_of(name: &NodeName) -> String {
+    format!("{CERTIFICATES}{name}/")
+}
+
+/// Written with every certificate: which key the name belongs to.
+pub fn name_claim(name: &NodeName) -> String {
+    format!("certificate-names/{name}")
+}
+
+/// Written by the join endpoint; deleted when it is signed or rejected.
+pub fn certificate_request(node: &NodeName) -> String {
+    format!("{REQUESTS}{node}")
+}
+
+/// Written when a token is made; deleted when it is used.
+pub fn join_token(id: &str) -> String {
+    format!("{TOKENS}{id}")
+}

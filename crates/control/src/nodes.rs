@@ -1,0 +1,237 @@
+//! Nodes: who they are, whether they may run, where they stand.
+
+use std::collections::BTreeMap;
+
+use bunraku_model::{Activity, Administration, Connection, NodeName, NodeStatus};
+use bunraku_store::{KeyValue, SharedStore, Transaction, TransactionOutcome};
+use bunraku_wire::api::NodeSummary;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::clock::Clock;
+use crate::document::{self, Decision};
+use crate::facts::FactsPointer;
+use crate::presence::StoredConnection;
+use crate::{ServiceError, keys};
+
+/// The part of a node that is there from its first certificate on.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct NodeRecord {
+    joined: Timestamp,
+    administration: Administration,
+}
+
+/// The handle on the node service.
+#[derive(Clone)]
+pub struct Nodes {
+    store: SharedStore,
+    clock: Clock,
+}
+
+impl Nodes {
+    pub fn new(store: SharedStore, clock: Clock) -> Self {
+        Self { store, clock }
+    }
+
+    /// A record for a node whose certificate was signed. Keeps one that exists.
+    pub async fn register(&self, node: &NodeName) -> Result<(), ServiceError> {
+        let now = self.clock.now();
+        let record = NodeRecord {
+            joined: now,
+            administration: Administration::Enabled { since: now },
+        };
+        let key = keys::node_record(node);
+        let transaction = Transaction::new()
+            .when(bunraku_store::Compare::Absent(key.clone()))
+            .put(key, document::encode(&record));
+        self.store.commit(transaction).await?;
+        Ok(())
+    }
+
+    /// Does the node exist?
+    pub async fn exists(&self, node: &NodeName) -> Result<bool, ServiceError> {
+        Ok(self.store.get(&keys::node_record(node)).await?.is_some())
+    }
+
+    /// All nodes, by name.
+    pub async fn list(&self) -> Result<Vec<NodeSummary>, ServiceError> {
+        let mut pending: BTreeMap<NodeName, usize> = BTreeMap::new();
+        for key in document::keys_under(&*self.store, &keys::all_pending_commands()).await? {
+            if let Some((node, _)) = keys::parse_pending_command(&key) {
+                *pending.entry(node).or_default() += 1;
+            }
+        }
+        let mut documents: BTreeMap<NodeName, NodeDocuments> = BTreeMap::new();
+        for entry in document::read_all(&*self.store, keys::NODES).await? {
+            if let Some((node, which)) = keys::parse_node_key(&entry.key) {
+                documents.entry(node).or_default().take(which, &entry)?;
+            }
+        }
+        Ok(documents
+            .into_iter()
+            .filter_map(|(node, documents)| {
+                let waiting = pending.get(&node).copied().unwrap_or(0);
+                documents.summary(node, waiting)
+            })
+            .collect())
+    }
+
+    /// One node.
+    pub async fn show(&self, node: &NodeName) -> Result<NodeSummary, ServiceError> {
+        let mut documents = NodeDocuments::default();
+        let prefix = keys::node_prefix(node);
+        for entry in document::read_all(&*self.store, &prefix).await? {
+            documents.take(&entry.key[prefix.len()..], &entry)?;
+        }
+        let pending = document::keys_under(&*self.store, &keys::command_pending_prefix(node))
+            .await?
+            .len();
+        documents
+            .summary(node.clone(), pending)
+            .ok_or_else(|| ServiceError::no_such_node(node))
+    }
+
+    /// Takes the node out of service. A second reason replaces the first.
+    pub async fn disable(
+        &self,
+        node: &NodeName,
+        reason: &str,
+        by: &str,
+    ) -> Result<(), ServiceError> {
+        if reason.trim().is_empty() {
+            return Err(ServiceError::invalid(
+                "a node is disabled with a reason that others can read",
+            ));
+        }
+        let now = self.clock.now();
+        self.administer(node, |current| match current {
+            Administration::Disabled { reason: known, .. } if known == reason => None,
+            _ => Some(Administration::Disabled {
+                since: now,
+                reason: reason.to_owned(),
+                by: by.to_owned(),
+            }),
+        })
+        .await
+    }
+
+    /// Puts it back.
+    pub async fn enable(&self, node: &NodeName) -> Result<(), ServiceError> {
+        let now = self.clock.now();
+        self.administer(node, |current| match current {
+            Administration::Enabled { .. } => None,
+            Administration::Disabled { .. } => Some(Administration::Enabled { since: now }),
+        })
+        .await
+    }
+
+    async fn administer(
+        &self,
+        node: &NodeName,
+        decide: impl Fn(&Administration) -> Option<Administration>,
+    ) -> Result<(), ServiceError> {
+        document::update(
+            &*self.store,
+            &keys::node_record(node),
+            |current: Option<NodeRecord>| {
+                let record = current.ok_or_else(|| ServiceError::no_such_node(node))?;
+                Ok(match decide(&record.administration) {
+                    None => Decision::Keep,
+                    Some(administration) => Decision::Write(NodeRecord {
+                        administration,
+                        ..record
+                    }),
+                })
+            },
+        )
+        .await?;
+        Ok(())
+    }
+
+    /// The agent's own word of what it does.
+    pub async fn report_activity(
+        &self,
+        node: &NodeName,
+        activity: &Activity,
+    ) -> Result<(), ServiceError> {
+        let transaction = Transaction::new()
+            .when(bunraku_store::Compare::Exists(keys::node_record(node)))
+            .put(keys::node_activity(node), document::encode(activity));
+        match self.store.commit(transaction).await? {
+            TransactionOutcome::Committed(_) => Ok(()),
+            TransactionOutcome::Refused(_) => Err(ServiceError::no_such_node(node)),
+        }
+    }
+
+    /// Forgets a node: its record, facts, and commands.
+    ///
+    /// Revoking its certificates is the caller's, before this: a node whose
+    /// certificate is valid would come back.
+    pub async fn remove(&self, node: &NodeName) -> Result<(), ServiceError> {
+        let transaction = Transaction::new()
+            .when(bunraku_store::Compare::Exists(keys::node_record(node)))
+            .delete_prefix(keys::node_prefix(node))
+            .delete_prefix(keys::command_pending_prefix(node))
+            .delete_prefix(keys::command_result_prefix(node));
+        match self.store.commit(transaction).await? {
+            TransactionOutcome::Committed(_) => Ok(()),
+            TransactionOutcome::Refused(_) => Err(ServiceError::no_such_node(node)),
+        }
+    }
+}
+
+/// What the store has of one node.
+#[derive(Default)]
+struct NodeDocuments {
+    record: Option<NodeRecord>,
+    connection: Option<StoredConnection>,
+    activity: Option<Activity>,
+    facts: Option<FactsPointer>,
+}
+
+impl NodeDocuments {
+    fn take(&mut self, which: &str, entry: &KeyValue) -> Result<(), ServiceError> {
+        match which {
+            "record" => self.record = Some(document::decode(entry)?),
+            "connection" => self.connection = Some(document::decode(entry)?),
+            "activity" => self.activity = Some(document::decode(entry)?),
+            "facts" => self.facts = Some(document::decode(entry)?),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Nothing without a record: such documents are leftovers of a removed node.
+    fn summary(self, name: NodeName, pending_commands: usize) -> Option<NodeSummary> {
+        let record = self.record?;
+        let agent_version = self
+            .connection
+            .as_ref()
+            .map(|stored| stored.agent_version.clone());
+        let connection = match self.connection {
+            None => Connection::Never {
+                since: record.joined,
+            },
+            Some(stored) => stored.connection,
+        };
+        let activity = self.activity.unwrap_or(Activity::Idle {
+            since: record.joined,
+        });
+        let status = NodeStatus {
+            connection,
+            administration: record.administration,
+            activity,
+        };
+        let (word, since) = status.word();
+        Some(NodeSummary {
+            name,
+            word,
+            since,
+            status,
+            fact_set: self.facts.as_ref().map(|facts| facts.fact_set),
+            facts_received: self.facts.as_ref().map(|facts| facts.received),
+            pending_commands,
+            agent_version,
+        })
+    }
+}

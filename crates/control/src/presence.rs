@@ -1,0 +1,320 @@
+//! Which node is connected to which server.
+//!
+//! A server is a key bound to a lease. Each open command stream is a session:
+//! opening one marks its node connected, closing it marks the node lost, but
+//! only if no newer session has taken its place. When a server dies, its lease
+//! ends and any other server buries its connections; when the store is
+//! exclusive (embedded), the next start does so at once.
+//!
+//! Invariant: a node is `connected` only while some living server holds its stream.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bunraku_model::{Connection, NodeName, ServerId};
+use bunraku_store::{
+    Change, Compare, LeaseId, SharedStore, StoreError, Transaction, TransactionOutcome, WatchStart,
+};
+use futures::StreamExt;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::clock::Clock;
+use crate::document::{self, Decision};
+use crate::{ServiceError, keys};
+
+/// How often a server proves that it lives, and whether it is the only one.
+#[derive(Clone, Debug)]
+pub struct PresenceOptions {
+    /// A server that was silent for so long is dead.
+    pub server_ttl: Duration,
+    /// No other process can have this store open, so any other server in it is dead.
+    pub exclusive: bool,
+}
+
+/// How long a task waits before it asks a store again that was away.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// A connection as it is kept.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct StoredConnection {
+    #[serde(flatten)]
+    pub(crate) connection: Connection,
+    pub(crate) session: Uuid,
+    pub(crate) agent_version: String,
+}
+
+/// An open command stream.
+#[derive(Clone, Debug)]
+pub struct Session {
+    pub node: NodeName,
+    id: Uuid,
+    since: Timestamp,
+    agent_version: String,
+}
+
+/// The handle on this server's presence.
+#[derive(Clone)]
+pub struct Presence {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    store: SharedStore,
+    clock: Clock,
+    server: ServerId,
+    options: PresenceOptions,
+    sessions: Mutex<HashMap<Uuid, Session>>,
+}
+
+impl Presence {
+    /// Registers the server. Call [`Presence::run`] right after it.
+    pub async fn start(
+        store: SharedStore,
+        clock: Clock,
+        server: ServerId,
+        options: PresenceOptions,
+    ) -> Result<(Self, LeaseId), ServiceError> {
+        let presence = Self {
+            inner: Arc::new(Inner {
+                store,
+                clock,
+                server,
+                options,
+                sessions: Mutex::new(HashMap::new()),
+            }),
+        };
+        if presence.inner.options.exclusive {
+            let transaction = Transaction::new().delete_prefix(keys::SERVERS);
+            presence.inner.store.commit(transaction).await?;
+        }
+        let lease = presence.register().await?;
+        presence.bury_orphans().await?;
+        Ok((presence, lease))
+    }
+
+    /// Keeps the registration alive and buries dead servers' connections, until cancelled.
+    pub async fn run(&self, lease: LeaseId, shutdown: CancellationToken) {
+        tokio::join!(
+            self.keep_alive(lease, &shutdown),
+            self.watch_servers(&shutdown)
+        );
+    }
+
+    /// Marks a node connected to this server.
+    pub async fn connect(
+        &self,
+        node: &NodeName,
+        agent_version: &str,
+    ) -> Result<Session, ServiceError> {
+        let session = Session {
+            node: node.clone(),
+            id: Uuid::new_v4(),
+            since: self.inner.clock.now(),
+            agent_version: agent_version.to_owned(),
+        };
+        self.write_connected(&session).await?;
+        self.sessions().insert(session.id, session.clone());
+        Ok(session)
+    }
+
+    /// Marks its node lost, unless a newer session took its place.
+    pub async fn disconnect(&self, session: &Session, reason: &str) -> Result<(), ServiceError> {
+        self.sessions().remove(&session.id);
+        let now = self.inner.clock.now();
+        self.mark_lost(&session.node, now, reason, |stored| {
+            stored.session == session.id
+        })
+        .await
+    }
+
+    /// How many streams this server holds.
+    pub fn connected(&self) -> usize {
+        self.sessions().len()
+    }
+
+    /// Ends the registration: others need not wait for the lease to end.
+    pub async fn leave(&self, lease: LeaseId) -> Result<(), StoreError> {
+        self.inner.store.lease_revoke(lease).await
+    }
+
+    fn sessions(&self) -> std::sync::MutexGuard<'_, HashMap<Uuid, Session>> {
+        self.inner
+            .sessions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn register(&self) -> Result<LeaseId, ServiceError> {
+        let lease = self
+            .inner
+            .store
+            .lease_grant(self.inner.options.server_ttl)
+            .await?;
+        let started =
+            document::encode(&serde_json::json!({ "registered": self.inner.clock.now() }));
+        let transaction =
+            Transaction::new().put_with_lease(keys::server(self.inner.server), started, lease);
+        self.inner.store.commit(transaction).await?;
+        Ok(lease)
+    }
+
+    async fn write_connected(&self, session: &Session) -> Result<(), ServiceError> {
+        let stored = StoredConnection {
+            connection: Connection::Connected {
+                since: session.since,
+                server: self.inner.server,
+            },
+            session: session.id,
+            agent_version: session.agent_version.clone(),
+        };
+        let transaction = Transaction::new()
+            .when(Compare::Exists(keys::node_record(&session.node)))
+            .put(
+                keys::node_connection(&session.node),
+                document::encode(&stored),
+            );
+        match self.inner.store.commit(transaction).await? {
+            TransactionOutcome::Committed(_) => Ok(()),
+            TransactionOutcome::Refused(_) => Err(ServiceError::no_such_node(&session.node)),
+        }
+    }
+
+    async fn mark_lost(
+        &self,
+        node: &NodeName,
+        since: Timestamp,
+        reason: &str,
+        still: impl Fn(&StoredConnection) -> bool,
+    ) -> Result<(), ServiceError> {
+        let key = keys::node_connection(node);
+        document::update(
+            &*self.inner.store,
+            &key,
+            |current: Option<StoredConnection>| {
+                Ok(match current {
+                    Some(stored)
+                        if matches!(stored.connection, Connection::Connected { .. })
+                            && still(&stored) =>
+                    {
+                        let connection = Connection::Lost {
+                            since,
+                            reason: reason.to_owned(),
+                        };
+                        Decision::Write(StoredConnection {
+                            connection,
+                            ..stored
+                        })
+                    }
+                    _ => Decision::Keep,
+                })
+            },
+        )
+        .await?;
+        Ok(())
+    }
+
+    async fn keep_alive(&self, mut lease: LeaseId, shutdown: &CancellationToken) {
+        let mut tick = tokio::time::interval(self.inner.options.server_ttl / 3);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = shutdown.cancelled() => return,
+                _ = tick.tick() => {}
+            }
+            match self.inner.store.lease_keep_alive(lease).await {
+                Ok(()) => {}
+                Err(StoreError::LeaseNotFound(_)) => match self.come_back().await {
+                    Ok(renewed) => lease = renewed,
+                    Err(error) => {
+                        tracing::warn!(error = %error, "cannot register this server again")
+                    }
+                },
+                Err(error) => {
+                    tracing::warn!(error = %error, "cannot keep this server's lease alive")
+                }
+            }
+        }
+    }
+
+    /// This server was taken for dead (a stall, a long pause): register again,
+    /// and claim the connections that are still open here.
+    async fn come_back(&self) -> Result<LeaseId, ServiceError> {
+        tracing::warn!("this server's lease had ended; registering again");
+        let lease = self.register().await?;
+        let open: Vec<Session> = self.sessions().values().cloned().collect();
+        for session in open {
+            let key = keys::node_connection(&session.node);
+            let current = document::read::<StoredConnection>(&*self.inner.store, &key).await?;
+            // A node that moved to another server in the meantime has another session there.
+            if current.is_some_and(|stored| stored.document.session == session.id) {
+                self.write_connected(&session).await?;
+            }
+        }
+        Ok(lease)
+    }
+
+    /// Buries at every change, and anew whenever the watch had to be restarted,
+    /// so that no death goes unnoticed.
+    async fn watch_servers(&self, shutdown: &CancellationToken) {
+        loop {
+            tokio::select! {
+                () = shutdown.cancelled() => return,
+                outcome = self.bury_as_servers_die() => {
+                    if let Err(error) = outcome {
+                        tracing::warn!(error = %error, "watching for dead servers failed; trying again");
+                    }
+                }
+            }
+            tokio::time::sleep(RETRY).await;
+        }
+    }
+
+    async fn bury_as_servers_die(&self) -> Result<(), ServiceError> {
+        let mut changes = self
+            .inner
+            .store
+            .watch(keys::SERVERS, WatchStart::Now)
+            .await?;
+        self.bury_orphans().await?;
+        while let Some(batch) = changes.next().await {
+            if batch?
+                .changes
+                .iter()
+                .any(|change| matches!(change, Change::Delete { .. }))
+            {
+                self.bury_orphans().await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Marks every node lost whose server is not registered any more.
+    async fn bury_orphans(&self) -> Result<(), ServiceError> {
+        let servers = document::read_all(&*self.inner.store, keys::SERVERS).await?;
+        let living: Vec<ServerId> = servers
+            .iter()
+            .filter_map(|entry| entry.key.strip_prefix(keys::SERVERS)?.parse().ok())
+            .collect();
+        let now = self.inner.clock.now();
+        for entry in document::read_all(&*self.inner.store, keys::NODES).await? {
+            let Some((node, "connection")) = keys::parse_node_key(&entry.key) else {
+                continue;
+            };
+            let stored: StoredConnection = document::decode(&entry)?;
+            let Connection::Connected { server, .. } = stored.connection else {
+                continue;
+            };
+            if !living.contains(&server) {
+                self.mark_lost(&node, now, "its server went away", |current| {
+                    current.session == stored.session
+                })
+                .await?;
+            }
+        }
+        Ok(())
+    }
+}

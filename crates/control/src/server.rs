@@ -1,0 +1,375 @@
+//! A server: the services wired together, listening, until it is told to stop.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bunraku_model::{NodeName, Role, ServerId};
+use bunraku_store::{LeaseId, SharedStore};
+use bunraku_wire::tls::{Identity, ServerTls};
+use bunraku_wire::{Authority, Credentials, ReloadableServerTls, Revocations};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use uuid::Uuid;
+
+use crate::credentials::{self, Wanted};
+use crate::http::{self, AcceptOptions, RouterOptions, ServerIdentity, Services};
+use crate::upkeep::Upkeep;
+use crate::{
+    CertificateOptions, Certificates, Clock, CommandHub, CommandOptions, Commands, FactOptions,
+    Facts, Nodes, Presence, PresenceOptions, ServiceError, UpkeepOptions,
+};
+
+/// How often the server looks at the age of its own certificate.
+const LOOK: Duration = Duration::from_secs(60);
+
+/// A list of revocations is made anew after this, long before it ends.
+const LIST_AGE: jiff::SignedDuration = jiff::SignedDuration::from_hours(24);
+
+/// Everything that decides how a server behaves.
+#[derive(Clone, Debug)]
+pub struct ServerOptions {
+    pub listen: SocketAddr,
+    /// In its certificate.
+    pub name: NodeName,
+    /// Names and addresses that others reach it by.
+    pub server_names: Vec<String>,
+    /// The server's own credentials, and its first operator's, live under here.
+    pub data_dir: PathBuf,
+    /// Health and metrics without TLS, for probes on the same machine.
+    pub health_listen: Option<SocketAddr>,
+    /// No other process can have the store open.
+    pub exclusive_store: bool,
+    pub store_kind: &'static str,
+    /// A server that was silent for so long is dead.
+    pub server_ttl: Duration,
+    pub certificates: CertificateOptions,
+    pub commands: CommandOptions,
+    pub facts: FactOptions,
+    pub upkeep: UpkeepOptions,
+    pub router: RouterOptions,
+    pub accept: AcceptOptions,
+}
+
+/// Why a server did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error("cannot listen on {address}")]
+    Listen {
+        address: SocketAddr,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("health and metrics without TLS are for loopback addresses only, not {0}")]
+    HealthAddress(SocketAddr),
+    #[error("TLS cannot be set up")]
+    Tls(#[source] bunraku_wire::tls::TlsError),
+    #[error("a service did not start")]
+    Service(#[from] ServiceError),
+}
+
+/// A running server.
+pub struct Server {
+    address: SocketAddr,
+    health_address: Option<SocketAddr>,
+    services: Services,
+    lease: LeaseId,
+    tasks: TaskTracker,
+    /// Ends the background work; after connections have ended.
+    background: CancellationToken,
+    connections: tokio::task::JoinHandle<()>,
+}
+
+impl Server {
+    /// Starts everything. When this returns, the server answers.
+    pub async fn start(
+        options: ServerOptions,
+        store: SharedStore,
+        blobs: bunraku_store::blobs::SharedBlobs,
+        authority: Arc<Authority>,
+        clock: Clock,
+    ) -> Result<Self, StartError> {
+        let listener = listen(options.listen).await?;
+        let address = local_address(&listener, options.listen)?;
+        let upkeep_blobs = blobs.clone();
+        let (services, lease) = build_services(&options, store, blobs, authority, clock).await?;
+        services.certificates.read_revocations().await?;
+        let tls = Tls::prepare(&options, &services).await?;
+        let (background, tasks) = (CancellationToken::new(), TaskTracker::new());
+        let (revoked_sender, revoked) = watch::channel(0_u64);
+        spawn_background(&services, lease, &tls, revoked_sender, &tasks, &background);
+        let upkeep = Upkeep {
+            store: services.store.clone(),
+            blobs: upkeep_blobs,
+            commands: services.commands.clone(),
+            clock: services.clock.clone(),
+            options: options.upkeep.clone(),
+        };
+        let stop = background.clone();
+        tasks.spawn(async move { upkeep.run(stop).await });
+        let health_address = start_health(&options, &services, &tasks, &background).await?;
+        let connections = tokio::spawn(http::serve(
+            listener,
+            http::router(&services, &options.router),
+            tls.reloadable.clone(),
+            services.revocations.clone(),
+            revoked,
+            Arc::clone(&services.metrics),
+            options.accept.clone(),
+            services.shutdown.clone(),
+        ));
+        tracing::info!(%address, id = %services.identity.id, name = %options.name, "the server is up");
+        Ok(Self {
+            address,
+            health_address,
+            services,
+            lease,
+            tasks,
+            background,
+            connections,
+        })
+    }
+
+    /// Where it listens; tells the port when 0 was asked for.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub fn health_address(&self) -> Option<SocketAddr> {
+        self.health_address
+    }
+
+    pub fn ca_fingerprint(&self) -> String {
+        self.services.certificates.ca_fingerprint()
+    }
+
+    /// Lets open requests finish, writes down what must be, and ends.
+    pub async fn shutdown(self) {
+        tracing::info!("the server shuts down");
+        self.services.shutdown.cancel();
+        if let Err(error) = self.connections.await {
+            tracing::error!(error = %error, "serving connections ended badly");
+        }
+        self.services.closing.close();
+        self.services.closing.wait().await;
+        self.background.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+        if let Err(error) = self.services.presence.leave(self.lease).await {
+            tracing::warn!(error = %error, "cannot take this server off the list");
+        }
+        tracing::info!("the server is down");
+    }
+}
+
+async fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
+    TcpListener::bind(address)
+        .await
+        .map_err(|source| StartError::Listen { address, source })
+}
+
+fn local_address(listener: &TcpListener, asked: SocketAddr) -> Result<SocketAddr, StartError> {
+    listener.local_addr().map_err(|source| StartError::Listen {
+        address: asked,
+        source,
+    })
+}
+
+async fn build_services(
+    options: &ServerOptions,
+    store: SharedStore,
+    blobs: bunraku_store::blobs::SharedBlobs,
+    authority: Arc<Authority>,
+    clock: Clock,
+) -> Result<(Services, LeaseId), ServiceError> {
+    let id = ServerId(Uuid::new_v4());
+    let presence_options = PresenceOptions {
+        server_ttl: options.server_ttl,
+        exclusive: options.exclusive_store,
+    };
+    let (presence, lease) =
+        Presence::start(store.clone(), clock.clone(), id, presence_options).await?;
+    let nodes = Nodes::new(store.clone(), clock.clone());
+    let commands = Commands::new(store.clone(), clock.clone(), options.commands.clone());
+    let revocations = Revocations::new([]);
+    let services = Services {
+        facts: Facts::new(store.clone(), blobs, clock.clone(), options.facts.clone()),
+        hub: CommandHub::new(store.clone(), commands.clone()),
+        certificates: Certificates::new(
+            store.clone(),
+            clock.clone(),
+            authority,
+            revocations.clone(),
+            nodes.clone(),
+            options.certificates.clone(),
+        ),
+        identity: Arc::new(ServerIdentity {
+            id,
+            started: clock.now(),
+            store: options.store_kind,
+        }),
+        metrics: Arc::default(),
+        closing: TaskTracker::new(),
+        shutdown: CancellationToken::new(),
+        store,
+        nodes,
+        commands,
+        presence,
+        revocations,
+        clock,
+    };
+    Ok((services, lease))
+}
+
+/// The server's TLS, and what it is made from again when something changes.
+#[derive(Clone)]
+struct Tls {
+    reloadable: ReloadableServerTls,
+    credentials: Credentials,
+    options: Arc<ServerOptions>,
+    /// When the list of revocations was made.
+    listed: Arc<Mutex<jiff::Timestamp>>,
+}
+
+impl Tls {
+    async fn prepare(options: &ServerOptions, services: &Services) -> Result<Self, StartError> {
+        let operator = Credentials::new(options.data_dir.join("operator"));
+        let operator_name =
+            NodeName::new(format!("operator.{}", options.name)).map_err(|error| {
+                ServiceError::invalid(format!("the server's name is too long: {error}"))
+            })?;
+        let wanted = Wanted {
+            name: &operator_name,
+            role: Role::Operator,
+            server_names: &[],
+        };
+        credentials::ensure(&operator, &services.certificates, &services.clock, &wanted).await?;
+        let credentials = Credentials::new(options.data_dir.join("tls"));
+        let identity = own_identity(&credentials, options, services).await?;
+        let tls = server_tls(identity, services).await?;
+        let reloadable = ReloadableServerTls::new(&tls).map_err(StartError::Tls)?;
+        Ok(Self {
+            reloadable,
+            credentials,
+            options: Arc::new(options.clone()),
+            listed: Arc::new(Mutex::new(services.clock.now())),
+        })
+    }
+
+    /// Takes in a renewed certificate and a new revocation list.
+    async fn reload(&self, services: &Services) -> Result<(), StartError> {
+        let identity = own_identity(&self.credentials, &self.options, services).await?;
+        let tls = server_tls(identity, services).await?;
+        *self.listed.lock().unwrap_or_else(PoisonError::into_inner) = services.clock.now();
+        self.reloadable.reload(&tls).map_err(StartError::Tls)
+    }
+
+    /// The certificate nears its end, or the list of revocations does.
+    fn is_due(&self, services: &Services) -> bool {
+        let now = services.clock.now();
+        let listed = *self.listed.lock().unwrap_or_else(PoisonError::into_inner);
+        let ends = self.credentials.identity().ok().flatten();
+        now.duration_since(listed) > LIST_AGE
+            || ends.is_none_or(|identity| identity.certificate().needs_renewal(now, 0.0))
+    }
+
+    async fn reload_or_warn(&self, services: &Services) {
+        if let Err(error) = self.reload(services).await {
+            tracing::error!(error = %error, "TLS goes on as it was");
+        }
+    }
+}
+
+async fn own_identity(
+    credentials: &Credentials,
+    options: &ServerOptions,
+    services: &Services,
+) -> Result<Identity, ServiceError> {
+    let wanted = Wanted {
+        name: &options.name,
+        role: Role::Server,
+        server_names: &options.server_names,
+    };
+    credentials::ensure(
+        credentials,
+        &services.certificates,
+        &services.clock,
+        &wanted,
+    )
+    .await
+}
+
+async fn server_tls(identity: Identity, services: &Services) -> Result<ServerTls, ServiceError> {
+    let list = services.certificates.revocation_lists_pem().await?;
+    Ok(ServerTls {
+        identity,
+        authority_pem: services.certificates.authority_pem(),
+        revocation_lists_pem: list,
+    })
+}
+
+fn spawn_background(
+    services: &Services,
+    lease: LeaseId,
+    tls: &Tls,
+    revoked: watch::Sender<u64>,
+    tasks: &TaskTracker,
+    background: &CancellationToken,
+) {
+    let (presence, hub) = (services.presence.clone(), services.hub.clone());
+    let stop = background.clone();
+    tasks.spawn(async move { presence.run(lease, stop).await });
+    let stop = background.clone();
+    tasks.spawn(async move { hub.run(stop).await });
+    let (certificates, stop) = (services.certificates.clone(), background.clone());
+    let mut reload = revoked.subscribe();
+    tasks.spawn(async move {
+        certificates
+            .follow_revocations(|| revoked.send_modify(|count| *count += 1), stop)
+            .await;
+    });
+    let (services, tls, stop) = (services.clone(), tls.clone(), background.clone());
+    tasks.spawn(async move {
+        let mut tick = tokio::time::interval(LOOK);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            let due = tokio::select! {
+                () = stop.cancelled() => return,
+                Ok(()) = reload.changed() => true,
+                _ = tick.tick() => tls.is_due(&services),
+            };
+            if due {
+                tls.reload_or_warn(&services).await;
+            }
+        }
+    });
+}
+
+/// `/healthz`, `/readyz` and `/metrics` without TLS, on loopback only.
+async fn start_health(
+    options: &ServerOptions,
+    services: &Services,
+    tasks: &TaskTracker,
+    background: &CancellationToken,
+) -> Result<Option<SocketAddr>, StartError> {
+    let Some(asked) = options.health_listen else {
+        return Ok(None);
+    };
+    if !asked.ip().is_loopback() {
+        return Err(StartError::HealthAddress(asked));
+    }
+    let listener = listen(asked).await?;
+    let address = local_address(&listener, asked)?;
+    let router = http::health_router(services);
+    let stop = background.clone();
+    tasks.spawn(async move {
+        let serving = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned());
+        if let Err(error) = serving.await {
+            tracing::error!(error = %error, "serving health ended badly");
+        }
+    });
+    Ok(Some(address))
+}

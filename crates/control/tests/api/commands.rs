@@ -1,0 +1,229 @@
+//! Commands reach their nodes, whatever happens in between.
+
+use std::time::Duration;
+
+use bunraku_model::CommandId;
+use bunraku_wire::Client;
+use bunraku_wire::api::{
+    Command, CommandOutcome, CommandResult, CommandState, CommandStatus, Envelope, SendCommand,
+    SentCommand, StreamMessage,
+};
+use bunraku_wire::client::Lines;
+use jiff::Timestamp;
+
+use crate::support::{TestServer, name, soon, status};
+
+async fn send(operator: &Client, nodes: &[&str], ttl_seconds: u64) -> Vec<CommandId> {
+    let nodes = nodes.iter().map(|node| name(node)).collect();
+    let request = SendCommand {
+        nodes,
+        command: Command::Ping,
+        ttl_seconds,
+    };
+    let sent: Vec<SentCommand> = operator.post("/v1/commands", &request).await.expect("sent");
+    sent.into_iter().map(|sent| sent.id).collect()
+}
+
+async fn open(node: &Client, name: &str) -> Lines<StreamMessage> {
+    let mut stream = node
+        .stream(&format!("/v1/nodes/{name}/stream?version=1"))
+        .await
+        .expect("a stream");
+    assert!(matches!(
+        soon(stream.next()).await,
+        Some(Ok(StreamMessage::Welcome { .. }))
+    ));
+    stream
+}
+
+async fn next_command(stream: &mut Lines<StreamMessage>) -> Envelope {
+    match soon(stream.next()).await {
+        Some(Ok(StreamMessage::Command(envelope))) => envelope,
+        other => panic!("a command was expected, not {other:?}"),
+    }
+}
+
+async fn answer(node: &Client, name: &str, id: CommandId) {
+    let result = CommandResult {
+        outcome: CommandOutcome::Done,
+        message: "pong".to_owned(),
+        finished: Timestamp::now(),
+    };
+    let path = format!("/v1/nodes/{name}/commands/{id}/result");
+    node.put::<_, ()>(&path, &result).await.expect("answered");
+}
+
+async fn state(operator: &Client, name: &str, id: CommandId, wait: u64) -> CommandState {
+    let path = format!("/v1/nodes/{name}/commands/{id}?wait_seconds={wait}");
+    operator
+        .get::<CommandStatus>(&path)
+        .await
+        .expect("a status")
+        .state
+}
+
+#[tokio::test]
+async fn a_connected_node_gets_a_command_and_its_answer_comes_back() {
+    let mut server = TestServer::start().await;
+    let node = server.node("web-1").await;
+    let mut stream = open(&node, "web-1").await;
+    let id = send(&server.operator, &["web-1"], 60).await[0];
+    assert_eq!(next_command(&mut stream).await.id, id);
+    let operator = server.operator.clone();
+    let waiting = tokio::spawn(async move { state(&operator, "web-1", id, 50).await });
+    answer(&node, "web-1", id).await;
+    assert!(matches!(
+        soon(waiting).await.expect("no panic"),
+        CommandState::Answered { .. }
+    ));
+    // The same answer again, because the first one's reply was lost.
+    answer(&node, "web-1", id).await;
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_command_waits_for_a_node_that_is_away_and_comes_again_until_it_is_answered() {
+    let mut server = TestServer::start().await;
+    let node = server.node("web-1").await;
+    let id = send(&server.operator, &["web-1"], 600).await[0];
+    for _ in 0..3 {
+        let mut stream = open(&node, "web-1").await;
+        assert_eq!(next_command(&mut stream).await.id, id, "not answered yet");
+    }
+    answer(&node, "web-1", id).await;
+    let mut stream = open(&node, "web-1").await;
+    let next = send(&server.operator, &["web-1"], 600).await[0];
+    assert_eq!(
+        next_command(&mut stream).await.id,
+        next,
+        "answered commands do not come again"
+    );
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_command_survives_the_server() {
+    let mut server = TestServer::start().await;
+    let (node, key) = server.node_with_key("web-1").await;
+    drop(node);
+    let id = send(&server.operator, &["web-1"], 600).await[0];
+    let (directory, options) = (server.directory(), server.options());
+    server.shutdown().await;
+    let mut server = TestServer::open(directory, options).await;
+    let request = bunraku_wire::Request::create(&name("web-1"), &key).expect("a request");
+    let reply = server
+        .join(&request, None)
+        .await
+        .expect("the same key is known");
+    let bunraku_wire::api::JoinReply::Signed { certificate, .. } = reply else {
+        panic!("known")
+    };
+    let node = server.client_with(&certificate, &key);
+    assert_eq!(next_command(&mut open(&node, "web-1").await).await.id, id);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn many_commands_come_once_each_and_in_order() {
+    let mut server = TestServer::start().await;
+    let node = server.node("web-1").await;
+    let before = send_many(&server.operator, 20).await;
+    let mut stream = open(&node, "web-1").await;
+    let during = send_many(&server.operator, 20).await;
+    let mut seen = Vec::new();
+    while seen.len() < 40 {
+        seen.push(next_command(&mut stream).await.id);
+    }
+    assert_eq!(seen, [before, during].concat());
+    server.shutdown().await;
+}
+
+async fn send_many(operator: &Client, count: usize) -> Vec<CommandId> {
+    let mut ids = Vec::new();
+    for _ in 0..count {
+        ids.extend(send(operator, &["web-1"], 600).await);
+    }
+    ids
+}
+
+#[tokio::test]
+async fn a_command_that_nobody_takes_in_time_is_reported_as_expired() {
+    let mut server = TestServer::start().await;
+    let node = server.node("web-1").await;
+    let id = send(&server.operator, &["web-1"], 1).await[0];
+    soon(async {
+        while !matches!(
+            state(&server.operator, "web-1", id, 0).await,
+            CommandState::Expired { .. }
+        ) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await;
+    let mut stream = open(&node, "web-1").await;
+    let next = send(&server.operator, &["web-1"], 600).await[0];
+    assert_eq!(
+        next_command(&mut stream).await.id,
+        next,
+        "an expired command is not delivered"
+    );
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn unknown_nodes_and_full_queues_are_refused_and_nothing_is_sent() {
+    let mut server = TestServer::start_with(|options| options.commands.most_pending = 2).await;
+    server.node("web-1").await;
+    let nodes = vec![name("web-1"), name("web-2")];
+    let request = SendCommand {
+        nodes,
+        command: Command::Ping,
+        ttl_seconds: 60,
+    };
+    assert_eq!(
+        status(
+            server
+                .operator
+                .post::<_, Vec<SentCommand>>("/v1/commands", &request)
+                .await
+        ),
+        404
+    );
+    send(&server.operator, &["web-1"], 60).await;
+    send(&server.operator, &["web-1"], 60).await;
+    let request = SendCommand {
+        nodes: vec![name("web-1")],
+        ..request
+    };
+    assert_eq!(
+        status(
+            server
+                .operator
+                .post::<_, Vec<SentCommand>>("/v1/commands", &request)
+                .await
+        ),
+        429
+    );
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_newer_connection_takes_over() {
+    let mut server = TestServer::start().await;
+    let (node, key) = server.node_with_key("web-1").await;
+    let mut old = open(&node, "web-1").await;
+    let request = bunraku_wire::Request::create(&name("web-1"), &key).expect("a request");
+    let reply = server.join(&request, None).await.expect("known");
+    let bunraku_wire::api::JoinReply::Signed { certificate, .. } = reply else {
+        panic!("known")
+    };
+    let clone = server.client_with(&certificate, &key);
+    let mut new = open(&clone, "web-1").await;
+    assert!(matches!(
+        soon(old.next()).await,
+        Some(Ok(StreamMessage::Superseded))
+    ));
+    let id = send(&server.operator, &["web-1"], 60).await[0];
+    assert_eq!(next_command(&mut new).await.id, id);
+    server.shutdown().await;
+}

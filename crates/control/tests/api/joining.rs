@@ -1,0 +1,305 @@
+//! How nodes get their certificates.
+
+use bunraku_model::Role;
+use bunraku_wire::api::{
+    CertificateEntry, IssueRequest, IssuedCertificate, JoinReply, JoinRequest, NodeSummary,
+    PendingRequest, RenewRequest, SignRequest, TokenEntry, TokenRequest,
+};
+use bunraku_wire::certificate::Certificate;
+use serde_json::{Value, json};
+
+use crate::support::{TestServer, name, request, soon, status};
+
+#[tokio::test]
+async fn a_token_lets_one_node_in_once() {
+    let mut server = TestServer::start().await;
+    let token = server.token(None).await;
+    let (_, first) = request("web-1");
+    let (_, second) = request("web-2");
+    assert!(matches!(
+        server.join(&first, Some(token.clone())).await,
+        Ok(JoinReply::Signed { .. })
+    ));
+    assert_eq!(
+        status(server.join(&second, Some(token.clone())).await),
+        403,
+        "it was used"
+    );
+    // The first node's reply may have been lost: the same request is answered again.
+    assert!(matches!(
+        server.join(&first, Some(token)).await,
+        Ok(JoinReply::Signed { .. })
+    ));
+    let tokens: Vec<TokenEntry> = server.operator.get("/v1/tokens").await.expect("tokens");
+    assert!(tokens.is_empty());
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_token_for_one_node_lets_no_other_in() {
+    let mut server = TestServer::start().await;
+    let token = server.token(Some("web-1")).await;
+    let (_, other) = request("web-2");
+    assert_eq!(status(server.join(&other, Some(token.clone())).await), 403);
+    let (_, right) = request("web-1");
+    assert!(matches!(
+        server.join(&right, Some(token)).await,
+        Ok(JoinReply::Signed { .. })
+    ));
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_token_that_was_taken_back_or_made_up_lets_nobody_in() {
+    let mut server = TestServer::start().await;
+    let token = server.token(None).await;
+    let tokens: Vec<TokenEntry> = server.operator.get("/v1/tokens").await.expect("tokens");
+    server
+        .operator
+        .delete::<()>(&format!("/v1/tokens/{}", tokens[0].id))
+        .await
+        .expect("taken back");
+    let (_, request) = request("web-1");
+    assert_eq!(status(server.join(&request, Some(token)).await), 403);
+    assert_eq!(
+        status(server.join(&request, Some("made-up".to_owned())).await),
+        403
+    );
+    let zero: Result<Value, _> = server
+        .operator
+        .post(
+            "/v1/tokens",
+            &TokenRequest {
+                ttl_seconds: 0,
+                node: None,
+            },
+        )
+        .await;
+    assert_eq!(status(zero), 400);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn of_many_that_use_one_token_at_once_one_gets_in() {
+    let mut server = TestServer::start().await;
+    let token = server.token(None).await;
+    let requests: Vec<String> = (0..8)
+        .map(|number| request(&format!("web-{number}")).1)
+        .collect();
+    let joins = requests
+        .iter()
+        .map(|request| server.join(request, Some(token.clone())));
+    let outcomes = futures::future::join_all(joins).await;
+    let signed = outcomes
+        .iter()
+        .filter(|outcome| matches!(outcome, Ok(JoinReply::Signed { .. })))
+        .count();
+    assert_eq!(signed, 1, "{outcomes:?}");
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn of_many_keys_for_one_name_at_once_one_gets_it() {
+    let mut server = TestServer::start().await;
+    let mut attempts = Vec::new();
+    for _ in 0..8 {
+        attempts.push((server.token(None).await, request("web-1").1));
+    }
+    let joins = attempts
+        .iter()
+        .map(|(token, request)| server.join(request, Some(token.clone())));
+    let outcomes = futures::future::join_all(joins).await;
+    let signed = outcomes
+        .iter()
+        .filter(|outcome| matches!(outcome, Ok(JoinReply::Signed { .. })))
+        .count();
+    assert_eq!(signed, 1, "{outcomes:?}");
+    let certificates: Vec<CertificateEntry> = server
+        .operator
+        .get("/v1/certificates")
+        .await
+        .expect("certificates");
+    assert_eq!(
+        certificates
+            .iter()
+            .filter(|entry| entry.name == name("web-1"))
+            .count(),
+        1
+    );
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_name_with_a_valid_certificate_is_not_given_to_another_key() {
+    let mut server = TestServer::start().await;
+    server.node("web-1").await;
+    let (_, other) = request("web-1");
+    let token = server.token(None).await;
+    assert_eq!(status(server.join(&other, Some(token)).await), 409);
+    assert_eq!(status(server.join(&other, None).await), 409);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn without_a_token_a_request_waits_until_an_operator_signs_it() {
+    let mut server = TestServer::start().await;
+    let (key, pem) = request("web-1");
+    let waiting = server.join(&pem, None).await.expect("queued");
+    let JoinReply::Waiting { fingerprint } = waiting else {
+        panic!("nobody signed it yet")
+    };
+    let pending: Vec<PendingRequest> = server
+        .operator
+        .get("/v1/certificate-requests")
+        .await
+        .expect("requests");
+    assert_eq!((pending.len(), &pending[0].fingerprint), (1, &fingerprint));
+    let stranger = server.stranger();
+    let long = JoinRequest {
+        certificate_request: pem,
+        token: None,
+        wait_seconds: 50,
+    };
+    let joining =
+        tokio::spawn(async move { stranger.post::<_, JoinReply>("/v1/join", &long).await });
+    let path = "/v1/certificate-requests/web-1/sign";
+    let wrong = SignRequest {
+        fingerprint: Some("SHA256:00".to_owned()),
+    };
+    assert_eq!(
+        status(server.operator.post::<_, ()>(path, &wrong).await),
+        409,
+        "a different request"
+    );
+    let right = SignRequest {
+        fingerprint: Some(fingerprint),
+    };
+    server
+        .operator
+        .post::<_, ()>(path, &right)
+        .await
+        .expect("signed");
+    let reply = soon(joining).await.expect("no panic").expect("an answer");
+    let JoinReply::Signed { certificate, .. } = reply else {
+        panic!("it was signed")
+    };
+    let node = server.client_with(&certificate, &key);
+    node.get::<NodeSummary>("/v1/nodes/web-1")
+        .await
+        .expect("the certificate is good");
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_waiting_request_cannot_be_replaced_by_another_key() {
+    let mut server = TestServer::start().await;
+    server
+        .join(&request("web-1").1, None)
+        .await
+        .expect("queued");
+    assert_eq!(status(server.join(&request("web-1").1, None).await), 409);
+    server
+        .operator
+        .delete::<()>("/v1/certificate-requests/web-1")
+        .await
+        .expect("rejected");
+    server
+        .join(&request("web-1").1, None)
+        .await
+        .expect("queued");
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn strangers_cannot_fill_the_store_with_requests() {
+    let mut server = TestServer::start_with(|options| options.certificates.most_waiting = 3).await;
+    for number in 0..3 {
+        server
+            .join(&request(&format!("web-{number}")).1, None)
+            .await
+            .expect("queued");
+    }
+    assert_eq!(status(server.join(&request("web-3").1, None).await), 429);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn garbage_is_refused_as_a_request() {
+    let mut server = TestServer::start().await;
+    for pem in [
+        "",
+        "hello",
+        "-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----\n",
+    ] {
+        assert_eq!(status(server.join(pem, None).await), 400, "{pem:?}");
+    }
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_renewal_keeps_name_and_role() {
+    let mut server = TestServer::start().await;
+    let node = server.node("web-1").await;
+    let (key, pem) = request("web-1");
+    let renewed: IssuedCertificate = node
+        .post(
+            "/v1/certificates/renew",
+            &RenewRequest {
+                certificate_request: pem,
+            },
+        )
+        .await
+        .expect("renewed");
+    let certificate = Certificate::from_pem(&renewed.certificate).expect("a certificate");
+    assert_eq!(
+        (certificate.name().expect("a name"), certificate.role),
+        (name("web-1"), Role::Node)
+    );
+    server
+        .client_with(&renewed.certificate, &key)
+        .get::<NodeSummary>("/v1/nodes/web-1")
+        .await
+        .expect("it is good");
+    let (_, other) = request("web-2");
+    let stolen: Result<IssuedCertificate, _> = node
+        .post(
+            "/v1/certificates/renew",
+            &RenewRequest {
+                certificate_request: other,
+            },
+        )
+        .await;
+    assert_eq!(status(stolen), 403);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn an_operator_makes_another_operator() {
+    let mut server = TestServer::start().await;
+    let (key, pem) = request("alice");
+    let issue = IssueRequest {
+        certificate_request: pem,
+        role: Role::Operator,
+        server_names: Vec::new(),
+    };
+    let issued: IssuedCertificate = server
+        .operator
+        .post("/v1/certificates/issue", &issue)
+        .await
+        .expect("issued");
+    let alice = server.client_with(&issued.certificate, &key);
+    alice
+        .get::<Vec<NodeSummary>>("/v1/nodes")
+        .await
+        .expect("an operator reads the list");
+    assert_eq!(
+        status(
+            alice
+                .put::<_, Value>("/v1/nodes/alice/facts", &json!({}))
+                .await
+        ),
+        403,
+        "and is no node"
+    );
+    server.shutdown().await;
+}

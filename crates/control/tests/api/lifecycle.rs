@@ -1,0 +1,174 @@
+//! Limits, slow clients, shutdown, health.
+
+use std::time::Duration;
+
+use bunraku_wire::api::{JoinReply, JoinRequest, NodeSummary, ServerStatus, StreamMessage};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::support::{TestServer, request, soon};
+
+#[tokio::test]
+async fn a_shutdown_says_goodbye_and_cuts_no_request_in_half() {
+    let mut server = TestServer::start().await;
+    let node = server.node("web-1").await;
+    let mut stream = node
+        .stream::<StreamMessage>("/v1/nodes/web-1/stream")
+        .await
+        .expect("a stream");
+    assert!(matches!(
+        soon(stream.next()).await,
+        Some(Ok(StreamMessage::Welcome { .. }))
+    ));
+    let stranger = server.stranger();
+    let (_, pem) = request("web-2");
+    let long = JoinRequest {
+        certificate_request: pem.clone(),
+        token: None,
+        wait_seconds: 50,
+    };
+    let waiting =
+        tokio::spawn(async move { stranger.post::<_, JoinReply>("/v1/join", &long).await });
+    // The request is queued before the shutdown begins.
+    crate::support::eventually(|| async {
+        !server
+            .operator
+            .get::<Vec<serde_json::Value>>("/v1/certificate-requests")
+            .await
+            .expect("a list")
+            .is_empty()
+    })
+    .await;
+    server.shutdown().await;
+    assert!(matches!(
+        soon(stream.next()).await,
+        Some(Ok(StreamMessage::Goodbye))
+    ));
+    let answer = soon(waiting)
+        .await
+        .expect("no panic")
+        .expect_err("the server shuts down");
+    assert_eq!(
+        answer.status(),
+        Some(429),
+        "a whole reply, not a broken connection: {answer}"
+    );
+}
+
+#[tokio::test]
+async fn a_client_that_says_nothing_is_cut() {
+    let mut server = TestServer::start_with(|options| {
+        options.accept.handshake_timeout = Duration::from_millis(300);
+    })
+    .await;
+    let mut silent = TcpStream::connect(server.address())
+        .await
+        .expect("connected");
+    let mut buffer = [0; 16];
+    let read = soon(silent.read(&mut buffer)).await;
+    assert!(matches!(read, Ok(0) | Err(_)), "{read:?}");
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_client_that_speaks_no_tls_is_cut() {
+    let mut server = TestServer::start().await;
+    let mut plain = TcpStream::connect(server.address())
+        .await
+        .expect("connected");
+    plain
+        .write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        .await
+        .expect("written");
+    let mut reply = Vec::new();
+    let _ = soon(plain.read_to_end(&mut reply)).await;
+    assert!(!reply.starts_with(b"HTTP/"), "{reply:?}");
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn connections_beyond_the_limit_are_refused_and_the_others_go_on() {
+    let mut server = TestServer::start_with(|options| options.accept.most_connections = 2).await;
+    let _: ServerStatus = server
+        .operator
+        .get("/v1/server")
+        .await
+        .expect("the first one");
+    let _second = TcpStream::connect(server.address())
+        .await
+        .expect("the second one");
+    // Accepted connections are counted; give the second one its place.
+    crate::support::eventually(|| async {
+        let mut third = TcpStream::connect(server.address())
+            .await
+            .expect("reaches the listener");
+        let mut buffer = [0; 1];
+        matches!(
+            tokio::time::timeout(Duration::from_millis(200), third.read(&mut buffer)).await,
+            Ok(Ok(0) | Err(_))
+        )
+    })
+    .await;
+    let _: ServerStatus = server
+        .operator
+        .get("/v1/server")
+        .await
+        .expect("the first one goes on");
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn health_and_metrics_are_there_without_tls_on_loopback_only() {
+    let mut server = TestServer::start_with(|options| {
+        options.health_listen = Some("127.0.0.1:0".parse().expect("an address"));
+    })
+    .await;
+    server.node("web-1").await;
+    let address = server.running().health_address().expect("it listens");
+    let mut replies = Vec::new();
+    for path in ["/healthz", "/readyz", "/metrics", "/v1/nodes"] {
+        let mut plain = TcpStream::connect(address).await.expect("connected");
+        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        plain.write_all(request.as_bytes()).await.expect("written");
+        let mut reply = String::new();
+        soon(plain.read_to_string(&mut reply))
+            .await
+            .expect("a reply");
+        replies.push(reply);
+    }
+    assert!(
+        replies[0].starts_with("HTTP/1.1 200") && replies[1].starts_with("HTTP/1.1 200"),
+        "{replies:?}"
+    );
+    assert!(
+        replies[2].contains("bunraku_requests_total{"),
+        "{}",
+        replies[2]
+    );
+    assert!(
+        replies[3].starts_with("HTTP/1.1 404"),
+        "nothing else is there: {}",
+        replies[3]
+    );
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_server_renews_its_own_certificate_at_its_next_start() {
+    let mut server = TestServer::start_with(|options| {
+        options.certificates.server_lifetime = jiff::SignedDuration::from_secs(3);
+    })
+    .await;
+    let (directory, mut options) = (server.directory(), server.options());
+    server.shutdown().await;
+    options.certificates.server_lifetime = jiff::SignedDuration::from_hours(24);
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    let mut server = TestServer::open(directory, options).await;
+    server.node("web-1").await;
+    let _: NodeSummary = server
+        .operator
+        .get("/v1/nodes/web-1")
+        .await
+        .expect("its certificate is good");
+    server.shutdown().await;
+}

@@ -1,0 +1,12 @@
+//! The API as its callers see it: real TLS, real stores, on loopback.
+
+mod access;
+mod commands;
+mod facts;
+mod joining;
+mod lifecycle;
+mod presence;
+mod puppet_authority;
+mod revocation;
+mod support;
+mod two_servers;

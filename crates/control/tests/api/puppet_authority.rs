@@ -1,0 +1,113 @@
+//! A server whose authority is a Puppet CA directory.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bunraku_model::Role;
+use bunraku_wire::api::{NodeSummary, RevokeRequest, StreamMessage};
+use bunraku_wire::certificate::Certificate;
+use bunraku_wire::revocation::RevocationList;
+use bunraku_wire::{Authority, Grant, Request};
+use jiff::{SignedDuration, Timestamp};
+use tempfile::TempDir;
+
+use crate::support::{TestServer, name, options, request, soon};
+
+/// The files that `puppetserver ca setup` leaves, as far as they matter here.
+fn make_directory(path: &Path) {
+    let now = Timestamp::now();
+    let own = path.parent().expect("a parent").join("made-by-puppet");
+    let authority = Authority::load_or_create(&own, now).expect("an authority");
+    let list = authority.revocation_list(&[], 1, now, SignedDuration::from_hours(24));
+    std::fs::create_dir_all(path).expect("a directory");
+    let write = |file: &str, text: &str| std::fs::write(path.join(file), text).expect("written");
+    write("ca_crt.pem", &authority.certificates_pem());
+    write(
+        "ca_key.pem",
+        &std::fs::read_to_string(own.join("ca.key")).expect("its key"),
+    );
+    write("ca_crl.pem", &list.expect("a list").to_pem());
+    write("serial", "0003");
+    write("inventory.txt", "");
+}
+
+async fn start() -> (TestServer, Authority) {
+    let directory = Arc::new(TempDir::new().expect("a directory"));
+    let puppet = directory.path().join("puppet");
+    make_directory(&puppet);
+    let options = options(directory.path());
+    let server = TestServer::open(directory, options).await;
+    (
+        server,
+        Authority::from_puppet(&puppet).expect("Puppet's authority"),
+    )
+}
+
+#[tokio::test]
+async fn a_node_whose_certificate_puppet_signed_is_let_in() {
+    let (mut server, authority) = start().await;
+    let (key, pem) = request("old-node");
+    let grant = Grant {
+        name: name("old-node"),
+        role: Role::Node,
+        lifetime: SignedDuration::from_hours(1),
+        dns_names: Vec::new(),
+        ip_addresses: Vec::new(),
+        serial: None,
+    };
+    let parsed = Request::from_pem(&pem).expect("a request");
+    let signed = authority
+        .sign(&parsed, &grant, Timestamp::now())
+        .expect("signed");
+    let node = server.client_with(&signed.pem, &key);
+    let mut stream = node
+        .stream::<StreamMessage>("/v1/nodes/old-node/stream")
+        .await
+        .expect("let in");
+    assert!(matches!(
+        soon(stream.next()).await,
+        Some(Ok(StreamMessage::Welcome { .. }))
+    ));
+    let revoke = RevokeRequest {
+        reason: "gone".to_owned(),
+        serial: Some(signed.serial.to_string()),
+    };
+    let path = "/v1/certificates/old-node/revoke";
+    server
+        .operator
+        .post::<_, ()>(path, &revoke)
+        .await
+        .expect("revoked by its serial");
+    assert!(
+        node.get::<NodeSummary>("/v1/nodes/old-node").await.is_err(),
+        "it is out"
+    );
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn what_is_signed_and_revoked_here_stands_in_puppets_own_files() {
+    let (mut server, _) = start().await;
+    server.node("new-node").await;
+    let puppet = server.directory().path().join("puppet");
+    let inventory = std::fs::read_to_string(puppet.join("inventory.txt")).expect("an inventory");
+    assert!(inventory.contains("/CN=new-node"), "{inventory}");
+    let revoke = RevokeRequest {
+        reason: "gone".to_owned(),
+        serial: None,
+    };
+    server
+        .operator
+        .post::<_, ()>("/v1/certificates/new-node/revoke", &revoke)
+        .await
+        .expect("revoked");
+    let text = std::fs::read_to_string(puppet.join("ca_crl.pem")).expect("a list");
+    let lists = RevocationList::from_pem(&text).expect("lists");
+    assert_eq!(
+        lists.iter().map(|list| list.revoked.len()).sum::<usize>(),
+        1
+    );
+    let authority = std::fs::read_to_string(puppet.join("ca_crt.pem")).expect("its certificate");
+    Certificate::from_pem(&authority).expect("still a certificate");
+    server.shutdown().await;
+}

@@ -1,0 +1,103 @@
+//! Two servers on one etcd: any of them answers for any node.
+
+use std::sync::Arc;
+
+use bunraku_model::StatusWord;
+use bunraku_store::etcd::EtcdStore;
+use bunraku_store::testing::EtcdCluster;
+use bunraku_wire::api::{
+    Command, FactsReply, NodeSummary, SendCommand, SentCommand, StreamMessage,
+};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::support::{TestServer, name, options, soon};
+
+async fn pair() -> (EtcdCluster, TestServer, TestServer) {
+    let etcd = EtcdCluster::start(1).await;
+    let directory = Arc::new(TempDir::new().expect("a directory"));
+    let mut servers = Vec::new();
+    for number in 0..2 {
+        let store = EtcdStore::connect(etcd.options("/two/"))
+            .await
+            .expect("connected");
+        let mut options = options(&directory.path().join(number.to_string()));
+        options.name = name(&format!("server-{number}.test"));
+        servers.push(
+            TestServer::on_shared_store(Arc::clone(&directory), options, Arc::new(store)).await,
+        );
+    }
+    let second = servers.pop().expect("two");
+    let first = servers.pop().expect("two");
+    (etcd, first, second)
+}
+
+#[tokio::test]
+async fn what_one_server_is_told_reaches_nodes_on_the_other() {
+    let (etcd, mut first, mut second) = pair().await;
+    let node = first.node("web-1").await;
+    let mut stream = node
+        .stream::<StreamMessage>("/v1/nodes/web-1/stream")
+        .await
+        .expect("a stream");
+    soon(stream.next()).await;
+    node.put::<_, Value>("/v1/nodes/web-1/facts", &json!({"role": "web"}))
+        .await
+        .expect("facts");
+    let seen: NodeSummary = second
+        .operator
+        .get("/v1/nodes/web-1")
+        .await
+        .expect("the other server knows");
+    assert_eq!(seen.word, StatusWord::Idle);
+    let facts: FactsReply = second
+        .operator
+        .get("/v1/nodes/web-1/facts")
+        .await
+        .expect("and has its facts");
+    assert_eq!(facts.facts.get("role"), Some(&json!("web")));
+    let request = SendCommand {
+        nodes: vec![name("web-1")],
+        command: Command::Ping,
+        ttl_seconds: 60,
+    };
+    let sent: Vec<SentCommand> = second
+        .operator
+        .post("/v1/commands", &request)
+        .await
+        .expect("sent");
+    match soon(stream.next()).await {
+        Some(Ok(StreamMessage::Command(envelope))) => assert_eq!(envelope.id, sent[0].id),
+        other => panic!("a command was expected, not {other:?}"),
+    }
+    first.shutdown().await;
+    second.shutdown().await;
+    drop(etcd);
+}
+
+#[tokio::test]
+async fn a_revocation_at_one_server_cuts_connections_at_the_other() {
+    let (etcd, mut first, mut second) = pair().await;
+    let node = first.node("web-1").await;
+    let mut stream = node
+        .stream::<StreamMessage>("/v1/nodes/web-1/stream")
+        .await
+        .expect("a stream");
+    soon(stream.next()).await;
+    let revoke = bunraku_wire::api::RevokeRequest {
+        reason: "stolen".to_owned(),
+        serial: None,
+    };
+    second
+        .operator
+        .post::<_, ()>("/v1/certificates/web-1/revoke", &revoke)
+        .await
+        .expect("revoked");
+    assert!(
+        !matches!(soon(stream.next()).await, Some(Ok(_))),
+        "the stream must be cut"
+    );
+    first.shutdown().await;
+    second.shutdown().await;
+    drop(etcd);
+}

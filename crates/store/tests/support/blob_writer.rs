@@ -1,0 +1,83 @@
+//! A process that writes, refers to, lets go and collects blobs until it is
+//! killed, and prints what was acknowledged.
+//!
+//! `bunraku-store-blob-writer DIRECTORY directory|store SEED`
+//!
+//! Lines, each written at once: `refers ID REFERRER` after a reference was
+//! made, `lets-go ID REFERRER` before one is taken back.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bunraku_model::ContentId;
+use bunraku_store::blobs::{BlobOptions, DirectoryBlobs, SharedBlobs, StoreBlobs};
+use bunraku_store::contract::Random;
+use bunraku_store::{EmbeddedOptions, EmbeddedStore};
+use jiff::Timestamp;
+
+#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
+async fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let directory = PathBuf::from(arguments.next().expect("a directory"));
+    let place = arguments.next().expect("a place");
+    let seed: u64 = arguments
+        .next()
+        .and_then(|text| text.parse().ok())
+        .expect("a seed");
+    let store = EmbeddedStore::open(&directory.join("store"), EmbeddedOptions::default())
+        .await
+        .expect("the store opens");
+    let store = Arc::new(store);
+    let options = BlobOptions {
+        grace: std::time::Duration::ZERO,
+        ..BlobOptions::default()
+    };
+    let blobs: SharedBlobs = if place == "directory" {
+        let opened = DirectoryBlobs::in_directory(directory.join("blobs"), store, options).await;
+        Arc::new(opened.expect("the blobs open"))
+    } else {
+        Arc::new(StoreBlobs::in_store(store, options))
+    };
+    for task in 0..3 {
+        tokio::spawn(write(
+            Arc::clone(&blobs),
+            Random(seed + task),
+            format!("{seed}-{task}"),
+        ));
+    }
+    loop {
+        blobs.collect(Timestamp::now()).await.expect("collects");
+    }
+}
+
+async fn write(blobs: SharedBlobs, mut random: Random, name: String) {
+    let mut held: Vec<(ContentId, String)> = Vec::new();
+    for number in 0_u64.. {
+        // Few different contents, so that writers and the collector meet.
+        let size = [10, 5_000, 300_000, 700_000][usize::try_from(random.below(4)).expect("small")];
+        let fill = u8::try_from(random.below(4)).expect("small");
+        let put = blobs
+            .put(&mut &vec![fill; size][..], None)
+            .await
+            .expect("writes");
+        let (id, referrer) = (put.info.id, format!("{name}-{number}"));
+        blobs.reference(id, &referrer).await.expect("refers");
+        say(&format!("refers {id} {referrer}"));
+        put.pin.release().await.expect("releases");
+        held.push((id, referrer));
+        if held.len() > 2 {
+            let (id, referrer) = held.remove(0);
+            say(&format!("lets-go {id} {referrer}"));
+            blobs.unreference(id, &referrer).await.expect("lets go");
+        }
+    }
+}
+
+fn say(line: &str) {
+    let mut out = std::io::stdout().lock();
+    let line = format!("{line}\n");
+    out.write_all(line.as_bytes())
+        .and_then(|()| out.flush())
+        .expect("someone listens");
+}

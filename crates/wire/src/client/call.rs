@@ -1,0 +1,98 @@
+//! One request: what is sent, and whether it may be sent again.
+
+use bytes::Bytes;
+use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
+use http::{HeaderValue, Method, Uri};
+use http_body_util::{BodyExt, Full};
+use serde::Serialize;
+
+use super::connection::SendFailure;
+use super::{Body, ClientError, ServerAddress};
+
+/// One request, repeatable as long as its body is.
+pub(super) struct Call {
+    pub(super) method: Method,
+    pub(super) path: String,
+    pub(super) content_type: Option<&'static str>,
+    pub(super) accept: &'static str,
+    pub(super) body: CallBody,
+}
+
+pub(super) enum CallBody {
+    /// Can be sent again.
+    Bytes(Bytes),
+    /// Can be sent once.
+    Stream(Option<Body>),
+}
+
+impl Call {
+    pub(super) fn new(method: Method, path: &str) -> Self {
+        Self {
+            method,
+            path: path.to_owned(),
+            content_type: None,
+            accept: "application/json",
+            body: CallBody::Bytes(Bytes::new()),
+        }
+    }
+
+    pub(super) fn with_json<B: Serialize + ?Sized>(
+        mut self,
+        body: &B,
+    ) -> Result<Self, ClientError> {
+        let text = serde_json::to_vec(body).map_err(ClientError::Encode)?;
+        self.content_type = Some("application/json");
+        self.body = CallBody::Bytes(text.into());
+        Ok(self)
+    }
+
+    pub(super) fn request(
+        &mut self,
+        server: &ServerAddress,
+        user_agent: &str,
+    ) -> Result<http::Request<Body>, ClientError> {
+        let uri = Uri::builder()
+            .scheme("https")
+            .authority(server.to_string())
+            .path_and_query(self.path.as_str())
+            .build()
+            .map_err(|_| ClientError::InvalidPath(self.path.clone()))?;
+        let body = match &mut self.body {
+            CallBody::Bytes(bytes) => Full::new(bytes.clone())
+                .map_err(|never| match never {})
+                .boxed_unsync(),
+            CallBody::Stream(body) => body
+                .take()
+                .expect("a stream is taken back before it is sent again"),
+        };
+        let mut request = http::Request::new(body);
+        *request.method_mut() = self.method.clone();
+        *request.uri_mut() = uri;
+        let headers = request.headers_mut();
+        headers.insert(ACCEPT, HeaderValue::from_static(self.accept));
+        if let Some(content_type) = self.content_type {
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+        }
+        if let Ok(agent) = HeaderValue::from_str(user_agent) {
+            headers.insert(USER_AGENT, agent);
+        }
+        Ok(request)
+    }
+
+    pub(super) fn is_stream(&self) -> bool {
+        matches!(self.body, CallBody::Stream(_))
+    }
+
+    /// What never left may go to another server; what may have left only if
+    /// doing it twice is doing it once.
+    pub(super) fn may_repeat(&self, failure: &SendFailure) -> bool {
+        let repeatable = !self.is_stream() && self.method.is_idempotent();
+        repeatable || failure.unsent.is_some()
+    }
+
+    pub(super) fn take_back(&mut self, failure: SendFailure) {
+        if let (CallBody::Stream(body), Some(request)) = (&mut self.body, failure.unsent) {
+            *body = Some(request.into_body());
+        }
+    }
+}

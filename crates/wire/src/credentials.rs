@@ -1,0 +1,157 @@
+//! A directory with `ca.pem`, `cert.pem` and `key.pem`: what one party needs
+//! to talk to the others.
+//!
+//! The three files can be copied elsewhere as they are. Absent: who signs,
+//! and when to ask for a new certificate.
+
+use std::path::{Path, PathBuf};
+
+use x509_parser::extensions::GeneralName;
+
+use crate::certificate::{self, Certificate};
+use crate::key::{KeyError, KeyKind, PrivateKey};
+use crate::private_file;
+use crate::tls::{Identity, IdentityError};
+
+/// Where a party keeps its certificate and key.
+#[derive(Clone, Debug)]
+pub struct Credentials {
+    directory: PathBuf,
+}
+
+/// Why credentials cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum CredentialsError {
+    #[error("cannot use the key in {}", directory.display())]
+    Key {
+        directory: PathBuf,
+        #[source]
+        source: KeyError,
+    },
+    #[error("cannot use the certificate in {}", directory.display())]
+    Identity {
+        directory: PathBuf,
+        #[source]
+        source: IdentityError,
+    },
+    #[error("cannot {doing} {}", path.display())]
+    File {
+        doing: &'static str,
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+impl Credentials {
+    /// Nothing is read or written yet.
+    pub fn new(directory: impl Into<PathBuf>) -> Self {
+        Self {
+            directory: directory.into(),
+        }
+    }
+
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    pub fn certificate_path(&self) -> PathBuf {
+        self.directory.join("cert.pem")
+    }
+
+    pub fn key_path(&self) -> PathBuf {
+        self.directory.join("key.pem")
+    }
+
+    pub fn authority_path(&self) -> PathBuf {
+        self.directory.join("ca.pem")
+    }
+
+    /// The key; made, with the directory, when there is none.
+    pub fn load_or_create_key(&self) -> Result<PrivateKey, CredentialsError> {
+        private_file::create_private_directory(&self.directory).map_err(|source| {
+            CredentialsError::File {
+                doing: "create",
+                path: self.directory.clone(),
+                source,
+            }
+        })?;
+        PrivateKey::load_or_create(&self.key_path(), KeyKind::default()).map_err(|source| {
+            CredentialsError::Key {
+                directory: self.directory.clone(),
+                source,
+            }
+        })
+    }
+
+    /// Certificate and key; nothing when there is no certificate yet.
+    pub fn identity(&self) -> Result<Option<Identity>, CredentialsError> {
+        if !self.certificate_path().exists() {
+            return Ok(None);
+        }
+        Identity::load(&self.certificate_path(), &self.key_path())
+            .map(Some)
+            .map_err(|source| CredentialsError::Identity {
+                directory: self.directory.clone(),
+                source,
+            })
+    }
+
+    /// The authority's certificates; nothing when there are none yet.
+    pub fn authority_pem(&self) -> Result<Option<String>, CredentialsError> {
+        let path = self.authority_path();
+        match std::fs::read_to_string(&path) {
+            Ok(text) => Ok(Some(text)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(CredentialsError::File {
+                doing: "read",
+                path,
+                source,
+            }),
+        }
+    }
+
+    /// Keeps a signed certificate. The authority comes first, so that a
+    /// certificate is never there without it.
+    pub fn save(&self, certificate: &str, authority: &str) -> Result<(), CredentialsError> {
+        for (path, text) in [
+            (self.authority_path(), authority),
+            (self.certificate_path(), certificate),
+        ] {
+            private_file::replace(&path, text.as_bytes(), 0o644).map_err(|source| {
+                CredentialsError::File {
+                    doing: "write",
+                    path,
+                    source,
+                }
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// May the holder serve under this name or address?
+pub fn serves(certificate: &Certificate, name: &str) -> bool {
+    let Ok(parsed) = certificate::parse(certificate.der()) else {
+        return false;
+    };
+    let Ok(Some(names)) = parsed.subject_alternative_name() else {
+        return false;
+    };
+    let address = name
+        .parse::<std::net::IpAddr>()
+        .ok()
+        .map(|address| match address {
+            std::net::IpAddr::V4(address) => address.octets().to_vec(),
+            std::net::IpAddr::V6(address) => address.octets().to_vec(),
+        });
+    names
+        .value
+        .general_names
+        .iter()
+        .any(|general| match (general, &address) {
+            (GeneralName::IPAddress(bytes), Some(address)) => *bytes == address.as_slice(),
+            (GeneralName::DNSName(known), None) => known.eq_ignore_ascii_case(name),
+            _ => false,
+        })
+}
