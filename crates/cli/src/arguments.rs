@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
-    agent, apply, cert, completions, config, demo, facts, man, node, restore, server, token,
+    agent, apply, cert, completions, config, demo, facts, man, node, restore, server, states, token,
 };
 
 /// An asynchronous control plane for configuration management.
@@ -81,6 +81,7 @@ pub(crate) enum Command {
     Demo(demo::DemoArguments),
     Apply(apply::ApplyArgs),
     Restore(restore::RestoreArgs),
+    States(states::StatesArgs),
     /// Nodes: where they stand, and whether they may run
     #[command(subcommand)]
     Node(node::NodeCommand),

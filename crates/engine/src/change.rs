@@ -92,6 +92,8 @@ pub struct StepError {
     pub outputs: Map<String, Value>,
     /// Trying again cannot help: the run was interrupted.
     pub interrupted: bool,
+    /// The changes were made all the same: the command ran, and then failed.
+    pub changes_made: bool,
 }
 
 impl StepError {
@@ -101,6 +103,7 @@ impl StepError {
             source: None,
             outputs: Map::new(),
             interrupted: false,
+            changes_made: false,
         }
     }
 
@@ -121,6 +124,12 @@ impl StepError {
             interrupted: true,
             ..Self::new("interrupted")
         }
+    }
+
+    /// The changes were made although it failed.
+    pub fn with_changes_made(mut self) -> Self {
+        self.changes_made = true;
+        self
     }
 
     pub fn with_outputs(mut self, outputs: Map<String, Value>) -> Self {

@@ -73,6 +73,8 @@ pub struct Outcome {
     pub reasons: Vec<Reason>,
     /// Made, or in a noop run pending; of a failed resource: what was to be made.
     pub changes: Vec<Change>,
+    /// Changes were made although it failed: a command ran, and then failed.
+    pub changes_made: bool,
     /// The machine had drifted from what the last run left.
     pub corrective: bool,
     /// A refresh was carried out (or would be).
@@ -157,6 +159,7 @@ impl Outcome {
             status,
             reasons: Vec::new(),
             changes: Vec::new(),
+            changes_made: false,
             corrective: false,
             refreshed: false,
             message: None,
@@ -190,6 +193,14 @@ impl Outcome {
         matches!(self.status, Status::Changed | Status::Pending) || self.refreshed
     }
 
+    /// Whether there is something that Salt would list as changes.
+    pub fn made_changes(&self) -> bool {
+        match self.status {
+            Status::Failed => self.changes_made && !self.changes.is_empty(),
+            _ => self.is_change() && !self.changes.is_empty(),
+        }
+    }
+
     /// Salt's word: true, false, or null for "would change" and for "never ran
     /// because its prerequisite failed".
     pub fn result(&self) -> Option<bool> {
@@ -202,6 +213,16 @@ impl Outcome {
             Status::Skipped if self.reasons.iter().any(never_came_up) => None,
             Status::Skipped => Some(!self.is_failure()),
         }
+    }
+
+    /// Whether requisites kept it from running, so that it was not even looked at.
+    pub fn kept_from_running(&self) -> bool {
+        self.reasons.iter().any(|reason| {
+            matches!(
+                reason,
+                Reason::NotAskedFor { .. } | Reason::DependencyFailed(_) | Reason::RunEnded(_)
+            )
+        })
     }
 
     /// Whether the resource was looked at.

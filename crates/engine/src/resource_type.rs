@@ -19,6 +19,17 @@ pub trait ResourceType: Send + Sync + 'static {
     /// What differs. An empty list means that there is nothing to do.
     fn changes(&self, desired: &Self::Desired, observed: &Self::Observed) -> Vec<Change>;
 
+    /// What is wrong although nothing needs to change, if a type knows such.
+    /// Asked after looking, not for a refresh.
+    fn verdict(
+        &self,
+        _desired: &Self::Desired,
+        _observed: &Self::Observed,
+        _noop: bool,
+    ) -> Result<(), StepError> {
+        Ok(())
+    }
+
     /// What a refresh would do, if it does anything for this type.
     fn refresh_change(
         &self,

@@ -115,3 +115,10 @@ pub(crate) fn print_error(error: &dyn Error, hint: Option<&str>) {
         anstream::eprintln!("\nhint: {hint}");
     }
 }
+
+/// Tells what is worth knowing before a run of states.
+pub(crate) fn notes(notes: &[bunraku_states::Problem]) {
+    for note in notes {
+        anstream::eprintln!("note: {note}");
+    }
+}

@@ -14,20 +14,24 @@ use bunraku_engine::{
 use bunraku_model::Catalog;
 
 use crate::apply_view::{self, View};
+use crate::state_tree::{self, StateArgs};
 
-/// Carry out a catalog on this machine.
+/// Carry out states or a catalog on this machine.
 ///
-/// PATH is a catalog in JSON, such as `puppet catalog compile` writes.
+/// PATH is a state file, a directory of state files with a top file, or a
+/// catalog in JSON, such as `puppet catalog compile` writes.
 #[derive(clap::Args)]
 pub(crate) struct ApplyArgs {
-    /// The catalog.
+    /// The states or the catalog.
     path: PathBuf,
+    #[command(flatten)]
+    states: StateArgs,
     /// Only show what would change.
     #[arg(long)]
     noop: bool,
-    /// How to order what requisites leave open.
-    #[arg(long, value_name = "MODE", default_value = "genius", value_parser = ["justdoit", "ansible", "genius"])]
-    order: String,
+    /// How to order what requisites leave open; by default states go in file order (`ansible`), catalogs by what is inferred (`genius`).
+    #[arg(long, value_name = "MODE", value_parser = ["justdoit", "ansible", "genius"])]
+    order: Option<String>,
     /// Show why each step stands where it stands, and do nothing.
     #[arg(long)]
     explain: bool,
@@ -80,6 +84,8 @@ enum ApplyError {
         #[source]
         source: bunraku_model::catalog::CatalogReadError,
     },
+    #[error(transparent)]
+    States(#[from] state_tree::StateTreeError),
     #[error("nothing was changed: the catalog has problems")]
     Plan(#[source] bunraku_engine::PlanError),
     #[error("nothing was changed")]
@@ -121,10 +127,19 @@ pub(crate) fn run(arguments: &ApplyArgs, json: bool) -> ExitCode {
 }
 
 fn apply(arguments: &ApplyArgs, json: bool) -> Result<ExitCode, ApplyError> {
-    let catalog = read(&arguments.path)?;
+    let mut sources = sources(arguments)?;
+    let (catalog, usual) = match state_tree::load(&arguments.path, &arguments.states)? {
+        Some(loaded) => {
+            let salt = sources.roots.entry("salt".to_owned()).or_default();
+            salt.push(loaded.root);
+            apply_view::notes(&loaded.compiled.notes);
+            (loaded.compiled.catalog, Mode::Ansible)
+        }
+        None => (read(&arguments.path)?, Mode::default()),
+    };
     let mode = (Mode::ALL.into_iter())
-        .find(|mode| mode.as_str() == arguments.order)
-        .unwrap_or_default();
+        .find(|mode| arguments.order.as_deref() == Some(mode.as_str()))
+        .unwrap_or(usual);
     let plan = Plan::new(&catalog, &Registry::standard(), PlanOptions { mode })
         .map_err(ApplyError::Plan)?;
     if arguments.explain {
@@ -133,7 +148,6 @@ fn apply(arguments: &ApplyArgs, json: bool) -> Result<ExitCode, ApplyError> {
     }
     let name = catalog.name.clone();
     drop(catalog);
-    let sources = sources(arguments)?;
     let cancellation = Cancellation::new().map_err(ApplyError::Signals)?;
     listen_for_signals(cancellation.clone()).map_err(ApplyError::Signals)?;
     // A noop run changes nothing, so it need not wait for anybody.

@@ -11,6 +11,7 @@ pub(crate) mod man;
 pub(crate) mod node;
 pub(crate) mod restore;
 pub(crate) mod server;
+pub(crate) mod states;
 pub(crate) mod token;
 
 use std::future::Future;
@@ -49,6 +50,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     let exit = match command {
         Command::Apply(arguments) => return Ok(apply::run(&arguments, context.global.json)),
         Command::Restore(arguments) => return Ok(restore::run(&arguments, context.global.json)),
+        Command::States(arguments) => return Ok(states::run(&arguments, context.global.json)),
         Command::Server(arguments) => server::run(arguments, &context),
         Command::Agent(arguments) => agent::run(arguments, &context),
         Command::Demo(arguments) => demo::run(&arguments),

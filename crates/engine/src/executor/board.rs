@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use super::gate::{self, Gate};
 use super::group::Groups;
+use super::salt_gate::Look;
 use crate::event::RunEnd;
 use crate::plan::Node;
 use crate::{Finished, Mode, Plan};
@@ -23,6 +24,12 @@ pub(super) struct Mark {
     pub(super) cause: u32,
     /// The node that changed first, for `changed`.
     pub(super) changer: u32,
+    /// Salt's result: true, false, or null.
+    pub(super) result: Option<bool>,
+    /// There are changes, also where it failed.
+    pub(super) has_changes: bool,
+    /// Its requisites kept it from running.
+    pub(super) not_run: bool,
 }
 
 /// What a worker should do next.
@@ -48,6 +55,8 @@ pub(super) struct Board<'p> {
     pub(super) ended: Option<RunEnd>,
     /// Outputs by registered name.
     pub(super) outputs: HashMap<String, Map<String, Value>>,
+    /// What looks at states said, for `prereq`.
+    pub(super) looks: HashMap<u32, Look>,
     finished: Vec<Finished>,
 }
 
@@ -64,6 +73,7 @@ impl<'p> Board<'p> {
             left: plan.steps.len(),
             ended: None,
             outputs: HashMap::new(),
+            looks: HashMap::new(),
             finished: Vec::with_capacity(plan.steps.len()),
         };
         let free: Vec<u32> = (0..nodes)
@@ -136,6 +146,11 @@ impl<'p> Board<'p> {
         }
     }
 
+    /// The gate of a state that looked at others.
+    pub(super) fn gate_with(&self, node: u32, looks: &[Look]) -> Gate {
+        gate::decide_state(self.plan, node, &self.marks, looks)
+    }
+
     fn gate(&self, node: u32) -> Gate {
         gate::decide(self.plan, node, &self.marks)
     }
@@ -158,6 +173,9 @@ impl<'p> Board<'p> {
             pending: upstream_pending || outcome.status == crate::Status::Pending,
             cause,
             changer: node,
+            result: outcome.result(),
+            has_changes: outcome.made_changes(),
+            not_run: outcome.kept_from_running(),
         };
         self.finished.push(finished);
         self.running -= 1;

@@ -1,6 +1,7 @@
 //! Whether a node may run, given what came of those before it. Pure.
 
 use super::board::Mark;
+use super::salt_gate::{self, Answer, Look};
 use crate::Reason;
 use crate::plan::{Edge, EdgeKind, Plan};
 
@@ -14,10 +15,40 @@ pub(super) enum Gate {
         upstream_pending: bool,
     },
     Skip(Reason),
+    /// A state with `prereq`: others have to be looked at first.
+    Look,
+}
+
+/// The answer for a state, by Salt's rules.
+pub(super) fn decide_state(plan: &Plan, node: u32, marks: &[Mark], looks: &[Look]) -> Gate {
+    let reference = |node: u32| plan.reference_of(node).clone();
+    match salt_gate::answer(plan, node, marks, looks, true) {
+        Answer::Run { refreshed_by } => Gate::Run {
+            refreshed_by,
+            upstream_pending: (plan.graph.incoming(node).iter())
+                .any(|edge| marks[edge.from as usize].pending),
+        },
+        Answer::NotAskedFor(requisite) => Gate::Skip(Reason::NotAskedFor { requisite }),
+        Answer::Failed(cause) => {
+            // Without those that look at it, would it run?
+            let alone = salt_gate::answer(plan, node, marks, looks, false);
+            Gate::Skip(match alone {
+                Answer::Failed(_) => Reason::DependencyFailed(reference(cause)),
+                _ => Reason::PrerequisiteFailed(reference(cause)),
+            })
+        }
+    }
 }
 
 /// The answer of all edges into a step.
 pub(super) fn decide(plan: &Plan, node: u32, marks: &[Mark]) -> Gate {
+    if plan.steps[node as usize].state.is_some() {
+        return if plan.probes.contains_key(&node) {
+            Gate::Look
+        } else {
+            decide_state(plan, node, marks, &[])
+        };
+    }
     let incoming = plan.graph.incoming(node);
     let mark = |edge: &Edge| marks[edge.from as usize];
     let mut refreshed_by = None;

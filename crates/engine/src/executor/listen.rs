@@ -9,13 +9,14 @@ impl Run<'_> {
         let mut heard: Vec<(u32, u32)> = Vec::new();
         {
             let board = self.board();
-            if board.ended.is_some() {
+            // A failure that ends the run leaves the listeners their turn, as in Salt.
+            if board.ended == Some(crate::RunEnd::Interrupted) {
                 return;
             }
             for (listener, targets) in &self.plan.listens {
                 let changed = targets
                     .iter()
-                    .find(|target| board.marks()[**target as usize].changed);
+                    .find(|target| board.marks()[**target as usize].has_changes);
                 if let Some(target) = changed
                     && !heard.iter().any(|(known, _)| known == listener)
                 {
@@ -43,6 +44,9 @@ impl Run<'_> {
         };
         let sight = self.sight(step, false);
         let refreshed = self.prepared(step).and_then(|prepared| {
+            if step.control.has_guards() && self.guarded(step, &sight)?.is_some() {
+                return Ok(None);
+            }
             let observing = prepared.instance().observe(&sight)?;
             let Some(change) = prepared.instance().refresh_change(&observing) else {
                 return Ok(None);
@@ -69,6 +73,7 @@ impl Run<'_> {
             }
             Err(error) => super::step::failure(Vec::new(), &error),
         };
+        outcome = self.checked(step, &sight, outcome);
         outcome
             .reasons
             .push(Reason::RefreshedBy(self.plan.reference_of(target).clone()));

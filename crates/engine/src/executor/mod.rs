@@ -10,6 +10,8 @@ mod group;
 mod guard;
 mod listen;
 mod outcome;
+mod probe;
+mod salt_gate;
 mod step;
 mod transaction;
 mod worker;

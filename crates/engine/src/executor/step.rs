@@ -52,8 +52,8 @@ impl Run<'_> {
         let begun = Instant::now();
         let step = &self.plan.steps[node as usize];
         let sight = self.sight(step, upstream_pending);
-        let mut outcome = match self.reason_to_skip(node, step, &sight) {
-            Ok(Some(reason)) => Outcome::skipped(reason),
+        let mut outcome = match self.reason_to_skip(step, &sight) {
+            Ok(Some(reason)) => self.checked(step, &sight, Outcome::skipped(reason)),
             Ok(None) => self.tries(step, &sight, refreshed_by),
             Err(error) => failure(Vec::new(), &error),
         };
@@ -61,41 +61,37 @@ impl Run<'_> {
         outcome
     }
 
-    fn reason_to_skip(
-        &self,
-        node: u32,
-        step: &Step,
-        sight: &Sight<'_>,
-    ) -> Result<Option<Reason>, StepError> {
-        if let Some(targets) = self.plan.probes.get(&node)
-            && !self.would_any_change(targets)?
-        {
-            return Ok(Some(Reason::NotAskedFor {
-                requisite: "prereq",
-            }));
-        }
+    fn reason_to_skip(&self, step: &Step, sight: &Sight<'_>) -> Result<Option<Reason>, StepError> {
         if step.control.has_guards() {
             return self.guarded(step, sight);
         }
         Ok(None)
     }
 
-    /// `prereq`: looks at the targets as a noop run would.
-    fn would_any_change(&self, targets: &[u32]) -> Result<bool, StepError> {
-        for target in targets {
-            let Some(step) = self.plan.steps.get(*target as usize) else {
-                continue;
-            };
-            let prepared = self.prepared(step)?;
-            let sight = Sight {
-                noop: true,
-                ..self.sight(step, false)
-            };
-            if !prepared.instance().observe(&sight)?.changes.is_empty() {
-                return Ok(true);
+    /// `check_cmd` of a state decides about its result, whatever came of it.
+    pub(super) fn checked(&self, step: &Step, sight: &Sight<'_>, mut outcome: Outcome) -> Outcome {
+        if step.state.is_none() || step.control.check_cmd.is_empty() || self.licence.is_none() {
+            return outcome;
+        }
+        match self.check(step, sight) {
+            Ok(()) if outcome.status == Status::Failed => {
+                outcome.status = if outcome.made_changes() {
+                    Status::Changed
+                } else {
+                    outcome.changes.clear();
+                    Status::Unchanged
+                };
+                outcome.message = Some("check_cmd determined that it succeeded".to_owned());
+            }
+            Ok(()) => {}
+            Err(error) => {
+                outcome.changes_made = outcome.made_changes();
+                outcome.status = Status::Failed;
+                outcome.reasons.clear();
+                outcome.message = Some(error.chain());
             }
         }
-        Ok(false)
+        outcome
     }
 
     pub(super) fn prepared<'s>(&self, step: &'s Step) -> Result<Prepared<'s>, StepError> {
@@ -119,7 +115,8 @@ impl Run<'_> {
         let attempts = retry.map_or(1, |retry| retry.attempts);
         let mut attempt = 1;
         loop {
-            let (mut outcome, interrupted) = self.attempt(step, sight, refreshed_by);
+            let (outcome, interrupted) = self.attempt(step, sight, refreshed_by);
+            let mut outcome = self.checked(step, sight, outcome);
             outcome.attempts = attempt;
             let wanted = retry.is_none_or(|retry| retry.until);
             let satisfied = outcome.result() != Some(!wanted);
@@ -156,6 +153,7 @@ impl Run<'_> {
     ) -> (Outcome, bool) {
         let seen = (self.prepared(step)).and_then(|prepared| {
             let observing = prepared.instance().observe(sight)?;
+            prepared.instance().verdict(&observing, sight.noop)?;
             Ok((prepared, observing))
         });
         let (prepared, observing) = match seen {
@@ -213,7 +211,9 @@ impl Run<'_> {
             if attempt.applied.no_change {
                 attempt.status = Status::Unchanged;
             }
-            self.check(step, sight)?;
+            if step.state.is_none() {
+                self.check(step, sight)?;
+            }
         }
         if let Some(change) = refresh {
             let refreshed = instance.refresh(observing, &hands)?;
@@ -262,6 +262,7 @@ impl Run<'_> {
 pub(super) fn failure(changes: Vec<crate::Change>, error: &StepError) -> Outcome {
     Outcome {
         changes,
+        changes_made: error.changes_made,
         message: Some(error.chain()),
         outputs: error.outputs.clone(),
         ..Outcome::new(Status::Failed)

@@ -519,3 +519,99 @@ fn retry_tries_again_and_gives_up_after_its_attempts() {
     assert_eq!(summary.finished[0].outcome.attempts, 3);
     assert_eq!(summary.finished[0].outcome.status, Status::Failed);
 }
+
+#[test]
+fn a_prereq_that_fails_leaves_its_target_null_and_does_not_stop_who_requires_that() {
+    check(
+        json!([
+            state("target", json!({"changes": true}), json!([])),
+            state(
+                "fails",
+                json!({"result": false}),
+                json!([requisite("prereq", &["target"])])
+            ),
+            state(
+                "behind",
+                json!({}),
+                json!([requisite("require", &["target"])])
+            ),
+        ]),
+        expect![[r#"
+            Test[behind] unchanged
+            Test[fails] failed: it was told to fail
+            Test[target] skipped (its prerequisite Test[fails] failed)"#]],
+    );
+}
+
+#[test]
+fn a_look_of_prereq_asks_the_targets_own_requisites_and_guards() {
+    check(
+        json!([
+            state("quiet", json!({}), json!([])),
+            state(
+                "not asked for",
+                json!({"changes": true}),
+                json!([requisite("onchanges", &["quiet"])])
+            ),
+            state(
+                "first",
+                json!({}),
+                json!([requisite("prereq", &["not asked for"])])
+            ),
+            state(
+                "guarded",
+                json!({"changes": true, "onlyif": "false"}),
+                json!([])
+            ),
+            state(
+                "second",
+                json!({}),
+                json!([requisite("prereq", &["guarded"])])
+            ),
+        ]),
+        expect![[r#"
+            Test[first] skipped (prereq: nothing would change)
+            Test[guarded] skipped (onlyif: `false` failed)
+            Test[not asked for] skipped (onchanges: nothing changed)
+            Test[quiet] unchanged
+            Test[second] skipped (prereq: nothing would change)"#]],
+    );
+}
+
+#[test]
+fn check_cmd_of_a_state_decides_whatever_came_of_it() {
+    check(
+        json!([
+            state(
+                "saved",
+                json!({"result": false, "check_cmd": "true"}),
+                json!([])
+            ),
+            state("doomed", json!({"check_cmd": "false"}), json!([])),
+        ]),
+        expect![[r#"
+            Test[doomed] failed: check_cmd `false` failed
+            Test[saved] unchanged"#]],
+    );
+}
+
+#[test]
+fn a_listener_hears_a_change_that_came_with_a_failure() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let summary = apply(
+        directory.path(),
+        json!([
+            state(
+                "listener",
+                json!({}),
+                json!([requisite("listen", &["broken"])])
+            ),
+            state(
+                "broken",
+                json!({"changes": true, "result": false}),
+                json!([])
+            ),
+        ]),
+    );
+    assert!(summary.finished.last().expect("some").outcome.refreshed);
+}

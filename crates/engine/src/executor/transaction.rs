@@ -4,8 +4,8 @@ use super::Run;
 use super::gate::Gate;
 use super::step::{Prepared, failure};
 use super::worker::{guarded, panicked};
+use crate::StepError;
 use crate::types::Observing;
-use crate::{Outcome, StepError};
 
 impl Run<'_> {
     /// Members that may not run are finished first; the others go together.
@@ -13,7 +13,11 @@ impl Run<'_> {
         let mut together = Vec::new();
         for (node, gate) in members {
             match gate {
-                Gate::Skip(reason) => self.finish(node, false, Outcome::skipped(reason)),
+                Gate::Look => unreachable!("those that look at others are in no group"),
+                Gate::Skip(reason) => {
+                    let outcome = self.held_back(node, reason);
+                    self.finish(node, false, outcome);
+                }
                 Gate::Run {
                     refreshed_by,
                     upstream_pending,

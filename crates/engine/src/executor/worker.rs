@@ -58,8 +58,19 @@ impl Run<'_> {
     }
 
     fn one(&self, node: u32, gate: Gate) {
+        let gate = match gate {
+            Gate::Look => match guarded(|| self.gate_of_prober(node)) {
+                Some(gate) => gate,
+                None => return self.finish(node, false, panicked()),
+            },
+            gate => gate,
+        };
         match gate {
-            Gate::Skip(reason) => self.finish(node, false, Outcome::skipped(reason)),
+            Gate::Look => unreachable!("the looks have been taken"),
+            Gate::Skip(reason) => {
+                let outcome = self.held_back(node, reason);
+                self.finish(node, false, outcome);
+            }
             Gate::Run {
                 refreshed_by,
                 upstream_pending,
@@ -83,6 +94,8 @@ impl Run<'_> {
     pub(super) fn finish(&self, node: u32, upstream_pending: bool, outcome: Outcome) {
         let step = &self.plan.steps[node as usize];
         let failed = outcome.status == Status::Failed;
+        // A state that something else kept from running counts as failed too.
+        let ends = failed || step.state.is_some() && outcome.result() == Some(false);
         let mut board = self.board();
         if let (Some(name), false) = (
             &step.control.register,
@@ -96,7 +109,7 @@ impl Run<'_> {
         // Told under the lock, so that events come in the order of their numbers.
         self.context.sink.tell(Event::Finished(&finished));
         board.finish(node, upstream_pending, finished);
-        if failed && (self.failhard || step.control.failhard) && board.ended.is_none() {
+        if ends && (self.failhard || step.control.failhard) && board.ended.is_none() {
             board.ended = Some(RunEnd::FailHard((*step.reference).clone()));
         }
         let over = board.is_over();

@@ -1,7 +1,7 @@
 //! From references to edges: Puppet's metaparameters, containment, and
 //! Salt's requisites.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use bunraku_model::Catalog;
 use bunraku_model::catalog::{Group, Requisite, RequisiteKind, Resource, ResourceReference};
@@ -238,18 +238,28 @@ pub(super) fn wait_for_what_probes_wait_for(
             probers.entry(*target).or_default().push(*prober);
         }
     }
+    if probers.is_empty() {
+        return;
+    }
+    // A target may look at others in turn: what those wait for counts as well.
+    let mut seen: HashSet<(u32, u32)> = HashSet::new();
+    let mut open: Vec<(u32, u32)> = (edges.iter())
+        .filter(|edge| edge.kind != EdgeKind::Prereq)
+        .map(|edge| (edge.from, edge.to))
+        .collect();
     let mut added = Vec::new();
-    for edge in edges.iter().filter(|edge| edge.kind != EdgeKind::Prereq) {
-        for prober in probers.get(&edge.to).into_iter().flatten() {
-            if edge.from != *prober {
-                let kind = EdgeKind::Order;
+    while let Some((from, to)) = open.pop() {
+        for prober in probers.get(&to).into_iter().flatten() {
+            if from != *prober && seen.insert((from, *prober)) {
+                open.push((from, *prober));
                 added.push(Edge {
-                    kind,
+                    kind: EdgeKind::Order,
                     group: 0,
-                    ..Edge::inferred(edge.from, *prober, "what its prereq waits for")
+                    ..Edge::inferred(from, *prober, "what its prereq waits for")
                 });
             }
         }
     }
+    added.sort_by_key(|edge| (edge.to, edge.from));
     edges.extend(added);
 }

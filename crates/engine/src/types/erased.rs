@@ -21,6 +21,7 @@ pub(crate) trait AnyInstance: Send + Sync {
     fn batch_key(&self) -> Option<String>;
     fn observe(&self, sight: &Sight<'_>) -> Result<Observing, StepError>;
     fn apply(&self, observing: &Observing, hands: &Hands<'_>) -> Result<Applied, StepError>;
+    fn verdict(&self, observing: &Observing, noop: bool) -> Result<(), StepError>;
     fn refresh_change(&self, observing: &Observing) -> Option<Change>;
     fn refresh(&self, observing: &Observing, hands: &Hands<'_>) -> Result<Applied, StepError>;
     /// All members are of the same type, as they have the same batch key.
@@ -103,6 +104,10 @@ impl<T: Provider> AnyInstance for Instance<T> {
             &observing.changes,
             hands,
         )
+    }
+
+    fn verdict(&self, observing: &Observing, noop: bool) -> Result<(), StepError> {
+        self.of.verdict(&self.desired, self.seen(observing), noop)
     }
 
     fn refresh_change(&self, observing: &Observing) -> Option<Change> {

@@ -19,6 +19,10 @@ static SPEC: TypeSpec = TypeSpec {
         parameter("changes", "true: it reports a change; false by default"),
         parameter("result", "false: it fails; true by default"),
         parameter("comment", "what it says"),
+        parameter(
+            "fails_in_noop",
+            "false: a noop run does not tell that it would fail; true by default",
+        ),
     ],
     states: &[
         function("test.nop", &[]),
@@ -49,6 +53,7 @@ pub(crate) struct Told {
     changes: bool,
     result: bool,
     comment: Option<String>,
+    fails_in_noop: bool,
 }
 
 impl ResourceType for Test {
@@ -64,6 +69,7 @@ impl ResourceType for Test {
             changes: declaration.boolean("changes")?.unwrap_or(false),
             result: declaration.boolean("result")?.unwrap_or(true),
             comment: declaration.text("comment")?,
+            fails_in_noop: declaration.boolean("fails_in_noop")?.unwrap_or(true),
         })
     }
 
@@ -79,6 +85,14 @@ impl ResourceType for Test {
         }
     }
 
+    fn verdict(&self, desired: &Told, (): &(), noop: bool) -> Result<(), StepError> {
+        if desired.result || desired.changes || noop && !desired.fails_in_noop {
+            Ok(())
+        } else {
+            Err(failure(desired))
+        }
+    }
+
     fn refresh_change(&self, _desired: &Told, (): &()) -> Option<Change> {
         Some(Change::new(
             "watch",
@@ -89,12 +103,8 @@ impl ResourceType for Test {
 }
 
 impl Provider for Test {
-    fn observe(&self, desired: &Told, _sight: &Sight<'_>) -> Result<(), StepError> {
-        if desired.result || desired.changes {
-            Ok(())
-        } else {
-            Err(failure(desired))
-        }
+    fn observe(&self, _desired: &Told, _sight: &Sight<'_>) -> Result<(), StepError> {
+        Ok(())
     }
 
     fn apply(
@@ -105,7 +115,7 @@ impl Provider for Test {
         _hands: &Hands<'_>,
     ) -> Result<Applied, StepError> {
         if !desired.result {
-            return Err(failure(desired));
+            return Err(failure(desired).with_changes_made());
         }
         Ok(Applied {
             message: desired.comment.clone(),

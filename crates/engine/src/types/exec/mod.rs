@@ -131,7 +131,9 @@ fn failure(desired: &Wish, done: &Done) -> StepError {
         text.push_str(": ");
         text.push_str(last.trim());
     }
-    StepError::new(text).with_outputs(outputs(done))
+    StepError::new(text)
+        .with_outputs(outputs(done))
+        .with_changes_made()
 }
 
 /// What later resources and reports may read.

@@ -1,0 +1,114 @@
+//! `bunraku states`: looks at state files without applying them.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use bunraku_states::{Compiled, LowState};
+use serde_json::{Value, json};
+
+use crate::apply_view;
+use crate::state_tree::{self, StateArgs, StateTreeError};
+
+/// Look at state files without applying them.
+#[derive(clap::Args)]
+pub(crate) struct StatesArgs {
+    #[command(subcommand)]
+    command: StatesCommand,
+}
+
+#[derive(clap::Subcommand)]
+enum StatesCommand {
+    /// Show every state in the order of the run, with its requisites (Salt's `state.show_lowstate`).
+    Show(ShowArgs),
+}
+
+#[derive(clap::Args)]
+struct ShowArgs {
+    /// A directory with a top file, a state file, or a name below `--state-root`.
+    path: PathBuf,
+    #[command(flatten)]
+    states: StateArgs,
+    /// What to show.
+    #[arg(long, value_name = "WHAT", default_value = "low", value_parser = ["low", "pillar", "grains", "catalog"])]
+    what: String,
+}
+
+/// Why there is nothing to show.
+#[derive(Debug, thiserror::Error)]
+enum ShowError {
+    #[error(transparent)]
+    Tree(#[from] StateTreeError),
+    #[error("{0} is no state file, and no directory")]
+    NoStates(PathBuf),
+    #[error("cannot write the result")]
+    Output(#[source] io::Error),
+}
+
+/// Runs the command.
+pub(crate) fn run(arguments: &StatesArgs, json: bool) -> ExitCode {
+    let StatesCommand::Show(show) = &arguments.command;
+    match shown(show, json) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            apply_view::print_error(&error, None);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn shown(arguments: &ShowArgs, json: bool) -> Result<(), ShowError> {
+    let loaded = state_tree::load(&arguments.path, &arguments.states)?;
+    let compiled = loaded
+        .ok_or_else(|| ShowError::NoStates(arguments.path.clone()))?
+        .compiled;
+    for note in &compiled.notes {
+        anstream::eprintln!("note: {note}");
+    }
+    let mut out = anstream::stdout().lock();
+    match arguments.what.as_str() {
+        "pillar" => write_json(&mut out, &Value::Object(compiled.pillar)),
+        "grains" => write_json(&mut out, &Value::Object(compiled.grains)),
+        "catalog" => write_json(&mut out, &json!(compiled.catalog)),
+        _ if json => write_json(&mut out, &low_json(&compiled)),
+        _ => low_text(&mut out, &compiled),
+    }
+    .map_err(ShowError::Output)
+}
+
+fn write_json(out: &mut impl Write, value: &Value) -> io::Result<()> {
+    writeln!(out, "{value:#}")
+}
+
+fn low_json(compiled: &Compiled) -> Value {
+    let one = |low: &LowState| {
+        json!({
+            "id": low.id, "name": low.name, "function": low.function, "sls": low.sls,
+            "file": low.at.file, "line": low.at.line, "column": low.at.column,
+            "position": low.position, "arguments": low.arguments,
+            "requisites": low.requisites.iter().map(|(word, targets)| json!({
+                "requisite": word,
+                "targets": targets.iter().map(|at| compiled.low[*at].id.as_str()).collect::<Vec<_>>(),
+            })).collect::<Vec<_>>(),
+        })
+    };
+    compiled.low.iter().map(one).collect()
+}
+
+fn low_text(out: &mut impl Write, compiled: &Compiled) -> io::Result<()> {
+    for low in &compiled.low {
+        write!(out, "{:>4}  {}  {}", low.position + 1, low.function, low.id)?;
+        if low.name != low.id {
+            write!(out, "  ({})", low.name.trim_end())?;
+        }
+        writeln!(out, "  {}", low.at)?;
+        for (word, targets) in &low.requisites {
+            let names: Vec<String> = targets
+                .iter()
+                .map(|at| format!("{} {}", at + 1, compiled.low[*at].id))
+                .collect();
+            writeln!(out, "        {word}: {}", names.join(", "))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,194 @@
+//! Salt's rules for whether a state may run, given what came of those before
+//! it. Pure.
+//!
+//! Salt looks at all requisites of a state together and lets the strongest
+//! answer win: a failure, then `prereq`, then `onfail`, then `onchanges`,
+//! then a change to refresh for. Read off its `_check_requisites`.
+
+use super::board::Mark;
+use crate::plan::{Edge, EdgeKind, Plan};
+
+/// What a look at a state in noop said: null is "would change".
+#[derive(Clone, PartialEq, Debug)]
+pub(super) enum Look {
+    /// It may not run: something it depends on failed.
+    Blocked(u32),
+    /// Its own requisites do not ask for it.
+    NotAskedFor(&'static str),
+    /// It was looked at.
+    Result(Option<bool>, Option<String>),
+}
+
+/// What all requisites of a state say together.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) enum Answer {
+    Run {
+        refreshed_by: Option<u32>,
+    },
+    /// The node that failed first.
+    Failed(u32),
+    NotAskedFor(&'static str),
+}
+
+#[derive(Default, Clone, Copy)]
+struct Facts {
+    fail: bool,
+    met: bool,
+    change: bool,
+    onfail: bool,
+    onchanges: bool,
+    onchanges_met: bool,
+}
+
+impl Facts {
+    fn add(&mut self, other: Self) {
+        self.fail |= other.fail;
+        self.met |= other.met;
+        self.change |= other.change;
+        self.onfail |= other.onfail;
+        self.onchanges |= other.onchanges;
+        self.onchanges_met |= other.onchanges_met;
+    }
+}
+
+/// The answer for a state. `looks` are those at its `prereq` targets;
+/// `with_prerequisites` is false for a look at the state itself.
+pub(super) fn answer(
+    plan: &Plan,
+    node: u32,
+    marks: &[Mark],
+    looks: &[Look],
+    with_prerequisites: bool,
+) -> Answer {
+    let edges = || {
+        plan.graph
+            .incoming(node)
+            .iter()
+            .filter(move |edge| match edge.kind {
+                EdgeKind::Order => false,
+                EdgeKind::Prereq => with_prerequisites,
+                _ => true,
+            })
+    };
+    let mut all = Facts::default();
+    let mut kinds: Vec<(EdgeKind, bool, u32)> = edges().map(kind_of).collect();
+    kinds.sort_by_key(|(kind, all, group)| (*kind as u8, *all, *group));
+    kinds.dedup();
+    for kind in kinds {
+        all.add(one_kind(
+            kind,
+            edges().filter(|edge| kind_of(edge) == kind),
+            marks,
+        ));
+    }
+    let refused = looks.iter().any(|look| {
+        !matches!(
+            look,
+            Look::Result(Some(true) | None, _) | Look::NotAskedFor(_)
+        )
+    });
+    let would_change = looks
+        .iter()
+        .any(|look| matches!(look, Look::Result(None, _)));
+    let would_not = looks
+        .iter()
+        .any(|look| matches!(look, Look::Result(Some(true), _) | Look::NotAskedFor(_)));
+    if all.fail || refused {
+        let blocked = looks.iter().find_map(|look| match look {
+            Look::Blocked(cause) => Some(*cause),
+            Look::Result(..) | Look::NotAskedFor(_) => None,
+        });
+        let failed = edges()
+            .map(|edge| marks[edge.from as usize])
+            .find(|mark| mark.result == Some(false));
+        let probed = plan
+            .probes
+            .get(&node)
+            .and_then(|targets| targets.first().copied());
+        return Answer::Failed(
+            failed
+                .map(|mark| mark.cause)
+                .or(blocked)
+                .or(probed)
+                .unwrap_or(node),
+        );
+    }
+    if would_not {
+        // One target that would change is enough, whatever else is asked.
+        return if would_change {
+            run(&all, edges(), marks)
+        } else {
+            Answer::NotAskedFor("prereq")
+        };
+    }
+    if all.onfail && !all.onchanges_met {
+        Answer::NotAskedFor("onfail")
+    } else if all.onchanges && !all.onchanges_met {
+        Answer::NotAskedFor("onchanges")
+    } else if all.onfail && !all.change {
+        Answer::NotAskedFor("onfail")
+    } else {
+        run(&all, edges(), marks)
+    }
+}
+
+fn run<'a>(all: &Facts, edges: impl Iterator<Item = &'a Edge>, marks: &[Mark]) -> Answer {
+    let changer = || {
+        let mut watched = edges.filter(|edge| edge.kind == EdgeKind::Refresh);
+        watched
+            .find(|edge| marks[edge.from as usize].has_changes)
+            .map(|edge| edge.from)
+    };
+    Answer::Run {
+        refreshed_by: if all.change { changer() } else { None },
+    }
+}
+
+/// `require`, `require_any`, …: a `prereq` makes its target require it, and
+/// `onfail` and `onfail_any` are answered each for itself.
+fn kind_of(edge: &Edge) -> (EdgeKind, bool, u32) {
+    match edge.kind {
+        EdgeKind::Prereq => (EdgeKind::Require, true, 0),
+        EdgeKind::OnFail => (EdgeKind::OnFail, edge.all, edge.group),
+        kind => (kind, edge.all, 0),
+    }
+}
+
+fn one_kind<'a>(
+    (kind, all, _): (EdgeKind, bool, u32),
+    edges: impl Iterator<Item = &'a Edge>,
+    marks: &[Mark],
+) -> Facts {
+    let mut facts = Facts::default();
+    for edge in edges {
+        let mark = marks[edge.from as usize];
+        match kind {
+            EdgeKind::OnFail if mark.result == Some(true) => facts.onfail = true,
+            EdgeKind::OnFail => facts.met |= !mark.not_run,
+            EdgeKind::OnChanges if mark.result == Some(false) || !mark.has_changes => {
+                facts.onchanges = true;
+            }
+            EdgeKind::OnChanges => facts.onchanges_met = true,
+            _ if mark.result == Some(false) => facts.fail = true,
+            EdgeKind::Refresh if mark.has_changes => facts.change = true,
+            _ => facts.met |= !mark.not_run,
+        }
+    }
+    // Not one of Salt's, which has no `onchanges_all`.
+    if all && kind == EdgeKind::OnChanges && facts.onchanges {
+        facts.onchanges_met = false;
+    }
+    if !all {
+        if facts.met || facts.change {
+            facts.fail = false;
+        }
+        if facts.onchanges_met {
+            facts.onchanges = false;
+            facts.fail = false;
+        }
+        if facts.met {
+            facts.onfail = false;
+        }
+    }
+    facts
+}

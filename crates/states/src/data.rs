@@ -1,0 +1,32 @@
+//! A file of data for a run, outside the tree: YAML or JSON.
+
+use serde_json::{Map, Value};
+
+use crate::place::Location;
+use crate::problem::Problem;
+use crate::yaml::{Yaml, parse};
+
+/// Reads a map of data. JSON is YAML, too.
+pub fn read_data(name: &str, text: &str) -> Result<Map<String, Value>, Problem> {
+    let at = |line, column| Location {
+        file: name.to_owned(),
+        line,
+        column,
+        rendered: None,
+    };
+    let node = parse(text).map_err(|error| {
+        let problem = Problem::new(error.message.clone(), at(error.line, error.column));
+        match error.first {
+            Some((line, column)) => problem.also("first given here", at(line, column)),
+            None => problem,
+        }
+    })?;
+    match (&node.value, node.to_json()) {
+        (Yaml::Null, _) => Ok(Map::new()),
+        (_, Value::Object(members)) => Ok(members),
+        _ => Err(Problem::new(
+            format!("data must be a map, not {}", node.kind()),
+            at(node.line, node.column),
+        )),
+    }
+}

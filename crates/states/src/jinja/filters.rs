@@ -1,0 +1,507 @@
+//! The filters, tests and globals that Salt adds and people use.
+
+use minijinja::value::{Kwargs, Rest, ValueKind};
+use minijinja::{Environment, Error, ErrorKind, Value};
+use regex::{Regex, RegexBuilder};
+
+use super::digest;
+use super::emit;
+use super::mutable::{Dict, List, from_json, owned, to_json};
+use super::python;
+use super::traverse::traverse;
+
+pub(super) fn add(environment: &mut Environment<'_>) {
+    data(environment);
+    text(environment);
+    lists(environment);
+    patterns(environment);
+    digest::add(environment);
+}
+
+pub(super) fn invalid(text: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidOperation, text.into())
+}
+
+fn data(environment: &mut Environment<'_>) {
+    environment.add_filter(
+        "yaml",
+        |value: &Value, flow_style: Option<bool>| match flow_style {
+            Some(false) => emit::block(&to_json(value)),
+            _ => emit::flow(&to_json(value)),
+        },
+    );
+    environment.add_filter("json", |value: &Value, options: Kwargs| {
+        json(value, &options)
+    });
+    environment.add_filter("tojson", |value: &Value, options: Kwargs| {
+        json(value, &options)
+    });
+    environment.add_filter("yaml_encode", |value: &Value| match value.kind() {
+        ValueKind::String => Ok(emit::double_quoted(value.as_str().unwrap_or_default())),
+        ValueKind::Seq | ValueKind::Map | ValueKind::Iterable => {
+            Err(invalid("yaml_encode takes a scalar"))
+        }
+        _ => Ok(emit::flow(&to_json(value))),
+    });
+    environment.add_filter("yaml_dquote", |text: &str| emit::double_quoted(text));
+    environment.add_filter("yaml_squote", |text: &str| emit::single_quoted(text));
+    for name in ["load_yaml", "__load_yaml"] {
+        environment.add_filter(name, |text: &Value| load_yaml(&python::text(text)));
+    }
+    for name in ["load_json", "__load_json"] {
+        environment.add_filter(name, |text: &Value| load_json(&python::text(text)));
+    }
+    for name in ["load_text", "__load_text"] {
+        environment.add_filter(name, |text: &Value| python::text(text));
+    }
+    environment.add_filter(
+        "traverse",
+        |value: &Value, path: &str, default: Option<Value>, delimiter: Option<&str>| {
+            traverse(value, path, delimiter.unwrap_or(":"))
+                .or(default)
+                .unwrap_or_default()
+        },
+    );
+    environment.add_filter("dict_to_sls_yaml_params", |value: &Value| {
+        let members = to_json(value);
+        let items: Vec<_> = (members.as_object().into_iter().flatten())
+            .map(|(key, member)| serde_json::json!({key: member}))
+            .collect();
+        emit::block(&serde_json::Value::Array(items))
+    });
+    environment.add_filter(
+        "set_dict_key_value",
+        |value: &Value, path: &str, new: &Value| set_at(value, path, new),
+    );
+    environment.add_filter("is_list", |value: &Value| is_list(value));
+    environment.add_filter("is_iter", |value: &Value| {
+        matches!(
+            value.kind(),
+            ValueKind::Seq | ValueKind::Iterable | ValueKind::Map
+        )
+    });
+    environment.add_filter("to_bool", |value: &Value| to_bool(value));
+    environment.add_filter("to_num", |value: &Value| to_number(value));
+    environment.add_filter("str_to_num", |value: &Value| to_number(value));
+    environment.add_filter("string", |value: &Value| python::text(value));
+    environment.add_function("raise", |message: &str| -> Result<Value, Error> {
+        Err(invalid(message))
+    });
+    environment.add_function("ifelse", |arguments: Rest<Value>| ifelse(&arguments));
+    environment.add_function("odict", |pairs: Option<&Value>| match pairs {
+        None => Dict::value([]),
+        Some(pairs) => owned(pairs),
+    });
+    environment.add_function("__own", |value: &Value| within_limits(owned(value)));
+}
+
+/// A text that doubles with each turn of a loop must have an end.
+fn within_limits(value: Value) -> Result<Value, Error> {
+    let length = value.as_str().map(str::len).or_else(|| value.len());
+    if length.is_some_and(|length| length > super::LONGEST_VALUE) {
+        return Err(Error::new(
+            ErrorKind::OutOfFuel,
+            "the template makes a value that is too long",
+        ));
+    }
+    Ok(value)
+}
+
+fn is_list(value: &Value) -> bool {
+    matches!(value.kind(), ValueKind::Seq | ValueKind::Iterable)
+}
+
+fn json(value: &Value, options: &Kwargs) -> Result<String, Error> {
+    let json = to_json(value);
+    let _: Option<bool> = options.get("sort_keys")?;
+    let indent: Option<usize> = options.get("indent")?;
+    options.assert_all_used()?;
+    match indent {
+        None => Ok(python_json(&json)),
+        Some(_) => serde_json::to_string_pretty(&json).map_err(|error| invalid(error.to_string())),
+    }
+}
+
+/// JSON with Python's spaces after `,` and `:`.
+fn python_json(value: &serde_json::Value) -> String {
+    match value {
+        serde_json::Value::Array(items) => {
+            format!(
+                "[{}]",
+                items.iter().map(python_json).collect::<Vec<_>>().join(", ")
+            )
+        }
+        serde_json::Value::Object(members) => {
+            let inside: Vec<String> = (members.iter())
+                .map(|(key, member)| {
+                    format!(
+                        "{}: {}",
+                        serde_json::Value::from(key.as_str()),
+                        python_json(member)
+                    )
+                })
+                .collect();
+            format!("{{{}}}", inside.join(", "))
+        }
+        scalar => scalar.to_string(),
+    }
+}
+
+pub(super) fn load_yaml(text: &str) -> Result<Value, Error> {
+    let text = super::marks::without(text);
+    crate::yaml::parse(&text)
+        .map(|node| from_json(&node.to_json()))
+        .map_err(|error| {
+            invalid(format!(
+                "the YAML is not right at its line {}: {}",
+                error.line, error.message
+            ))
+        })
+}
+
+pub(super) fn load_json(text: &str) -> Result<Value, Error> {
+    let text = super::marks::without(text);
+    let json = serde_json::from_str(text.trim());
+    json.map(|json| from_json(&json))
+        .map_err(|error| invalid(format!("the JSON is not right: {error}")))
+}
+
+fn set_at(value: &Value, path: &str, new: &Value) -> Result<Value, Error> {
+    let mut json = to_json(value);
+    let mut current = &mut json;
+    for part in path.split(':') {
+        if !current.is_object() {
+            *current = serde_json::json!({});
+        }
+        let members = current
+            .as_object_mut()
+            .ok_or_else(|| invalid("not a map"))?;
+        current = members.entry(part).or_insert(serde_json::Value::Null);
+    }
+    *current = to_json(new);
+    Ok(from_json(&json))
+}
+
+fn to_bool(value: &Value) -> bool {
+    match value.kind() {
+        ValueKind::String => {
+            let text = value.as_str().unwrap_or_default().to_lowercase();
+            matches!(text.as_str(), "yes" | "1" | "true")
+        }
+        ValueKind::Number => f64::try_from(value.clone()).is_ok_and(|number| number > 0.0),
+        _ => value.is_true(),
+    }
+}
+
+fn to_number(value: &Value) -> Value {
+    let text = python::text(value);
+    let text = text.trim();
+    (text.parse::<i64>().map(Value::from))
+        .or_else(|_| text.parse::<f64>().map(Value::from))
+        .unwrap_or_else(|_| value.clone())
+}
+
+/// Condition, value, condition, value, …, default.
+fn ifelse(arguments: &[Value]) -> Result<Value, Error> {
+    let mut rest = arguments;
+    while let [condition, value, after @ ..] = rest {
+        if condition.is_true() {
+            return Ok(value.clone());
+        }
+        rest = after;
+    }
+    Ok(rest.first().cloned().unwrap_or_else(|| Value::from(())))
+}
+
+fn text(environment: &mut Environment<'_>) {
+    environment.add_filter("quote", |value: &Value| quote(&python::text(value)));
+    environment.add_filter("yesno", |value: &Value, words: Option<&str>| {
+        let words: Vec<&str> = words.unwrap_or("yes,no").split(',').collect();
+        words
+            .get(usize::from(!value.is_true()))
+            .copied()
+            .unwrap_or_default()
+            .to_owned()
+    });
+    environment.add_filter("contains_whitespace", |text: &str| {
+        text.contains(char::is_whitespace)
+    });
+    environment.add_filter(
+        "substring_in_list",
+        |text: &str, list: &Value| -> Result<bool, Error> {
+            Ok(list
+                .try_iter()?
+                .any(|item| item.as_str().is_some_and(|item| item.contains(text))))
+        },
+    );
+    environment.add_filter("to_snake_case", |text: &str| {
+        let mut out = String::new();
+        for (index, character) in text.chars().enumerate() {
+            if character.is_uppercase() && index > 0 {
+                out.push('_');
+            }
+            out.extend(character.to_lowercase());
+        }
+        out
+    });
+    environment.add_filter("to_camelcase", |text: &str| {
+        let mut parts = text.split('_').filter(|part| !part.is_empty());
+        let mut out = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            let mut characters = part.chars();
+            out.extend(characters.next().into_iter().flat_map(char::to_uppercase));
+            out.push_str(characters.as_str());
+        }
+        out
+    });
+    environment.add_filter("path_join", |first: &str, rest: Rest<String>| {
+        rest.iter().fold(first.to_owned(), |path, part| {
+            if part.starts_with('/') {
+                part.clone()
+            } else {
+                format!("{}/{part}", path.trim_end_matches('/'))
+            }
+        })
+    });
+    environment.add_filter("human_to_bytes", |text: &str| human_to_bytes(text));
+    environment.add_filter("is_ip", |text: &str| {
+        text.parse::<std::net::IpAddr>().is_ok()
+    });
+    environment.add_filter("is_ipv4", |text: &str| {
+        text.parse::<std::net::Ipv4Addr>().is_ok()
+    });
+    environment.add_filter("is_ipv6", |text: &str| {
+        text.parse::<std::net::Ipv6Addr>().is_ok()
+    });
+    environment.add_filter("is_hex", |text: &str| {
+        !text.is_empty()
+            && text
+                .trim_start_matches("0x")
+                .chars()
+                .all(|c| c.is_ascii_hexdigit())
+    });
+}
+
+/// As `shlex.quote`.
+fn quote(text: &str) -> String {
+    let safe = |c: char| c.is_ascii_alphanumeric() || "@%+=:,./-_".contains(c);
+    if !text.is_empty() && text.chars().all(safe) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', "'\"'\"'"))
+    }
+}
+
+fn human_to_bytes(text: &str) -> Result<u64, Error> {
+    let text = text.trim();
+    let split = text
+        .find(|c: char| c.is_ascii_alphabetic())
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let number: f64 = number
+        .trim()
+        .parse()
+        .map_err(|_| invalid(format!("`{text}` is not a size")))?;
+    let unit = unit.trim().to_uppercase();
+    let step: f64 = if unit.ends_with('B') && unit.len() == 2 {
+        1000.0
+    } else {
+        1024.0
+    };
+    let power = match unit.chars().next() {
+        None | Some('B') => 0,
+        Some(letter) => {
+            1 + "KMGTPE"
+                .find(letter)
+                .ok_or_else(|| invalid(format!("`{text}` is not a size")))? as i32
+        }
+    };
+    Ok((number * step.powi(power)) as u64)
+}
+
+fn lists(environment: &mut Environment<'_>) {
+    environment.add_filter(
+        "union",
+        |one: &Value, other: &Value| -> Result<Value, Error> {
+            Ok(List::value(distinct(
+                one.try_iter()?.chain(other.try_iter()?),
+            )))
+        },
+    );
+    environment.add_filter(
+        "intersect",
+        |one: &Value, other: &Value| -> Result<Value, Error> {
+            let other: Vec<Value> = other.try_iter()?.collect();
+            Ok(List::value(distinct(
+                one.try_iter()?.filter(|item| other.contains(item)),
+            )))
+        },
+    );
+    environment.add_filter(
+        "difference",
+        |one: &Value, other: &Value| -> Result<Value, Error> {
+            let other: Vec<Value> = other.try_iter()?.collect();
+            Ok(List::value(distinct(
+                one.try_iter()?.filter(|item| !other.contains(item)),
+            )))
+        },
+    );
+    environment.add_filter(
+        "symmetric_difference",
+        |one: &Value, other: &Value| -> Result<Value, Error> {
+            let (one, other): (Vec<Value>, Vec<Value>) =
+                (one.try_iter()?.collect(), other.try_iter()?.collect());
+            let only_one = one.iter().filter(|item| !other.contains(item));
+            let only_other = other.iter().filter(|item| !one.contains(item));
+            Ok(List::value(distinct(only_one.chain(only_other).cloned())))
+        },
+    );
+    environment.add_filter("unique", |list: &Value| -> Result<Value, Error> {
+        Ok(List::value(distinct(list.try_iter()?)))
+    });
+    environment.add_filter("flatten", |list: &Value| -> Result<Value, Error> {
+        let mut flat = Vec::new();
+        flatten(list, &mut flat, 0)?;
+        Ok(List::value(flat))
+    });
+    environment.add_filter("sequence", |value: &Value| {
+        if is_list(value) {
+            value.clone()
+        } else {
+            List::value([value.clone()])
+        }
+    });
+    environment.add_filter("avg", |list: &Value| -> Result<f64, Error> {
+        let numbers: Vec<f64> = list
+            .try_iter()?
+            .map(f64::try_from)
+            .collect::<Result<_, _>>()?;
+        Ok(numbers.iter().sum::<f64>() / numbers.len().max(1) as f64)
+    });
+    environment.add_filter(
+        "exactly_n_true",
+        |list: &Value, amount: usize| -> Result<bool, Error> {
+            Ok(list.try_iter()?.filter(Value::is_true).count() == amount)
+        },
+    );
+    environment.add_filter("exactly_one_true", |list: &Value| -> Result<bool, Error> {
+        Ok(list.try_iter()?.filter(Value::is_true).count() == 1)
+    });
+    environment.add_filter(
+        "sorted_ignorecase",
+        |list: &Value| -> Result<Value, Error> {
+            let mut items: Vec<Value> = list.try_iter()?.collect();
+            items.sort_by_key(|item| python::text(item).to_lowercase());
+            Ok(List::value(items))
+        },
+    );
+    environment.add_filter("compare_lists", |one: &Value, other: &Value| one == other);
+}
+
+fn distinct(items: impl Iterator<Item = Value>) -> Vec<Value> {
+    let mut seen = Vec::new();
+    for item in items {
+        if !seen.contains(&item) {
+            seen.push(item);
+        }
+    }
+    seen
+}
+
+fn flatten(list: &Value, flat: &mut Vec<Value>, depth: usize) -> Result<(), Error> {
+    if depth > 64 {
+        return Err(invalid("nested too deep"));
+    }
+    for item in list.try_iter()? {
+        if is_list(&item) {
+            flatten(&item, flat, depth + 1)?;
+        } else if !item.is_none() {
+            flat.push(item);
+        }
+    }
+    Ok(())
+}
+
+fn patterns(environment: &mut Environment<'_>) {
+    environment.add_filter(
+        "regex_search",
+        |text: &str, pattern: &str, options: Kwargs| -> Result<Value, Error> {
+            let pattern = compiled(pattern, &options)?;
+            Ok(pattern
+                .captures(text)
+                .map_or_else(|| Value::from(()), groups))
+        },
+    );
+    environment.add_filter(
+        "regex_match",
+        |text: &str, pattern: &str, options: Kwargs| -> Result<Value, Error> {
+            let pattern = compiled(&format!("^(?:{pattern})"), &options)?;
+            Ok(pattern
+                .captures(text)
+                .map_or_else(|| Value::from(()), groups))
+        },
+    );
+    environment.add_filter(
+        "regex_replace",
+        |text: &str, pattern: &str, replacement: &str, options: Kwargs| -> Result<String, Error> {
+            let pattern = compiled(pattern, &options)?;
+            let replacement = python_replacement(replacement);
+            Ok(pattern.replace_all(text, replacement.as_str()).into_owned())
+        },
+    );
+    environment.add_filter("regex_escape", |text: &str| regex::escape(text));
+    environment.add_test(
+        "match",
+        |text: &Value, pattern: &str, options: Kwargs| -> Result<bool, Error> {
+            Ok(compiled(&format!("^(?:{pattern})"), &options)?.is_match(&python::text(text)))
+        },
+    );
+    environment.add_test("list", |value: &Value| is_list(value));
+}
+
+fn compiled(pattern: &str, options: &Kwargs) -> Result<Regex, Error> {
+    let ignorecase: Option<bool> = options.get("ignorecase")?;
+    let multiline: Option<bool> = options.get("multiline")?;
+    options.assert_all_used()?;
+    RegexBuilder::new(pattern)
+        .case_insensitive(ignorecase.unwrap_or(false))
+        .multi_line(multiline.unwrap_or(false))
+        .size_limit(1 << 20)
+        .build()
+        .map_err(|error| invalid(format!("the pattern cannot be used: {error}")))
+}
+
+fn groups(captures: regex::Captures<'_>) -> Value {
+    let groups = captures.iter().skip(1);
+    List::value(
+        groups.map(|group| {
+            group.map_or_else(|| Value::from(()), |group| Value::from(group.as_str()))
+        }),
+    )
+}
+
+/// `\1` and `\g<name>` as the pattern engine writes them.
+fn python_replacement(text: &str) -> String {
+    let mut out = String::new();
+    let mut characters = text.chars().peekable();
+    while let Some(character) = characters.next() {
+        match (character, characters.peek()) {
+            ('$', _) => out.push_str("$$"),
+            ('\\', Some(digit)) if digit.is_ascii_digit() => {
+                out.push_str(&format!("${{{digit}}}"));
+                characters.next();
+            }
+            ('\\', Some('g')) => {
+                characters.next();
+                let name: String = characters
+                    .by_ref()
+                    .skip(1)
+                    .take_while(|c| *c != '>')
+                    .collect();
+                out.push_str(&format!("${{{name}}}"));
+            }
+            _ => out.push(character),
+        }
+    }
+    out
+}

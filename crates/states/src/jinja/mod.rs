@@ -1,0 +1,413 @@
+//! Jinja as Salt has it: rendering a file of a tree to text, with limits, and
+//! with a way back from a rendered line to the template's line.
+
+mod digest;
+mod emit;
+mod filters;
+mod functions;
+mod marks;
+mod mutable;
+mod python;
+mod rewrite;
+mod traverse;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, Value};
+use serde_json::{Map, Value as Json};
+
+pub(crate) use functions::Scope;
+use marks::Origin;
+use rewrite::{Rewritten, rewrite};
+
+use crate::place::{Location, Rendered};
+use crate::problem::Problem;
+use crate::world::{Tree, World};
+
+/// Steps that rendering one file may take: ten thousand states made by a loop
+/// need about a hundredth.
+const FUEL: u64 = 50_000_000;
+/// Bytes that all expressions of one file may put out together.
+const MOST_OUTPUT: usize = 256 << 20;
+/// The longest text or list that a variable may hold.
+const LONGEST_VALUE: usize = 64 << 20;
+
+/// Renders the files of one tree.
+pub(crate) struct Renderer {
+    environment: Environment<'static>,
+    files: Arc<Mutex<Files>>,
+    written: Arc<AtomicUsize>,
+}
+
+/// The files that were read, by number.
+#[derive(Default)]
+struct Files {
+    numbers: HashMap<String, usize>,
+    read: Vec<File>,
+}
+
+struct File {
+    name: String,
+    source: String,
+    lines: Lines,
+    rewritten: Rewritten,
+}
+
+/// Where each line of a text begins, so that one of many is found at once.
+struct Lines(Vec<usize>);
+
+impl Lines {
+    fn of(text: &str) -> Self {
+        let ends = text.match_indices('\n').map(|(at, _)| at + 1);
+        Self(std::iter::once(0).chain(ends).collect())
+    }
+
+    /// A line, from 1, without its end.
+    fn get<'t>(&self, text: &'t str, line: usize) -> &'t str {
+        let Some(begin) = line.checked_sub(1).and_then(|index| self.0.get(index)) else {
+            return "";
+        };
+        let end = self.0.get(line).copied().unwrap_or(text.len());
+        text[*begin..end].trim_end_matches(['\n', '\r'])
+    }
+}
+
+/// Text that came out of a template.
+pub(crate) struct Text {
+    pub(crate) text: String,
+    lines: Lines,
+    origins: Vec<Origin>,
+    files: Arc<Mutex<Files>>,
+}
+
+impl Renderer {
+    pub(crate) fn new(tree: Tree, scope: Arc<Scope>) -> Self {
+        let files: Arc<Mutex<Files>> = Arc::default();
+        let written: Arc<AtomicUsize> = Arc::default();
+        let mut environment = Environment::new();
+        environment.set_fuel(Some(FUEL));
+        environment.set_undefined_behavior(UndefinedBehavior::Strict);
+        environment.set_auto_escape_callback(|_| AutoEscape::None);
+        environment
+            .set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        environment.set_path_join_callback(|name, parent| join(name, parent).into());
+        let counter = Arc::clone(&written);
+        environment.set_formatter(move |out, state, value| {
+            let before = counter.load(Ordering::Relaxed);
+            let length = value.as_str().map_or(16, str::len);
+            counter.store(before + length, Ordering::Relaxed);
+            if before + length > MOST_OUTPUT {
+                return Err(Error::new(
+                    ErrorKind::OutOfFuel,
+                    "the template puts out too much",
+                ));
+            }
+            python::format(out, state, value)
+        });
+        minijinja_contrib::add_to_environment(&mut environment);
+        filters::add(&mut environment);
+        add_imports(&mut environment);
+        add_variables(&mut environment, &scope);
+        let (loaded, world) = (Arc::clone(&files), Arc::clone(&scope.world));
+        environment.set_loader(move |name| load(&loaded, &*world, tree, name));
+        Self {
+            environment,
+            files,
+            written,
+        }
+    }
+
+    /// The variable `facts`, in Facter's names.
+    pub(crate) fn set_facts(&mut self, facts: &Map<String, Json>) {
+        self.environment
+            .add_global("facts", mutable::from_json(&Json::Object(facts.clone())));
+    }
+
+    /// Renders a file of the tree.
+    pub(crate) fn render(
+        &self,
+        path: &str,
+        variables: &Map<String, Json>,
+    ) -> Result<Text, Problem> {
+        let template = self
+            .environment
+            .get_template(path)
+            .map_err(|error| self.problem(path, &error))?;
+        self.written.store(0, Ordering::Relaxed);
+        let context = mutable::from_json(&Json::Object(variables.clone()));
+        let rendered = template
+            .render(context)
+            .map_err(|error| self.problem(path, &error))?;
+        let (text, origins) = marks::take(&rendered);
+        Ok(Text {
+            lines: Lines::of(&text),
+            text,
+            origins,
+            files: Arc::clone(&self.files),
+        })
+    }
+
+    /// Renders a source that is no file of the tree under a name of its own.
+    pub(crate) fn render_source(
+        &self,
+        name: &str,
+        source: &str,
+        variables: &Map<String, Json>,
+    ) -> Result<Text, Problem> {
+        put(&self.files, name, source.to_owned());
+        self.render(name, variables)
+    }
+
+    /// A file that is not to be rendered, as text with places.
+    pub(crate) fn plain(&self, name: &str, source: String) -> Text {
+        let number = put(&self.files, name, source.clone());
+        let lines = source.lines().count().max(1);
+        let origins = (1..=lines)
+            .map(|line| Origin {
+                file: number,
+                line,
+                own: true,
+            })
+            .collect();
+        Text {
+            lines: Lines::of(&source),
+            text: source,
+            origins,
+            files: Arc::clone(&self.files),
+        }
+    }
+
+    /// Where the innermost error is, and what it is.
+    fn problem(&self, path: &str, error: &Error) -> Problem {
+        let mut chain = vec![error];
+        let mut next = std::error::Error::source(error);
+        while let Some(source) = next {
+            if let Some(inner) = source.downcast_ref::<Error>() {
+                chain.push(inner);
+            }
+            next = source.source();
+        }
+        let innermost = chain
+            .iter()
+            .rev()
+            .find(|error| error.line().is_some())
+            .unwrap_or(&error);
+        let last = chain.last().unwrap_or(&error);
+        let message = match (last.kind(), last.detail()) {
+            (ErrorKind::OutOfFuel, None) => {
+                "the template does not come to an end within its limit of steps".to_owned()
+            }
+            (kind, Some(detail)) => format!("{kind}: {detail}"),
+            (kind, None) => kind.to_string(),
+        };
+        let mut problem = Problem::new(message, self.location(path, innermost));
+        for outer in chain.iter().rev().skip(1) {
+            let at = self.location(path, outer);
+            if at.line > 0 && at != problem.at && problem.also.iter().all(|(_, known)| *known != at)
+            {
+                problem = problem.also("while this was rendered", at);
+            }
+        }
+        problem
+    }
+
+    fn location(&self, path: &str, error: &Error) -> Location {
+        let name = error.name().unwrap_or(path);
+        let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let file = files.numbers.get(name).map(|number| &files.read[*number]);
+        let line = error.line().unwrap_or(0);
+        let column = error.range().zip(file).map_or(0, |(range, file)| {
+            let at = file.rewritten.original(range.start).min(file.source.len());
+            column_of(&file.source, at)
+        });
+        Location {
+            file: name.to_owned(),
+            line,
+            column,
+            rendered: None,
+        }
+    }
+}
+
+fn column_of(source: &str, at: usize) -> usize {
+    let before = source.get(..at).unwrap_or_default();
+    before
+        .rsplit('\n')
+        .next()
+        .map_or(0, |line| line.chars().count())
+        + 1
+}
+
+impl Text {
+    /// The place in a source file of a place in this text (both from 1).
+    pub(crate) fn locate(&self, line: usize, column: usize) -> Location {
+        let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(origin) = self
+            .origins
+            .get(line.saturating_sub(1))
+            .or(self.origins.last())
+        else {
+            return Location {
+                line,
+                column,
+                ..Location::default()
+            };
+        };
+        let Some(file) = files.read.get(origin.file) else {
+            return Location {
+                line,
+                column,
+                ..Location::default()
+            };
+        };
+        let rendered = self.lines.get(&self.text, line);
+        let written = file.lines.get(&file.source, origin.line);
+        if origin.own && rendered == written {
+            return Location {
+                file: file.name.clone(),
+                line: origin.line,
+                column,
+                rendered: None,
+            };
+        }
+        let first = written.chars().take_while(|c| c.is_whitespace()).count() + 1;
+        Location {
+            file: file.name.clone(),
+            line: origin.line,
+            column: first,
+            rendered: Some(Box::new(Rendered {
+                line,
+                text: shortened(rendered),
+            })),
+        }
+    }
+}
+
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(100) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+fn load(
+    files: &Mutex<Files>,
+    world: &dyn World,
+    tree: Tree,
+    name: &str,
+) -> Result<Option<String>, Error> {
+    let path = normal(name);
+    {
+        let files = files.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(number) = files.numbers.get(name) {
+            return Ok(Some(files.read[*number].rewritten.text.clone()));
+        }
+    }
+    let source = world
+        .source(tree, &path)
+        .map_err(|error| filters::invalid(error.to_string()))?;
+    let Some(source) = source else {
+        return Ok(None);
+    };
+    let number = put(files, name, source);
+    let files = files.lock().unwrap_or_else(PoisonError::into_inner);
+    Ok(Some(files.read[number].rewritten.text.clone()))
+}
+
+fn put(files: &Mutex<Files>, name: &str, source: String) -> usize {
+    let mut files = files.lock().unwrap_or_else(PoisonError::into_inner);
+    let number = files.read.len();
+    let rewritten = rewrite(&source, &preamble(&normal(name)), Some(number));
+    files.numbers.insert(name.to_owned(), number);
+    files.read.push(File {
+        lines: Lines::of(&source),
+        name: normal(name),
+        source,
+        rewritten,
+    });
+    number
+}
+
+/// `salt://a/b` and `a/b` are the same file.
+fn normal(name: &str) -> String {
+    let path = name.strip_prefix("salt://").unwrap_or(name);
+    path.split('?')
+        .next()
+        .unwrap_or(path)
+        .trim_start_matches('/')
+        .to_owned()
+}
+
+/// The variables that tell a template where it stands.
+fn preamble(path: &str) -> String {
+    let directory = path
+        .rsplit_once('/')
+        .map_or(".", |(directory, _)| directory);
+    let root = directory.split('/').next().unwrap_or(".");
+    let dotted = directory.replace('/', ".");
+    let quoted = |text: &str| Json::from(text).to_string();
+    format!(
+        "{{% set tplfile = {} %}}{{% set tplpath = tplfile %}}{{% set tpldir = {} %}}{{% set tpldot = {} %}}{{% set tplroot = {} %}}",
+        quoted(path),
+        quoted(directory),
+        quoted(&dotted),
+        quoted(root)
+    )
+}
+
+/// `./x` and `../x` are relative to the template that names them.
+fn join(name: &str, parent: &str) -> String {
+    if !name.starts_with("./") && !name.starts_with("../") {
+        return name.to_owned();
+    }
+    let mut parts: Vec<&str> = parent.split('/').collect();
+    parts.pop();
+    for part in name.split('/') {
+        match part {
+            "." | "" => {}
+            ".." => {
+                parts.pop();
+            }
+            part => parts.push(part),
+        }
+    }
+    parts.join("/")
+}
+
+/// What `{% import_yaml 'x' as y %}` becomes.
+fn add_imports(environment: &mut Environment<'_>) {
+    fn rendered(state: &minijinja::State<'_, '_>, path: &str) -> Result<String, Error> {
+        let text = state.get_template(path)?.render(())?;
+        Ok(marks::without(&text).into_owned())
+    }
+    environment.add_function(
+        "__import_yaml",
+        |state: &minijinja::State<'_, '_>, path: &str| filters::load_yaml(&rendered(state, path)?),
+    );
+    environment.add_function(
+        "__import_json",
+        |state: &minijinja::State<'_, '_>, path: &str| filters::load_json(&rendered(state, path)?),
+    );
+    environment.add_function(
+        "__import_text",
+        |state: &minijinja::State<'_, '_>, path: &str| rendered(state, path),
+    );
+}
+
+fn add_variables(environment: &mut Environment<'_>, scope: &Arc<Scope>) {
+    environment.add_global(
+        "salt",
+        Value::from_object(functions::Salt(Arc::clone(scope))),
+    );
+    environment.add_global("grains", scope.grains_value.clone());
+    environment.add_global("pillar", scope.pillar_value.clone());
+    environment.add_global("data", scope.pillar_value.clone());
+    environment.add_global("opts", scope.opts.clone());
+    environment.add_global("saltenv", "base");
+    environment.add_global("env", "base");
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,29 @@
+//! The low state: single states in Salt's order, with requisites resolved.
+
+mod chunk;
+mod graph;
+mod order;
+mod resolve;
+
+use serde_json::{Map, Value};
+
+pub(crate) use chunk::{Chunk, chunks};
+pub(crate) use resolve::{Kind, Resolved, resolve};
+
+use crate::place::Location;
+
+/// One state as it will be run, for people who look at a tree.
+#[derive(Clone, PartialEq, Debug)]
+pub struct LowState {
+    pub id: String,
+    pub name: String,
+    /// `file.managed`.
+    pub function: String,
+    pub sls: String,
+    pub at: Location,
+    /// From 0, in the order of the run.
+    pub position: usize,
+    pub arguments: Map<String, Value>,
+    /// `(requisite, positions)`, in the order of the run.
+    pub requisites: Vec<(String, Vec<usize>)>,
+}

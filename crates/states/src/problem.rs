@@ -1,0 +1,123 @@
+//! What is wrong with a state tree, said with places, before anything runs.
+
+use std::fmt;
+
+use crate::place::Location;
+
+/// Why a tree gives no catalog. Nothing has run.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", shown(.0))]
+pub struct CompileError(pub Vec<Problem>);
+
+/// One thing that is wrong, or for notes: worth knowing.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Problem {
+    pub message: String,
+    pub at: Location,
+    /// Other places that matter, each with what is there.
+    pub also: Vec<(String, Location)>,
+    pub hint: Option<String>,
+}
+
+impl Problem {
+    pub(crate) fn new(message: impl Into<String>, at: Location) -> Self {
+        Self {
+            message: message.into(),
+            at,
+            also: Vec::new(),
+            hint: None,
+        }
+    }
+
+    pub(crate) fn also(mut self, what: impl Into<String>, at: Location) -> Self {
+        self.also.push((what.into(), at));
+        self
+    }
+
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// A hint that names what was perhaps meant.
+    pub(crate) fn near<'a>(self, wanted: &str, names: impl Iterator<Item = &'a str>) -> Self {
+        let near = near_names(wanted, names);
+        if near.is_empty() {
+            self
+        } else {
+            self.hint(format!("did you mean {}?", near.join(" or ")))
+        }
+    }
+}
+
+impl std::error::Error for Problem {}
+
+impl From<Problem> for CompileError {
+    fn from(problem: Problem) -> Self {
+        Self(vec![problem])
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.message)?;
+        place(f, "-->", &self.at, None)?;
+        for (what, at) in &self.also {
+            place(f, ":::", at, Some(what))?;
+        }
+        match &self.hint {
+            Some(hint) => write!(f, "\n  hint: {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+fn place(
+    f: &mut fmt::Formatter<'_>,
+    arrow: &str,
+    at: &Location,
+    what: Option<&str>,
+) -> fmt::Result {
+    write!(f, "\n  {arrow} {at}")?;
+    if let Some(what) = what {
+        write!(f, " {what}")?;
+    }
+    if let Some(rendered) = &at.rendered {
+        write!(
+            f,
+            "\n      rendered line {}: {}",
+            rendered.line,
+            rendered.text.trim_end()
+        )?;
+    }
+    Ok(())
+}
+
+fn shown(problems: &[Problem]) -> String {
+    let mut text = problems
+        .iter()
+        .take(20)
+        .map(Problem::to_string)
+        .collect::<Vec<_>>()
+        .join("\n\n");
+    if problems.len() > 20 {
+        text.push_str(&format!("\n\nand {} more", problems.len() - 20));
+    }
+    text
+}
+
+/// Up to three names that look most like the wanted one.
+fn near_names<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let lower = wanted.to_lowercase();
+    let mut scored: Vec<(f64, &str)> = names
+        .map(|name| (strsim::jaro_winkler(&lower, &name.to_lowercase()), name))
+        .filter(|(score, _)| *score > 0.8)
+        .collect();
+    scored.sort_by(|one, other| other.0.total_cmp(&one.0).then(one.1.cmp(other.1)));
+    scored.dedup_by(|one, other| one.1 == other.1);
+    scored
+        .into_iter()
+        .take(3)
+        .map(|(_, name)| format!("`{name}`"))
+        .collect()
+}

@@ -1,0 +1,451 @@
+//! A state's arguments as parameters of a resource type.
+
+use serde_json::{Map, Value, json};
+
+use super::{Said, Writer};
+use crate::low::Chunk;
+use crate::place::Location;
+use crate::problem::Problem;
+use crate::world::{Function, Tree};
+
+/// What Salt reads itself and no state function sees.
+const SALTS_OWN: [&str; 16] = [
+    "aggregate",
+    "fire_event",
+    "fun",
+    "name_order",
+    "no_log",
+    "onfail_stop",
+    "order",
+    "parallel",
+    "provider",
+    "reload_grains",
+    "reload_modules",
+    "reload_pillar",
+    "saltenv",
+    "__env__",
+    "cmd_opts_exclude",
+    "state",
+];
+const EVERYWHERE: [&str; 8] = [
+    "onlyif",
+    "unless",
+    "creates",
+    "check_cmd",
+    "retry",
+    "failhard",
+    "register",
+    "noop",
+];
+/// Arguments that only say how Salt goes about it: here they change nothing.
+const WITHOUT_EFFECT: [(&str, &[&str]); 6] = [
+    (
+        "file.",
+        &[
+            "encoding",
+            "encoding_errors",
+            "hash_type",
+            "skip_verify",
+            "tmp_dir",
+            "tmp_ext",
+            "keep_source",
+            "use_etag",
+            "ignore_ordering",
+            "ignore_whitespace",
+            "ignore_comment_characters",
+            "allow_empty",
+            "contents_delimiter",
+        ],
+    ),
+    (
+        "cmd.",
+        &[
+            "output_loglevel",
+            "hide_output",
+            "use_vt",
+            "python_shell",
+            "ignore_timeout",
+            "redirect_stderr",
+        ],
+    ),
+    (
+        "pkg.",
+        &[
+            "skip_suggestions",
+            "reinstall",
+            "only_upgrade",
+            "normalize",
+            "ignore_types",
+            "ignore_epoch",
+            "refresh_modules",
+        ],
+    ),
+    ("service.", &["init_delay", "no_block", "unmask_runtime"]),
+    ("user.", &["enforce_password", "hash_password"]),
+    ("git.", &["output_encoding", "update_head"]),
+];
+
+impl Writer<'_> {
+    pub(super) fn arguments(
+        &self,
+        chunk: &Chunk,
+        full: &str,
+        function: &Function,
+        notes: &mut Vec<Problem>,
+    ) -> Result<Said, Problem> {
+        let mut given = chunk.arguments.clone();
+        if full == "file.managed" {
+            self.contents(chunk, &mut given)?;
+        }
+        settle_values(full, &mut given);
+        settle_common(&mut given);
+        let mut parameters = Map::new();
+        for (name, value) in &function.implies {
+            parameters.insert(name.clone(), json!(value));
+        }
+        let said_name = renamed(function, "name");
+        let name_parameter = if function.parameters.contains(&said_name) {
+            said_name
+        } else {
+            function.name_parameter.clone()
+        };
+        parameters.insert(name_parameter, json!(chunk.name));
+        for (name, value) in given {
+            let ours = renamed(function, &name);
+            let known = function.parameters.contains(&ours) || EVERYWHERE.contains(&ours.as_str());
+            if known {
+                parameters.insert(ours, value);
+            } else if !SALTS_OWN.contains(&name.as_str()) && !without_effect(full, &name) {
+                return Err(unknown(chunk, full, function, &name));
+            }
+        }
+        let sensitive = self.sensitive(chunk, &mut parameters);
+        if chunk.arguments.contains_key("fire_event") {
+            notes.push(Problem::new(
+                "`fire_event` has no effect: every change is reported",
+                chunk.spot.location(),
+            ));
+        }
+        Ok(Said {
+            type_name: function.type_name.clone(),
+            parameters,
+            sensitive,
+        })
+    }
+
+    /// `no_log` hides what a state is given, as far as it is content.
+    fn sensitive(&self, chunk: &Chunk, parameters: &mut Map<String, Value>) -> Vec<String> {
+        if chunk.arguments.get("no_log") != Some(&Value::Bool(true)) {
+            return Vec::new();
+        }
+        let secret = ["content", "command", "environment", "password", "stdin"];
+        secret
+            .iter()
+            .filter(|name| parameters.contains_key(**name))
+            .map(|name| (*name).to_owned())
+            .collect()
+    }
+
+    /// `contents`, `contents_pillar`, `contents_grains` and templates.
+    fn contents(&self, chunk: &Chunk, given: &mut Map<String, Value>) -> Result<(), Problem> {
+        let refuse = |text: String| Problem::new(text, chunk.spot.location());
+        for (argument, data) in [
+            ("contents_pillar", &self.scope.pillar),
+            ("contents_grains", &self.scope.grains),
+        ] {
+            if let Some(path) = given.remove(argument) {
+                let path = path.as_str().unwrap_or_default().to_owned();
+                let found = look(data, &path).ok_or_else(|| {
+                    refuse(format!("`{argument}` names `{path}`, which is not there"))
+                })?;
+                given.insert("contents".to_owned(), found.clone());
+            }
+        }
+        let newline = given.remove("contents_newline") != Some(Value::Bool(false));
+        if let Some(contents) = given.get_mut("contents") {
+            *contents = json!(joined(contents, newline));
+        }
+        let template = given
+            .get("template")
+            .and_then(Value::as_str)
+            .map(str::to_owned);
+        match template.as_deref() {
+            None => {}
+            Some("jinja") => self.template(chunk, given)?,
+            Some(other) => {
+                return Err(
+                    refuse(format!("the template engine `{other}` is not supported"))
+                        .hint("use `template: jinja`"),
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Renders a template now: it needs data and functions that the machine
+    /// that applies the catalog does not have.
+    fn template(&self, chunk: &Chunk, given: &mut Map<String, Value>) -> Result<(), Problem> {
+        given.remove("template");
+        let mut variables = Map::new();
+        for argument in ["defaults", "context"] {
+            if let Some(Value::Object(members)) = given.remove(argument) {
+                variables.extend(members);
+            }
+        }
+        variables.insert("sls".to_owned(), json!(chunk.sls));
+        let (name, source) = match (
+            given.get("contents").and_then(Value::as_str),
+            given.get("source"),
+        ) {
+            (Some(contents), _) => (
+                format!("{} (contents of `{}`)", chunk.sls, chunk.id),
+                contents.to_owned(),
+            ),
+            (None, Some(source)) => self.template_source(chunk, source)?,
+            (None, None) => return Ok(()),
+        };
+        let rendered = self
+            .renderer
+            .render_source(&name, &source, &variables)
+            .map_err(|problem| {
+                problem.also(
+                    format!("the template of `{}`", chunk.id),
+                    chunk.spot.location(),
+                )
+            })?;
+        let mut text = rendered.text;
+        if source.ends_with('\n') && !text.ends_with('\n') {
+            text.push('\n');
+        }
+        given.remove("source");
+        given.remove("source_hash");
+        given.insert("contents".to_owned(), json!(text));
+        Ok(())
+    }
+
+    fn template_source(&self, chunk: &Chunk, source: &Value) -> Result<(String, String), Problem> {
+        let candidates: Vec<&str> = match source {
+            Value::String(one) => vec![one],
+            Value::Array(many) => many.iter().filter_map(Value::as_str).collect(),
+            _ => Vec::new(),
+        };
+        for candidate in &candidates {
+            let Some(path) = candidate.strip_prefix("salt://") else {
+                continue;
+            };
+            let found = self.world.source(Tree::States, path);
+            let found =
+                found.map_err(|error| Problem::new(error.to_string(), Location::of_file(path)))?;
+            if let Some(source) = found {
+                return Ok((path.to_owned(), source));
+            }
+        }
+        let message = format!(
+            "the template {} is not in the state tree",
+            candidates.join(" or ")
+        );
+        Err(Problem::new(message, chunk.spot.location()).hint("templates are read from `salt://`"))
+    }
+}
+
+fn renamed(function: &Function, name: &str) -> String {
+    let found = function.arguments.iter().find(|(salt, _)| salt == name);
+    found.map_or_else(|| name.to_owned(), |(_, ours)| ours.clone())
+}
+
+fn without_effect(full: &str, name: &str) -> bool {
+    WITHOUT_EFFECT
+        .iter()
+        .any(|(module, names)| full.starts_with(module) && names.contains(&name))
+}
+
+fn unknown(chunk: &Chunk, full: &str, function: &Function, name: &str) -> Problem {
+    let salts = function.arguments.iter().map(|(salt, _)| salt.as_str());
+    let known = function
+        .parameters
+        .iter()
+        .map(String::as_str)
+        .chain(salts)
+        .chain(EVERYWHERE);
+    let known: Vec<&str> = known.collect();
+    Problem::new(
+        format!("`{full}` of `{}` has no argument `{name}`", chunk.id),
+        chunk.spot.location(),
+    )
+    .near(name, known.into_iter())
+}
+
+fn look<'a>(data: &'a Map<String, Value>, path: &str) -> Option<&'a Value> {
+    let mut parts = path.split(':');
+    let first = data.get(parts.next()?)?;
+    parts.try_fold(first, |value, part| value.get(part))
+}
+
+fn joined(contents: &Value, newline: bool) -> String {
+    let text = |value: &Value| match value {
+        Value::String(text) => text.clone(),
+        Value::Null => String::new(),
+        Value::Bool(true) => "True".to_owned(),
+        Value::Bool(false) => "False".to_owned(),
+        other => other.to_string(),
+    };
+    let mut whole = match contents {
+        Value::Array(lines) => lines
+            .iter()
+            .map(|line| text(line).trim_end_matches('\n').to_owned())
+            .collect::<Vec<_>>()
+            .join("\n"),
+        other => text(other),
+    };
+    if newline && !whole.is_empty() && !whole.ends_with('\n') {
+        whole.push('\n');
+    }
+    whole
+}
+
+/// Values that Salt reads in more ways than the engine.
+fn settle_values(full: &str, given: &mut Map<String, Value>) {
+    for name in ["mode", "dir_mode", "file_mode"] {
+        match given.get(name) {
+            // `mode: 0644` and `mode: 644` are the number 644: its digits are octal.
+            Some(Value::Number(number)) => {
+                let mode = json!(format!("{:0>4}", number.to_string()));
+                given.insert(name.to_owned(), mode);
+            }
+            Some(Value::String(word)) if word == "keep" => {
+                given.remove(name);
+            }
+            _ => {}
+        }
+    }
+    if full.starts_with("file.") {
+        // A kept copy is the default; only an empty word turns it off.
+        if let Some(backup) = given.remove("backup")
+            && matches!(&backup, Value::Bool(false))
+        {
+            given.insert("backup".to_owned(), json!(false));
+        }
+        if full == "file.managed"
+            && let Some(check) = given.remove("check_cmd")
+        {
+            let command = check.as_str().unwrap_or_default();
+            given.insert("validate_cmd".to_owned(), json!(format!("{command} %")));
+        }
+        if full == "file.directory"
+            && let Some(recurse @ Value::Array(_)) = given.get_mut("recurse")
+        {
+            *recurse = json!(true);
+        }
+        if let Some(Value::String(hash)) = given.get_mut("source_hash")
+            && let Some(bare) = hash
+                .strip_prefix("sha256=")
+                .or_else(|| hash.strip_prefix("sha256:"))
+        {
+            *hash = bare.to_owned();
+        }
+    }
+    if full.starts_with("pkg.")
+        && let Some(version) = given.remove("version")
+        && !version.is_null()
+    {
+        given.insert("ensure".to_owned(), version);
+    }
+    if let Some(Value::Array(items)) = given.get("env") {
+        // A list of one-key maps is one map.
+        if items.iter().all(Value::is_object) {
+            let members: Map<String, Value> = (items.iter().filter_map(Value::as_object).flatten())
+                .map(|(key, value)| (key.clone(), value.clone()))
+                .collect();
+            given.insert("env".to_owned(), Value::Object(members));
+        }
+    }
+}
+
+/// Guards and `retry` in the one form that the engine reads.
+pub(super) fn settle_common(given: &mut Map<String, Value>) {
+    for name in ["onlyif", "unless"] {
+        let Some(value) = given.remove(name) else {
+            continue;
+        };
+        let items = match value {
+            Value::Array(items) => items,
+            one => vec![one],
+        };
+        let commands: Vec<Value> = items.into_iter().filter_map(guard_command).collect();
+        if !commands.is_empty() {
+            given.insert(name.to_owned(), Value::Array(commands));
+        }
+    }
+    settle_retry(given);
+}
+
+/// A guard is a command; a few functions are said as one. What is neither
+/// lets the state run, as in Salt.
+fn guard_command(item: Value) -> Option<Value> {
+    match &item {
+        Value::String(_) => Some(item),
+        Value::Object(members) => {
+            let argument = || {
+                let given = members
+                    .get("args")
+                    .and_then(|args| args.get(0))
+                    .or_else(|| members.get("path"));
+                given.and_then(Value::as_str).map(quoted)
+            };
+            let command = match members.get("fun").and_then(Value::as_str)? {
+                "file.file_exists" => format!("test -f {}", argument()?),
+                "file.directory_exists" => format!("test -d {}", argument()?),
+                "file.is_link" => format!("test -L {}", argument()?),
+                "test.true" => "true".to_owned(),
+                "test.false" => "false".to_owned(),
+                "cmd.run" | "cmd.retcode" => {
+                    let given = members
+                        .get("args")
+                        .and_then(|args| args.get(0))
+                        .or_else(|| members.get("cmd"));
+                    given.and_then(Value::as_str)?.to_owned()
+                }
+                // Never true by accident: the command does not exist.
+                other => format!("echo 'the guard {other} is not supported' >&2; exit 127"),
+            };
+            Some(Value::String(command))
+        }
+        _ => None,
+    }
+}
+
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "'\"'\"'"))
+}
+
+fn settle_retry(given: &mut Map<String, Value>) {
+    let Some(retry) = given.remove("retry") else {
+        return;
+    };
+    let members = match retry {
+        Value::Bool(false) => return,
+        Value::Object(members) => members,
+        Value::Array(items) => items
+            .into_iter()
+            .filter_map(|item| item.as_object().cloned())
+            .flatten()
+            .collect(),
+        _ => Map::new(),
+    };
+    let attempts = members.get("attempts").and_then(Value::as_u64).unwrap_or(2);
+    if attempts == 0 {
+        return;
+    }
+    let interval = members
+        .get("interval")
+        .and_then(Value::as_u64)
+        .unwrap_or(30);
+    let until = members
+        .get("until")
+        .and_then(Value::as_bool)
+        .unwrap_or(true);
+    given.insert(
+        "retry".to_owned(),
+        json!({"attempts": attempts, "interval": interval, "until": until}),
+    );
+}

@@ -1,0 +1,162 @@
+//! State functions that are answered while compiling: Salt's `test` states.
+
+use serde_json::{Map, Value, json};
+
+use super::Said;
+use crate::jinja::Scope;
+use crate::low::Chunk;
+
+/// Arguments that every state may have and that the engine reads.
+const EVERYWHERE: [&str; 8] = [
+    "onlyif",
+    "unless",
+    "creates",
+    "check_cmd",
+    "retry",
+    "failhard",
+    "register",
+    "noop",
+];
+
+/// Says a `test` state; nothing for all other modules.
+pub(super) fn say(chunk: &Chunk, full: &str, scope: &Scope) -> Option<Said> {
+    let comment = chunk.arguments.get("comment").cloned();
+    let told = |changes: bool, result: bool| {
+        let mut parameters = common(chunk);
+        parameters.insert("changes".to_owned(), json!(changes));
+        parameters.insert("result".to_owned(), json!(result));
+        if let Some(comment) = &comment {
+            parameters.insert("comment".to_owned(), json!(text(comment)));
+        }
+        Some(Said {
+            type_name: "test".to_owned(),
+            parameters,
+            sensitive: Vec::new(),
+        })
+    };
+    match full {
+        "test.nop" | "test.succeed_without_changes" => told(false, true),
+        "test.succeed_with_changes" => told(true, true),
+        "test.fail_without_changes" => told(false, false),
+        "test.fail_with_changes" => told(true, false),
+        "test.configurable_test_state" => {
+            let flag = |name: &str| match chunk.arguments.get(name) {
+                None => Some(true),
+                Some(Value::Bool(truth)) => Some(*truth),
+                Some(_) => None,
+            };
+            match (flag("changes"), flag("result")) {
+                (Some(changes), Some(result)) => told(changes, result).map(|mut said| {
+                    let honest =
+                        chunk.arguments.get("allow_test_mode_failure") == Some(&Value::Bool(true));
+                    said.parameters
+                        .insert("fails_in_noop".to_owned(), json!(honest));
+                    said
+                }),
+                _ => Some(with_common(
+                    chunk,
+                    Said::failure(
+                        "`changes` and `result` must be true or false; `Random` is not supported",
+                    ),
+                )),
+            }
+        }
+        "test.show_notification" => Some(
+            match chunk.arguments.get("text").filter(|text| !text.is_null()) {
+                Some(message) => {
+                    let mut parameters = common(chunk);
+                    parameters.insert("message".to_owned(), json!(text(message)));
+                    Said {
+                        type_name: "notify".to_owned(),
+                        parameters,
+                        sensitive: Vec::new(),
+                    }
+                }
+                None => with_common(chunk, Said::failure("Missing required argument text.")),
+            },
+        ),
+        "test.check_pillar" => Some(with_common(chunk, check_pillar(chunk, scope))),
+        _ => None,
+    }
+}
+
+fn with_common(chunk: &Chunk, mut said: Said) -> Said {
+    said.parameters.extend(common(chunk));
+    said
+}
+
+fn common(chunk: &Chunk) -> Map<String, Value> {
+    let own = chunk
+        .arguments
+        .iter()
+        .filter(|(name, _)| EVERYWHERE.contains(&name.as_str()));
+    let mut parameters: Map<String, Value> = own
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
+    super::arguments::settle_common(&mut parameters);
+    parameters
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// The argument, Python's name of the type, and whether a value is of it.
+type Check = (&'static str, &'static str, fn(&Value) -> bool);
+
+/// Whether keys of the data are there and of the right kind.
+fn check_pillar(chunk: &Chunk, scope: &Scope) -> Said {
+    let kinds: [Check; 6] = [
+        ("present", "there", |_| true),
+        ("boolean", "<class 'bool'>", Value::is_boolean),
+        // In Python a boolean is an integer too.
+        ("integer", "<class 'int'>", |value| {
+            value.is_i64() || value.is_u64() || value.is_boolean()
+        }),
+        ("string", "<class 'str'>", Value::is_string),
+        ("listing", "<class 'list'>", Value::is_array),
+        ("dictionary", "<class 'dict'>", Value::is_object),
+    ];
+    let mut comment = String::new();
+    let mut asked = false;
+    for (argument, class, fits) in kinds {
+        let keys: Vec<String> = match chunk.arguments.get(argument) {
+            Some(Value::String(key)) => vec![key.clone()],
+            Some(Value::Array(keys)) => keys.iter().map(text).collect(),
+            _ => continue,
+        };
+        asked |= !keys.is_empty();
+        for key in keys {
+            match found(&scope.pillar, &key) {
+                None | Some(Value::Null) => {
+                    comment.push_str(&format!("Pillar key \"{key}\" is missing.\n"))
+                }
+                Some(value) if !fits(value) => {
+                    comment.push_str(&format!("Pillar key \"{key}\" is not {class}.\n"));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+    if !asked {
+        return Said::failure("Missing required argument text.");
+    }
+    let parameters = json!({"result": comment.is_empty(), "comment": comment.trim_end()});
+    Said {
+        type_name: "test".to_owned(),
+        parameters: parameters.as_object().cloned().unwrap_or_default(),
+        sensitive: Vec::new(),
+    }
+}
+
+fn found<'a>(data: &'a Map<String, Value>, path: &str) -> Option<&'a Value> {
+    let mut parts = path.split(':');
+    let first = data.get(parts.next()?)?;
+    parts.try_fold(first, |value, part| match value {
+        Value::Array(items) => items.get(part.parse::<usize>().ok()?),
+        value => value.get(part),
+    })
+}

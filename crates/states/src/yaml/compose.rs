@@ -1,0 +1,288 @@
+//! From the parser's events to nodes, within limits.
+
+use std::collections::{HashMap, HashSet};
+
+use granit_parser::{Event, Parser, ScalarStyle, Span, Tag};
+
+use super::{Node, Yaml, resolve};
+
+/// What a tree may cost: enough for ten thousand states with many requisites,
+/// and far from what would hurt the machine.
+const MOST_NODES: usize = 5_000_000;
+/// An alias may repeat at most this many nodes in all.
+const MOST_ALIASED: usize = 1_000_000;
+const DEEPEST: usize = 128;
+
+/// Why text is not usable YAML. The position is in the text that was parsed.
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+#[error("{message}")]
+pub(crate) struct YamlError {
+    pub(crate) message: String,
+    pub(crate) line: usize,
+    pub(crate) column: usize,
+    /// For a duplicate key: where it was first.
+    pub(crate) first: Option<(usize, usize)>,
+}
+
+impl YamlError {
+    fn new(message: impl Into<String>, at: (usize, usize)) -> Self {
+        Self {
+            message: message.into(),
+            line: at.0,
+            column: at.1,
+            first: None,
+        }
+    }
+}
+
+/// The one document of a text; nothing at all is `Null`.
+pub(crate) fn parse(text: &str) -> Result<Node, YamlError> {
+    refuse_tabs(text)?;
+    let mut composer = Composer {
+        events: Parser::new_from_str(text),
+        anchors: HashMap::new(),
+        open: HashSet::new(),
+        nodes: 0,
+        aliased: 0,
+    };
+    composer.document()
+}
+
+/// Salt refuses a tab in the indentation; the scanner lets some pass.
+fn refuse_tabs(text: &str) -> Result<(), YamlError> {
+    for (index, line) in text.lines().enumerate() {
+        let indentation = line.len() - line.trim_start_matches([' ', '\t']).len();
+        if let Some(at) = line[..indentation].find('\t')
+            && indentation < line.len()
+            && !line[indentation..].starts_with('#')
+        {
+            return Err(YamlError::new(
+                "a tab in the indentation; use spaces",
+                (index + 1, at + 1),
+            ));
+        }
+    }
+    Ok(())
+}
+
+type Events<'a> = Parser<'a, granit_parser::StrInput<'a>>;
+
+struct Composer<'a> {
+    events: Events<'a>,
+    anchors: HashMap<usize, (Node, usize)>,
+    /// Anchors whose node is not complete yet.
+    open: HashSet<usize>,
+    nodes: usize,
+    aliased: usize,
+}
+
+impl<'a> Composer<'a> {
+    fn next(&mut self) -> Result<(Event<'a>, Span), YamlError> {
+        loop {
+            match self.events.next_event() {
+                None => return Err(YamlError::new("the text ends too early", (0, 0))),
+                Some(Ok((Event::Comment(..), _))) => {}
+                Some(Ok(next)) => return Ok(next),
+                Some(Err(error)) => {
+                    let marker = error.marker();
+                    return Err(YamlError::new(
+                        error.info(),
+                        (marker.line(), marker.col() + 1),
+                    ));
+                }
+            }
+        }
+    }
+
+    fn document(&mut self) -> Result<Node, YamlError> {
+        let mut found = None;
+        loop {
+            let (event, span) = self.next()?;
+            match event {
+                Event::StreamStart | Event::DocumentEnd => {}
+                Event::StreamEnd => break,
+                Event::DocumentStart(..) if found.is_some() => {
+                    return Err(YamlError::new(
+                        "expected a single document, but found another one",
+                        at(&span),
+                    ));
+                }
+                Event::DocumentStart(..) => {
+                    let (event, span) = self.next()?;
+                    found = Some(self.node(event, span, 0)?.0);
+                }
+                _ => return Err(YamlError::new("expected a document", at(&span))),
+            }
+        }
+        Ok(found.unwrap_or(Node {
+            value: Yaml::Null,
+            line: 1,
+            column: 1,
+        }))
+    }
+
+    /// A node and how many nodes it is made of.
+    fn node(
+        &mut self,
+        event: Event<'a>,
+        span: Span,
+        depth: usize,
+    ) -> Result<(Node, usize), YamlError> {
+        let place = at(&span);
+        self.nodes += 1;
+        if self.nodes > MOST_NODES {
+            return Err(YamlError::new("too many nodes", place));
+        }
+        if depth > DEEPEST {
+            return Err(YamlError::new("nested too deep", place));
+        }
+        let anchor = event.anchor_id();
+        if let Some(anchor) = anchor {
+            self.open.insert(anchor);
+        }
+        let (value, size) = match event {
+            Event::Alias(anchor) => return self.alias(anchor, place),
+            Event::Scalar(text, style, _, tag) => (scalar(&text, style, tag.as_deref(), place)?, 1),
+            Event::SequenceStart(..) => self.list(depth)?,
+            Event::MappingStart(..) => self.map(depth)?,
+            _ => return Err(YamlError::new("expected a value", place)),
+        };
+        let node = Node {
+            value,
+            line: place.0,
+            column: place.1,
+        };
+        if let Some(anchor) = anchor {
+            self.open.remove(&anchor);
+            self.anchors.insert(anchor, (node.clone(), size));
+        }
+        Ok((node, size))
+    }
+
+    fn alias(&mut self, anchor: usize, place: (usize, usize)) -> Result<(Node, usize), YamlError> {
+        if self.open.contains(&anchor) {
+            return Err(YamlError::new("an alias to what it is part of", place));
+        }
+        let (node, size) = self
+            .anchors
+            .get(&anchor)
+            .ok_or_else(|| YamlError::new("an alias to nothing", place))?;
+        self.aliased += size;
+        if self.aliased > MOST_ALIASED {
+            return Err(YamlError::new(
+                "aliases that stand for too many nodes",
+                place,
+            ));
+        }
+        Ok((node.clone(), *size))
+    }
+
+    fn list(&mut self, depth: usize) -> Result<(Yaml, usize), YamlError> {
+        let mut items = Vec::new();
+        let mut size = 1;
+        loop {
+            let (event, span) = self.next()?;
+            if matches!(event, Event::SequenceEnd) {
+                return Ok((Yaml::List(items), size));
+            }
+            let (item, cost) = self.node(event, span, depth + 1)?;
+            size += cost;
+            items.push(item);
+        }
+    }
+
+    fn map(&mut self, depth: usize) -> Result<(Yaml, usize), YamlError> {
+        let mut pairs: Vec<(Node, Node)> = Vec::new();
+        let mut merged: Vec<(Node, Node)> = Vec::new();
+        let mut seen: HashMap<String, usize> = HashMap::new();
+        let mut size = 1;
+        loop {
+            let (event, span) = self.next()?;
+            if matches!(event, Event::MappingEnd) {
+                break;
+            }
+            let merge =
+                matches!(&event, Event::Scalar(text, ScalarStyle::Plain, _, _) if text == "<<");
+            let (key, key_cost) = self.node(event, span, depth + 1)?;
+            let (event, span) = self.next()?;
+            let (value, cost) = self.node(event, span, depth + 1)?;
+            size += key_cost + cost;
+            if merge {
+                merge_in(&mut merged, value)?;
+                continue;
+            }
+            if matches!(key.value, Yaml::List(_) | Yaml::Map(_)) {
+                return Err(YamlError::new(
+                    format!("{} cannot be a key", key.kind()),
+                    (key.line, key.column),
+                ));
+            }
+            if let Some(first) = seen.insert(key.key_text(), pairs.len()) {
+                let first = &pairs[first].0;
+                return Err(YamlError {
+                    first: Some((first.line, first.column)),
+                    ..YamlError::new(
+                        format!("the key `{}` is given twice", key.key_text()),
+                        (key.line, key.column),
+                    )
+                });
+            }
+            pairs.push((key, value));
+        }
+        // What a map says itself wins over what it merges in.
+        merged.retain(|(key, _)| !seen.contains_key(&key.key_text()));
+        merged.extend(pairs);
+        Ok((Yaml::Map(merged), size))
+    }
+}
+
+/// `<<: *other` or `<<: [*one, *two]`; the earlier of a list wins.
+fn merge_in(merged: &mut Vec<(Node, Node)>, value: Node) -> Result<(), YamlError> {
+    let place = (value.line, value.column);
+    match value.value {
+        Yaml::Map(pairs) => {
+            for (key, value) in pairs {
+                let name = key.key_text();
+                if !merged.iter().any(|(known, _)| known.key_text() == name) {
+                    merged.push((key, value));
+                }
+            }
+            Ok(())
+        }
+        Yaml::List(items) => items.into_iter().try_for_each(|item| match item.value {
+            Yaml::Map(_) => merge_in(merged, item),
+            _ => Err(YamlError::new("`<<` merges maps", place)),
+        }),
+        _ => Err(YamlError::new("`<<` merges a map or a list of maps", place)),
+    }
+}
+
+fn scalar(
+    text: &str,
+    style: ScalarStyle,
+    tag: Option<&Tag>,
+    place: (usize, usize),
+) -> Result<Yaml, YamlError> {
+    let Some(tag) = tag else {
+        return Ok(match style {
+            ScalarStyle::Plain => resolve(text),
+            _ => Yaml::Text(text.to_owned()),
+        });
+    };
+    match (tag.suffix(), resolve(text)) {
+        ("str" | "binary", _) | ("", _) => Ok(Yaml::Text(text.to_owned())),
+        ("null", _) => Ok(Yaml::Null),
+        ("float", Yaml::Int(number)) => Ok(Yaml::Float(number as f64)),
+        ("int" | "float" | "bool", value) if !matches!(value, Yaml::Text(_) | Yaml::Null) => {
+            Ok(value)
+        }
+        (suffix, _) => Err(YamlError::new(
+            format!("the tag `{suffix}` cannot be used here"),
+            place,
+        )),
+    }
+}
+
+fn at(span: &Span) -> (usize, usize) {
+    (span.start.line(), span.start.col() + 1)
+}

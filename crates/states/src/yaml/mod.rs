@@ -1,0 +1,121 @@
+//! YAML as Salt reads it, with the position of every node.
+//!
+//! The scanner is a YAML 1.2 one; which plain scalars are numbers, booleans
+//! and so on follows the YAML 1.1 rules that state files are written for, with
+//! Salt's own change for leading zeros (`mode: 0644` is 644, not 420).
+//! Duplicate keys are errors. Aliases are counted by what they stand for, so
+//! a small file cannot become a large tree.
+
+mod compose;
+mod scalar;
+
+pub(crate) use compose::{YamlError, parse};
+pub(crate) use scalar::resolve;
+
+use serde_json::{Map, Value};
+
+/// A value and where it begins in the text that was parsed (both from 1).
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Node {
+    pub(crate) value: Yaml,
+    pub(crate) line: usize,
+    pub(crate) column: usize,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Yaml {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Float(f64),
+    Text(String),
+    List(Vec<Node>),
+    /// In the order of the text; keys are unique.
+    Map(Vec<(Node, Node)>),
+}
+
+impl Node {
+    pub(crate) fn as_text(&self) -> Option<&str> {
+        match &self.value {
+            Yaml::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// A key as Python's `str()` has it: `80`, `True`, `None`.
+    pub(crate) fn key_text(&self) -> String {
+        match &self.value {
+            Yaml::Null => "None".to_owned(),
+            Yaml::Bool(true) => "True".to_owned(),
+            Yaml::Bool(false) => "False".to_owned(),
+            Yaml::Int(number) => number.to_string(),
+            Yaml::Float(number) => float_text(*number),
+            Yaml::Text(text) => text.clone(),
+            Yaml::List(_) | Yaml::Map(_) => self.to_json().to_string(),
+        }
+    }
+
+    pub(crate) fn as_map(&self) -> Option<&[(Node, Node)]> {
+        match &self.value {
+            Yaml::Map(pairs) => Some(pairs),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn as_list(&self) -> Option<&[Node]> {
+        match &self.value {
+            Yaml::List(items) => Some(items),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn is_null(&self) -> bool {
+        self.value == Yaml::Null
+    }
+
+    /// What kind of value it is, for messages.
+    pub(crate) fn kind(&self) -> &'static str {
+        match &self.value {
+            Yaml::Null => "nothing",
+            Yaml::Bool(_) => "a boolean",
+            Yaml::Int(_) | Yaml::Float(_) => "a number",
+            Yaml::Text(_) => "text",
+            Yaml::List(_) => "a list",
+            Yaml::Map(_) => "a map",
+        }
+    }
+
+    /// The value without positions.
+    pub(crate) fn to_json(&self) -> Value {
+        match &self.value {
+            Yaml::Null => Value::Null,
+            Yaml::Bool(truth) => Value::Bool(*truth),
+            Yaml::Int(number) => Value::from(*number),
+            Yaml::Float(number) => serde_json::Number::from_f64(*number)
+                .map_or_else(|| Value::from(float_text(*number)), Value::Number),
+            Yaml::Text(text) => Value::from(text.clone()),
+            Yaml::List(items) => items.iter().map(Node::to_json).collect(),
+            Yaml::Map(pairs) => {
+                let members: Map<String, Value> = pairs
+                    .iter()
+                    .map(|(key, value)| (key.key_text(), value.to_json()))
+                    .collect();
+                Value::Object(members)
+            }
+        }
+    }
+}
+
+/// A float as Python's `str()` has it.
+pub(crate) fn float_text(number: f64) -> String {
+    if number.is_nan() {
+        "nan".to_owned()
+    } else if number.is_infinite() {
+        if number > 0.0 { "inf" } else { "-inf" }.to_owned()
+    } else {
+        format!("{number:?}")
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,4 @@
+one:
+  test.fail_without_changes:
+    - check_cmd:
+      - 'true'

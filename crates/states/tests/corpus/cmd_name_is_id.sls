@@ -1,0 +1,1 @@
+echo the id: cmd.run

@@ -1,0 +1,8 @@
+one:
+  test.nop:
+    - prereq:
+      - test: two
+two:
+  test.nop:
+    - prereq:
+      - test: one

@@ -1,0 +1,3 @@
+include:
+  - inc.one
+inc one: test.nop

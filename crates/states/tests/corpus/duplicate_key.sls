@@ -1,0 +1,2 @@
+one: test.nop
+one: test.nop

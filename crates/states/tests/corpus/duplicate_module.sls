@@ -1,0 +1,3 @@
+one:
+  test.nop: []
+  test.succeed_with_changes: []

@@ -1,0 +1,5 @@
+include:
+  - inc.one
+exclude:
+  - inc.one
+own: test.nop

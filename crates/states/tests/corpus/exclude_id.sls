@@ -1,0 +1,5 @@
+include:
+  - inc.one
+exclude:
+  - id: inc two
+own: test.nop

@@ -1,0 +1,8 @@
+include:
+  - inc.one
+exclude:
+  - id: inc one
+own:
+  test.nop:
+    - require:
+      - test: inc one

@@ -1,0 +1,6 @@
+include:
+  - inc.one
+  - inc.nested
+exclude:
+  - sls: inc.one
+own: test.nop

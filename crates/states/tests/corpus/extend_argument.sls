@@ -1,0 +1,6 @@
+include:
+  - ext.base
+extend:
+  extended:
+    test:
+      - result: False

@@ -1,0 +1,6 @@
+include:
+  - ext.base
+extend:
+  the name of it:
+    test:
+      - result: False

@@ -1,0 +1,5 @@
+include:
+  - ext.base
+extend:
+  extended:
+    test.fail_without_changes: []

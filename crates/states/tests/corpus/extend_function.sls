@@ -1,0 +1,6 @@
+include:
+  - ext.base
+extend:
+  extended:
+    test:
+      - fail_without_changes

@@ -1,0 +1,5 @@
+extend:
+  nowhere:
+    test:
+      - result: False
+own: test.nop

@@ -1,0 +1,3 @@
+extend:
+  - one
+own: test.nop

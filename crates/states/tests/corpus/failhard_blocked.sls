@@ -1,0 +1,7 @@
+bad: test.fail_without_changes
+blocked:
+  test.nop:
+    - failhard: True
+    - require:
+      - test: bad
+never: test.nop

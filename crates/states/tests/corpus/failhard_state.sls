@@ -1,0 +1,4 @@
+bad:
+  test.fail_without_changes:
+    - failhard: True
+never: test.nop

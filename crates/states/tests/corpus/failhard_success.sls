@@ -1,0 +1,4 @@
+good:
+  test.nop:
+    - failhard: True
+after: test.nop

@@ -1,0 +1,1 @@
+inc bad: test.fail_without_changes

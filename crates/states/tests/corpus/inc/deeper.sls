@@ -1,0 +1,1 @@
+deeper: test.nop

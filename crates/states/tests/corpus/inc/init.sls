@@ -1,0 +1,1 @@
+inc init: test.nop

@@ -1,0 +1,3 @@
+include:
+  - .deeper
+nested own: test.nop

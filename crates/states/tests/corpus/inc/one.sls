@@ -1,0 +1,2 @@
+inc one: test.succeed_with_changes
+inc two: test.nop

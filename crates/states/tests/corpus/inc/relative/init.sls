@@ -1,0 +1,4 @@
+include:
+  - .sibling
+  - ..one
+relative: test.nop

@@ -1,0 +1,1 @@
+"i {{ sls }} {{ slspath }} {{ slsdotpath }} {{ tpldir }} {{ tplfile }}": test.nop

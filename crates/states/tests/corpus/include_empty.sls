@@ -1,0 +1,3 @@
+include:
+  - inc.empty
+own: test.nop

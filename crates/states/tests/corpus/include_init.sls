@@ -1,0 +1,3 @@
+include:
+  - inc
+own: test.nop

@@ -1,0 +1,3 @@
+include:
+  - inc.missing
+own: test.nop

@@ -1,0 +1,2 @@
+include: inc.one
+own: test.nop

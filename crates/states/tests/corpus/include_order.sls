@@ -1,0 +1,3 @@
+include:
+  - inc.one
+own: test.nop

@@ -1,0 +1,3 @@
+include:
+  - inc.relative
+own: test.nop

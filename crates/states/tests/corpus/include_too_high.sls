@@ -1,0 +1,3 @@
+include:
+  - ..above
+own: test.nop

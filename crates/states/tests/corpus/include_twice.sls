@@ -1,0 +1,5 @@
+include:
+  - inc.one
+  - inc.nested
+  - inc.one
+own: test.nop

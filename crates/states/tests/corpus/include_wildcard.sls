@@ -1,0 +1,3 @@
+include:
+  - inc.re*
+own: test.nop

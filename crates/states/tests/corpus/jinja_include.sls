@@ -1,0 +1,2 @@
+{% include 'lib/snippet.jinja' %}
+after: test.nop

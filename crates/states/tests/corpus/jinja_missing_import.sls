@@ -1,0 +1,2 @@
+{% from 'lib/nothing.jinja' import x %}
+one: test.nop

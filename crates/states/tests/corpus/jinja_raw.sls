@@ -1,0 +1,1 @@
+{% raw %}'{{ not rendered }}': test.nop{% endraw %}

@@ -1,0 +1,2 @@
+{% if %}
+one: test.nop

@@ -1,0 +1,1 @@
+{{ pillar.web.nothing }}: test.nop

@@ -1,0 +1,2 @@
+#!jinja|yaml
+{{ 'rendered' }}: test.nop

@@ -1,0 +1,4 @@
+typed:
+  test.check_pillar:
+    - boolean: flag
+    - integer: number

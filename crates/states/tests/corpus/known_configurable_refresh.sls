@@ -1,0 +1,6 @@
+changed: test.succeed_with_changes
+watcher:
+  test.configurable_test_state:
+    - changes: False
+    - watch:
+      - test: changed

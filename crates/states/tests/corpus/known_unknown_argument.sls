@@ -1,0 +1,4 @@
+one:
+  cmd.run:
+    - name: 'true'
+    - no_such_argument: 5

@@ -1,0 +1,4 @@
+base: &base
+  test.succeed_with_changes: []
+derived:
+  <<: *base

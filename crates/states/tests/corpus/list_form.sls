@@ -1,0 +1,8 @@
+one:
+  test:
+    - succeed_with_changes
+two:
+  test:
+    - nop
+    - require:
+      - test: one

@@ -1,0 +1,5 @@
+listener:
+  test.nop:
+    - listen:
+      - changed
+changed: test.succeed_with_changes

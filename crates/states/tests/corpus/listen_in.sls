@@ -1,0 +1,5 @@
+changed:
+  test.succeed_with_changes:
+    - listen_in:
+      - test: listener
+listener: test.nop

@@ -1,0 +1,5 @@
+listener:
+  test.nop:
+    - listen:
+      - test: same
+same: test.nop

@@ -1,0 +1,3 @@
+the id:
+  test.nop:
+    - name: 5

@@ -1,0 +1,3 @@
+many:
+  test.nop:
+    - names: [one, two, one]

@@ -1,0 +1,3 @@
+one:
+  test:
+    - name: x

@@ -1,0 +1,3 @@
+one:
+  test.nop:
+    name: x

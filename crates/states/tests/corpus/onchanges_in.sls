@@ -1,0 +1,5 @@
+one:
+  test.nop:
+    - onchanges_in:
+      - test: two
+two: test.nop

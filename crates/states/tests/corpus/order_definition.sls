@@ -1,0 +1,3 @@
+c: test.nop
+a: test.nop
+b: test.nop

@@ -1,0 +1,7 @@
+needs:
+  test.nop:
+    - order: -3
+    - require:
+      - test: source
+other: test.nop
+source: test.nop

@@ -1,0 +1,9 @@
+last one:
+  test.nop:
+    - order: last
+first one:
+  test.nop:
+    - order: 1
+    - require:
+      - test: last one
+between: test.nop

@@ -1,0 +1,4 @@
+one:
+  test.nop:
+    - fire_event: True
+    - reload_modules: True

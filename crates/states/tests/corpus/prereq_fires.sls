@@ -1,0 +1,5 @@
+before:
+  test.succeed_with_changes:
+    - prereq:
+      - test: target
+target: test.succeed_with_changes

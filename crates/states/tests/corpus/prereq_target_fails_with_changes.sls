@@ -1,0 +1,5 @@
+before:
+  test.nop:
+    - prereq:
+      - test: target
+target: test.fail_with_changes

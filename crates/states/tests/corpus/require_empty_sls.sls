@@ -1,0 +1,6 @@
+include:
+  - inc.empty
+own:
+  test.nop:
+    - require:
+      - sls: inc.empty

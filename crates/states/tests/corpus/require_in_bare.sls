@@ -1,0 +1,5 @@
+one:
+  test.fail_without_changes:
+    - require_in:
+      - two
+two: test.nop

@@ -1,0 +1,4 @@
+one:
+  test.nop:
+    - require_in:
+      - nowhere

@@ -1,0 +1,9 @@
+zero: test.nop
+one:
+  test.fail_without_changes:
+    - require_in:
+      - test: two
+two:
+  test.nop:
+    - require:
+      - test: zero

@@ -1,0 +1,6 @@
+include:
+  - inc.one
+first:
+  test.nop:
+    - require_in:
+      - sls: inc.one

@@ -1,0 +1,6 @@
+include:
+  - inc.one
+after:
+  test.nop:
+    - require:
+      - sls: inc.one

@@ -1,0 +1,6 @@
+include:
+  - inc.bad
+after:
+  test.nop:
+    - require:
+      - sls: inc.bad

@@ -1,0 +1,6 @@
+include:
+  - inc.nested
+after:
+  test.nop:
+    - require:
+      - sls: inc.nested

@@ -1,0 +1,4 @@
+after:
+  test.nop:
+    - require:
+      - sls: nothing.*

@@ -1,0 +1,6 @@
+one: test.nop
+two:
+  test.nop:
+    - require:
+      - test: one
+        cmd: one

@@ -1,0 +1,3 @@
+one:
+  test.fail_without_changes:
+    - retry: False

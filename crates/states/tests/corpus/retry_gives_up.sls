@@ -1,0 +1,5 @@
+one:
+  test.fail_without_changes:
+    - retry:
+        attempts: 2
+        interval: 0

@@ -1,0 +1,2 @@
+one: test.nop
+two: test.succeed_with_changes

@@ -1,0 +1,5 @@
+one:
+  test.show_notification:
+    - text: hello
+two:
+  test.show_notification: []

@@ -1,0 +1,4 @@
+one:
+  test:
+    - nop
+    - succeed_with_changes

@@ -1,0 +1,2 @@
+one: test.nosuch
+two: test.nop

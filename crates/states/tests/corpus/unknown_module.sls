@@ -1,0 +1,6 @@
+one: nosuch.thing
+two: test.nop
+needs:
+  test.nop:
+    - require:
+      - nosuch: one

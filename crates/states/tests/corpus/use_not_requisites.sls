@@ -1,0 +1,9 @@
+bad: test.fail_without_changes
+base:
+  test.nop:
+    - require:
+      - test: bad
+borrower:
+  test.nop:
+    - use:
+      - test: base

@@ -1,0 +1,9 @@
+base:
+  test.configurable_test_state:
+    - changes: False
+    - result: False
+borrower:
+  test.configurable_test_state:
+    - result: True
+    - use:
+      - test: base

@@ -1,0 +1,5 @@
+bad: test.fail_with_changes
+watcher:
+  test.nop:
+    - watch:
+      - test: bad

@@ -1,0 +1,6 @@
+a: test.succeed_with_changes
+b:
+  test.nop:
+    - onlyif: 'false'
+    - watch:
+      - test: a

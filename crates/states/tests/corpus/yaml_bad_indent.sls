@@ -1,0 +1,4 @@
+one:
+  test.nop:
+    - name: x
+   - bad

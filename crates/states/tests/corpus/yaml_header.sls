@@ -1,0 +1,2 @@
+#!yaml
+'{{ literal }}': test.nop

@@ -1,0 +1,3 @@
+one: test.nop
+---
+two: test.nop

@@ -1,0 +1,3 @@
+web:
+  port: 80
+  host: example.net

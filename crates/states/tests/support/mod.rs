@@ -1,0 +1,166 @@
+//! A tree in a directory or in memory, with the engine's functions.
+
+#![allow(dead_code, reason = "each test file uses what it needs")]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bunraku_engine::{
+    Cancellation, CarryOut, Mode, Plan, PlanOptions, Registry, Summary, carry_out,
+};
+use bunraku_states::{
+    CompileError, Compiled, Function, Input, Lookup, Target, Tree, World, WorldError, compile,
+};
+use serde_json::{Map, Value};
+
+/// Files by path, for each tree.
+pub(crate) struct Memory {
+    pub(crate) states: BTreeMap<String, String>,
+    pub(crate) pillar: BTreeMap<String, String>,
+    registry: Registry,
+}
+
+impl Memory {
+    pub(crate) fn new(states: &[(&str, &str)], pillar: &[(&str, &str)]) -> Self {
+        let owned = |files: &[(&str, &str)]| {
+            files
+                .iter()
+                .map(|(path, text)| ((*path).to_owned(), (*text).to_owned()))
+                .collect()
+        };
+        Self {
+            states: owned(states),
+            pillar: owned(pillar),
+            registry: Registry::standard(),
+        }
+    }
+
+    /// All files below two directories.
+    pub(crate) fn read(states: &Path, pillar: &Path) -> Self {
+        let mut memory = Self::new(&[], &[]);
+        memory.states = files_below(states);
+        memory.pillar = files_below(pillar);
+        memory
+    }
+}
+
+fn files_below(root: &Path) -> BTreeMap<String, String> {
+    let mut files = BTreeMap::new();
+    let mut open: Vec<PathBuf> = vec![root.to_owned()];
+    while let Some(directory) = open.pop() {
+        for entry in std::fs::read_dir(&directory).expect("a directory") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                open.push(path);
+            } else if let Ok(text) = std::fs::read_to_string(&path) {
+                let below = path.strip_prefix(root).expect("below the root");
+                files.insert(below.to_string_lossy().into_owned(), text);
+            }
+        }
+    }
+    files
+}
+
+impl World for Memory {
+    fn source(&self, tree: Tree, path: &str) -> Result<Option<String>, WorldError> {
+        let files = if tree == Tree::States {
+            &self.states
+        } else {
+            &self.pillar
+        };
+        Ok(files.get(path).cloned())
+    }
+
+    fn state_files(&self, tree: Tree) -> Result<Vec<String>, WorldError> {
+        let files = if tree == Tree::States {
+            &self.states
+        } else {
+            &self.pillar
+        };
+        Ok(files
+            .keys()
+            .filter(|path| path.ends_with(".sls"))
+            .cloned()
+            .collect())
+    }
+
+    fn function(&self, name: &str) -> Lookup {
+        let Some((spec, function)) = self.registry.state_function(name) else {
+            return Lookup::UnknownFunction;
+        };
+        Lookup::Known(Function {
+            type_name: spec.name.to_owned(),
+            implies: owned(function.implies),
+            arguments: (function.arguments.iter())
+                .map(|argument| (argument.salt.to_owned(), argument.ours.to_owned()))
+                .collect(),
+            name_parameter: spec.name_parameter.to_owned(),
+            parameters: spec
+                .parameters
+                .iter()
+                .map(|parameter| parameter.name.to_owned())
+                .collect(),
+        })
+    }
+
+    fn functions(&self) -> Vec<String> {
+        let all = self.registry.specs().flat_map(|spec| spec.states);
+        all.map(|state| state.function.to_owned()).collect()
+    }
+}
+
+fn owned(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+    pairs
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+        .collect()
+}
+
+pub(crate) fn facts() -> Map<String, Value> {
+    let facts = serde_json::json!({
+        "os": {"name": "Debian", "family": "Debian", "release": {"full": "12.5", "major": "12"},
+               "distro": {"codename": "bookworm"}},
+        "kernel": "Linux", "networking": {"fqdn": "web1.example.net", "hostname": "web1"},
+    });
+    facts.as_object().cloned().expect("a map")
+}
+
+/// Compiles one file by name.
+pub(crate) fn compiled(world: &Arc<dyn World>, sls: &str) -> Result<Compiled, CompileError> {
+    let input = Input {
+        node: "web1.example.net".to_owned(),
+        facts: facts(),
+        target: Target::Files(vec![sls.to_owned()]),
+        ..Input::default()
+    };
+    compile(world, &input)
+}
+
+/// Compiles one text.
+pub(crate) fn compiled_text(text: &str) -> Result<Compiled, CompileError> {
+    let world: Arc<dyn World> = Arc::new(Memory::new(&[("case.sls", text)], &[]));
+    compiled(&world, "case")
+}
+
+/// The error of a text that cannot be compiled.
+pub(crate) fn refused(text: &str) -> String {
+    match compiled_text(text) {
+        Ok(_) => panic!("it was compiled:\n{text}"),
+        Err(error) => error.to_string(),
+    }
+}
+
+/// Carries out what was compiled, one state after the other.
+pub(crate) fn run(compiled: &Compiled, state: &Path, root: Option<PathBuf>) -> Summary {
+    let options = PlanOptions {
+        mode: Mode::Ansible,
+    };
+    let plan = Plan::new(&compiled.catalog, &Registry::standard(), options)
+        .unwrap_or_else(|error| panic!("{error}"));
+    let how = CarryOut {
+        root,
+        ..CarryOut::new(state, Cancellation::new().expect("a pipe"), &())
+    };
+    carry_out(&plan, how).expect("a record of the run")
+}

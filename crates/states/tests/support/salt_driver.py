@@ -1,0 +1,95 @@
+"""Applies many state files with real Salt in one process.
+
+usage: salt_driver.py WORK FILE_ROOT PILLAR_ROOT MODE < names
+
+Prints one line of JSON for each name. MODE is `apply` or `low` (which only
+renders and orders, and prints the seconds that took).
+"""
+import json
+import logging
+import os
+import sys
+import time
+
+work, file_root, pillar_root, mode = sys.argv[1:5]
+os.makedirs(work, exist_ok=True)
+logging.disable(logging.CRITICAL)
+
+import salt.config  # noqa: E402
+import salt.loader  # noqa: E402
+import salt.state  # noqa: E402
+from salt.utils.datastructures import HashableOrderedDict  # noqa: E402
+
+opts = salt.config.DEFAULT_MINION_OPTS.copy()
+opts.update(
+    {
+        "id": "web1.example.net",
+        "file_client": "local",
+        "root_dir": work,
+        "cachedir": os.path.join(work, "cache"),
+        "extension_modules": os.path.join(work, "ext"),
+        "pki_dir": os.path.join(work, "pki"),
+        "sock_dir": os.path.join(work, "sock"),
+        "conf_file": os.path.join(work, "minion"),
+        "file_roots": {"base": [file_root]},
+        "pillar_roots": {"base": [pillar_root]},
+        "log_level": "quiet",
+        "fileserver_backend": ["roots"],
+        "saltenv": "base",
+        "pillarenv": None,
+        "enable_fqdns_grains": False,
+        "failhard": False,
+        "state_events": False,
+        "test": False,
+    }
+)
+for directory in ("cache", "ext", "pki", "sock"):
+    os.makedirs(os.path.join(work, directory), exist_ok=True)
+opts["grains"] = salt.loader.grains(opts)
+
+
+def apply(highstate, sls):
+    highstate.building_highstate = HashableOrderedDict()
+    highstate.iorder = 10000
+    state = highstate.state
+    state.reset_run_num()
+    state.pre = {}
+    state.inject_globals = {}
+    high, errors = highstate.render_highstate({"base": [sls]})
+    if errors:
+        return {"errors": errors}
+    answer = state.call_high(high)
+    if isinstance(answer, list):
+        return {"errors": answer}
+    return {"states": answer}
+
+
+def low(highstate, sls):
+    highstate.building_highstate = HashableOrderedDict()
+    highstate.iorder = 10000
+    started = time.perf_counter()
+    high, errors = highstate.render_highstate({"base": [sls]})
+    state = highstate.state
+    high, more = state.reconcile_extend(high)
+    errors += more
+    errors += state.verify_high(high)
+    high, more = state.requisite_in(high)
+    errors += more
+    high = state.apply_exclude(high)
+    chunks, more = state.compile_high_data(high)
+    seconds = time.perf_counter() - started
+    return {"errors": errors + more, "seconds": seconds, "count": len(chunks)}
+
+
+highstate = salt.state.HighState(opts)
+highstate.push_active()
+for line in sys.stdin:
+    name = line.strip()
+    if not name:
+        continue
+    try:
+        answer = apply(highstate, name) if mode == "apply" else low(highstate, name)
+    except Exception as error:  # noqa: BLE001
+        answer = {"errors": [f"exception: {error!r}"]}
+    answer["sls"] = name
+    print(json.dumps(answer, default=str), flush=True)

@@ -1,0 +1,6 @@
+base:
+  '*':
+    - base
+    - database
+  'G@kernel:Linux':
+    - web
