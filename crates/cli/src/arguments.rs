@@ -33,17 +33,24 @@ Exit codes: 0 done, 1 error, 2 changes pending or made (where asked for),
 #[derive(Args, Clone)]
 pub(crate) struct Global {
     /// Configuration file [default: /etc/bunraku/bunraku.toml where it exists]
-    #[arg(long, global = true, env = "BUNRAKU_CONFIG", value_name = "FILE")]
+    #[arg(
+        long,
+        global = true,
+        help_heading = "Global options",
+        env = "BUNRAKU_CONFIG",
+        value_name = "FILE"
+    )]
     pub(crate) config: Option<PathBuf>,
 
     /// Print data as JSON
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = "Global options")]
     pub(crate) json: bool,
 
     /// Server to talk to, HOST:PORT; may be given several times
     #[arg(
         long = "server",
         global = true,
+        help_heading = "Global options",
         env = "BUNRAKU_SERVERS",
         value_delimiter = ',',
         value_name = "HOST:PORT"
@@ -51,15 +58,27 @@ pub(crate) struct Global {
     pub(crate) servers: Vec<String>,
 
     /// Directory with ca.pem, cert.pem and key.pem to talk to it with
-    #[arg(long, global = true, env = "BUNRAKU_CREDENTIALS", value_name = "DIR")]
+    #[arg(
+        long,
+        global = true,
+        help_heading = "Global options",
+        env = "BUNRAKU_CREDENTIALS",
+        value_name = "DIR"
+    )]
     pub(crate) credentials: Option<PathBuf>,
 
     /// What to log, for example `debug` or `bunraku_control=trace`
-    #[arg(long, global = true, env = "BUNRAKU_LOG", value_name = "FILTER")]
+    #[arg(
+        long,
+        global = true,
+        help_heading = "Global options",
+        env = "BUNRAKU_LOG",
+        value_name = "FILTER"
+    )]
     pub(crate) log: Option<String>,
 
     /// How to log
-    #[arg(long, global = true, env = "BUNRAKU_LOG_FORMAT", value_enum, default_value_t = LogFormat::Auto)]
+    #[arg(long, global = true, help_heading = "Global options", env = "BUNRAKU_LOG_FORMAT", value_enum, default_value_t = LogFormat::Auto)]
     pub(crate) log_format: LogFormat,
 }
 
