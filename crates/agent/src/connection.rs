@@ -22,9 +22,9 @@ use crate::commands::{carry_out, report_activity};
 use crate::journal::Journal;
 use crate::{AgentOptions, Shared};
 
-/// The stream is silent for as long as nobody wants anything; TCP keep-alive
-/// tells whether the line lives.
-const SILENCE: Duration = Duration::from_secs(365 * 24 * 3600);
+/// A server sends an empty line every minute. One that has sent nothing for so
+/// long hangs, though TCP keep-alive says that the line lives.
+const SILENCE: Duration = Duration::from_secs(200);
 
 /// A stream that lived for so long was a good one: the next failure is a first one.
 const GOOD: Duration = Duration::from_secs(60);

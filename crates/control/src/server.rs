@@ -46,6 +46,8 @@ pub struct ServerOptions {
     pub store_kind: &'static str,
     /// A server that was silent for so long is dead.
     pub server_ttl: Duration,
+    /// How often a silent command stream gets an empty line.
+    pub heartbeat: Duration,
     pub certificates: CertificateOptions,
     pub commands: CommandOptions,
     pub facts: FactOptions,
@@ -221,6 +223,7 @@ async fn build_services(
         presence,
         revocations,
         clock,
+        heartbeat: options.heartbeat,
     };
     Ok((services.into(), lease))
 }

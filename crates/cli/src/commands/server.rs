@@ -61,6 +61,9 @@ pub(crate) struct ServerArguments {
 /// A server that was silent for so long is dead to the others.
 const SERVER_TTL: Duration = Duration::from_secs(10);
 
+/// Well within the time that agents wait for a sign of life.
+const HEARTBEAT: Duration = Duration::from_secs(60);
+
 pub(crate) fn run(arguments: ServerArguments, context: &Context) -> Result<Exit, Failure> {
     end_with_parent(arguments.end_with_parent)?;
     let section = &context.loaded.file.server;
@@ -256,6 +259,7 @@ fn server_options(
         exclusive_store,
         store_kind: if exclusive_store { "embedded" } else { "etcd" },
         server_ttl: SERVER_TTL,
+        heartbeat: HEARTBEAT,
         certificates: CertificateOptions {
             node_lifetime: section.certificates.node_lifetime.signed(),
             operator_lifetime: section.certificates.operator_lifetime.signed(),

@@ -1,8 +1,9 @@
 //! A node's command stream, from subscription to the last line.
 //!
 //! The stream is one HTTP response whose body never ends by itself. Agents
-//! ask for it over an HTTP/1.1 connection of its own. Dead peers are found by
-//! TCP keep-alive on the connection, not by lines in here.
+//! ask for it over an HTTP/1.1 connection of its own. Dead lines are found by
+//! TCP keep-alive on the connection; an empty line now and then tells an agent
+//! that its server does not merely hang.
 //!
 //! Invariant: the node is marked connected before its first line, and lost
 //! after the body was dropped, however that came about.
@@ -11,7 +12,7 @@ use std::convert::Infallible;
 
 use axum::body::Body;
 use bunraku_model::NodeName;
-use bunraku_wire::api::StreamMessage;
+use bunraku_wire::api::{Envelope, StreamMessage};
 use bytes::Bytes;
 use futures::stream;
 
@@ -25,6 +26,13 @@ struct Open {
     stage: Stage,
     /// Last, so that the node counts as connected until all else is gone.
     _session: SessionGuard,
+}
+
+/// What goes into the body.
+enum Line {
+    Message(StreamMessage),
+    /// An empty line: a server that hangs sends none, and its agents move on.
+    Heartbeat,
 }
 
 enum Stage {
@@ -63,37 +71,47 @@ pub(super) async fn open(
     Ok(Body::from_stream(stream::unfold(
         Box::new(open),
         |mut open| async move {
-            let message = open.next().await?;
-            let mut line =
-                serde_json::to_vec(&message).expect("messages are plain data that JSON can hold");
-            line.push(b'\n');
-            Some((Ok::<_, Infallible>(Bytes::from(line)), open))
+            let line = match open.next().await? {
+                Line::Message(message) => {
+                    let mut line = serde_json::to_vec(&message)
+                        .expect("messages are plain data that JSON can hold");
+                    line.push(b'\n');
+                    Bytes::from(line)
+                }
+                Line::Heartbeat => Bytes::from_static(b"\n"),
+            };
+            Some((Ok::<_, Infallible>(line), open))
         },
     )))
 }
 
 impl Open {
-    async fn next(&mut self) -> Option<StreamMessage> {
+    async fn next(&mut self) -> Option<Line> {
         match self.stage {
             Stage::Ended => None,
             Stage::Welcome => {
                 self.stage = Stage::Commands;
-                Some(StreamMessage::Welcome {
+                Some(Line::Message(StreamMessage::Welcome {
                     server: self.services.identity.id.to_string(),
-                })
+                }))
             }
-            Stage::Commands => Some(self.next_command().await),
+            Stage::Commands => Some(self.next_line().await),
         }
     }
 
-    async fn next_command(&mut self) -> StreamMessage {
+    async fn next_line(&mut self) -> Line {
         let command = tokio::select! {
             () = self.services.shutdown.cancelled() => {
                 self.stage = Stage::Ended;
-                return StreamMessage::Goodbye;
+                return Line::Message(StreamMessage::Goodbye);
             }
             command = self.subscription.next() => command,
+            () = tokio::time::sleep(self.services.heartbeat) => return Line::Heartbeat,
         };
+        Line::Message(self.message(command))
+    }
+
+    fn message(&mut self, command: Result<Option<Envelope>, ServiceError>) -> StreamMessage {
         match command {
             Ok(Some(envelope)) => StreamMessage::Command(envelope),
             Ok(None) => {

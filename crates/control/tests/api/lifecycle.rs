@@ -176,3 +176,27 @@ async fn a_server_renews_its_own_certificate_at_its_next_start() {
         .expect("its certificate is good");
     server.shutdown().await;
 }
+
+#[tokio::test]
+async fn a_silent_stream_shows_that_its_server_lives() {
+    for (heartbeat, lives) in [
+        (Duration::from_millis(200), true),
+        (Duration::from_secs(600), false),
+    ] {
+        let mut server = TestServer::start_with(|options| options.heartbeat = heartbeat).await;
+        let node = server.impatient_node("web-1").await;
+        let path = "/v1/nodes/web-1/stream";
+        let mut stream = node.stream::<StreamMessage>(path).await.expect("a stream");
+        assert!(matches!(
+            soon(stream.next()).await,
+            Some(Ok(StreamMessage::Welcome { .. }))
+        ));
+        let next = tokio::time::timeout(Duration::from_secs(6), stream.next()).await;
+        assert_eq!(
+            next.is_err(),
+            lives,
+            "with a heartbeat every {heartbeat:?}: {next:?}"
+        );
+        server.shutdown().await;
+    }
+}

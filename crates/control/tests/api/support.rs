@@ -65,6 +65,7 @@ pub(crate) fn options(data_dir: &Path) -> ServerOptions {
         exclusive_store: true,
         store_kind: "embedded",
         server_ttl: Duration::from_secs(2),
+        heartbeat: Duration::from_secs(60),
         certificates: CertificateOptions::default(),
         commands: CommandOptions::default(),
         facts: FactOptions::default(),
@@ -212,6 +213,15 @@ impl TestServer {
     pub(crate) async fn node_with_key(&self, node: &str) -> (Client, PrivateKey) {
         let (certificate, key) = self.joined(node).await;
         (self.client_with(&certificate, &key), key)
+    }
+
+    /// A node that takes two seconds of silence for the end.
+    pub(crate) async fn impatient_node(&self, node: &str) -> Client {
+        let (certificate, key) = self.joined(node).await;
+        let identity = Identity::from_pem(&certificate, &key).expect("an identity");
+        let mut options = client_options(self.running(), &self.authority_pem, Some(identity));
+        options.idle_timeout = Duration::from_secs(2);
+        Client::new(options)
     }
 
     async fn joined(&self, node: &str) -> (String, PrivateKey) {

@@ -52,6 +52,8 @@ pub(crate) struct ServiceSet {
     pub(crate) certificates: Certificates,
     pub(crate) revocations: Revocations,
     pub(crate) clock: Clock,
+    /// How often a silent command stream gets an empty line.
+    pub(crate) heartbeat: std::time::Duration,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) identity: Arc<ServerIdentity>,
     /// What open streams still have to write down when they end.
