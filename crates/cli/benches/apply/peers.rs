@@ -14,7 +14,7 @@ pub(crate) enum Peer {
 }
 
 /// Those that can do so many files while people wait: Ansible needs ten
-/// minutes for a thousand, the others for a hundred thousand.
+/// minutes for a thousand, Puppet and Salt minutes for ten thousand.
 pub(crate) fn all(count: usize) -> Vec<Peer> {
     let limit = |peer: &Peer| match peer {
         Peer::Ansible => 100,
