@@ -1,10 +1,13 @@
-//! Rendering and ordering ten thousand states, beside real Salt's own time
-//! for the same file, in one run:
+//! Beside real Salt, the same files in one run:
 //!
 //!     cargo bench -p bunraku-states --bench states
 //!
-//! Salt's time is that of what `state.show_lowstate` does after its modules
-//! are loaded: render, compile, order. Its start is not counted.
+//! - rendering and ordering ten thousand states, which is what
+//!   `state.show_lowstate` does;
+//! - applying a tree of files and guarded commands, twice.
+//!
+//! Salt's times are those of its own work in a process whose modules are
+//! loaded: its start, which takes longer, is not counted.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -12,6 +15,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Instant;
+
+#[path = "../tests/support/mod.rs"]
+mod support;
 
 use bunraku_states::{Input, Lookup, Target, Tree, World, WorldError, compile};
 
@@ -62,7 +68,8 @@ fn ours(text: &str) -> (f64, usize) {
     (best, count)
 }
 
-fn salts(text: &str) -> (f64, usize) {
+/// The answers of real Salt for a file, asked several times.
+fn salts(text: &str, mode: &str, times: usize) -> Vec<serde_json::Value> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let script = here.join("../../scripts/peer-salt");
     let python = Command::new(&script)
@@ -80,40 +87,86 @@ fn salts(text: &str) -> (f64, usize) {
     let mut child = Command::new(String::from_utf8_lossy(&python.stdout).trim())
         .arg(here.join("tests/support/salt_driver.py"))
         .args([work.path().join("salt"), states.clone(), states])
-        .arg("low")
+        .arg(mode)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
         .expect("Salt starts");
-    child
-        .stdin
-        .take()
-        .expect("a pipe")
-        .write_all(b"big\nbig\n")
-        .expect("Salt reads");
+    let names = "big\n".repeat(times);
+    let mut input = child.stdin.take().expect("a pipe");
+    input.write_all(names.as_bytes()).expect("Salt reads");
+    drop(input);
     let output = child.wait_with_output().expect("Salt ends");
-    let mut best = (f64::INFINITY, 0);
-    for line in String::from_utf8_lossy(&output.stdout).lines() {
-        let answer: serde_json::Value = serde_json::from_str(line).expect("JSON");
-        let (Some(seconds), Some(count)) = (answer["seconds"].as_f64(), answer["count"].as_u64())
-        else {
-            panic!("Salt could not do it: {line}");
-        };
-        if seconds < best.0 {
-            best = (seconds, count as usize);
-        }
-    }
-    best
+    let text = String::from_utf8_lossy(&output.stdout);
+    let answers: Vec<serde_json::Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect();
+    assert_eq!(answers.len(), times, "Salt answers each time");
+    answers
 }
 
-fn main() {
+fn seconds(answer: &serde_json::Value) -> f64 {
+    answer["seconds"].as_f64().expect("a time")
+}
+
+fn low() {
     let text = big();
     let (own, count) = ours(&text);
-    let (salt, salt_count) = salts(&text);
-    assert_eq!(count, salt_count, "both see the same states");
-    println!("render and order {count} states, 49,950 requisites, the best of several:");
+    let answers = salts(&text, "low", 2);
+    let salt = answers.iter().map(seconds).fold(f64::INFINITY, f64::min);
+    assert_eq!(
+        answers[0]["count"], count,
+        "both see the same states: {:?}",
+        answers[0]["errors"]
+    );
+    println!("render and order {count} states with 49,950 requisites, the best of several:");
+    told(own, salt);
+}
+
+fn told(own: f64, salt: f64) {
     println!("  bunraku {own:>8.3} s");
     println!("  salt    {salt:>8.3} s  (3008.3, modules loaded)");
     println!("  ratio   {:>8.1}", salt / own);
+}
+
+/// Files with contents and guarded commands below a directory.
+fn tree(root: &Path) -> String {
+    let root = root.display();
+    format!(
+        "base:\n  file.directory:\n    - name: {root}/conf\n    - makedirs: True\n\
+         {{% for n in range(300) %}}\nfile {{{{ n }}}}:\n  file.managed:\n    - name: {root}/conf/{{{{ n }}}}.conf\n    - mode: '0640'\n    - contents: |\n        # {{{{ grains['id'] }}}}\n        number = {{{{ n }}}}\n    - require:\n      - file: base\n{{% endfor %}}\n\
+         {{% for n in range(30) %}}\ncommand {{{{ n }}}}:\n  cmd.run:\n    - name: touch {root}/conf/{{{{ n }}}}.done\n    - creates: {root}/conf/{{{{ n }}}}.done\n    - require:\n      - file: file {{{{ n }}}}\n{{% endfor %}}\n"
+    )
+}
+
+fn apply() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let own_text = tree(&directory.path().join("own"));
+    let mut own = Vec::new();
+    for _ in 0..2 {
+        let begun = Instant::now();
+        let compiled = support::compiled_text(&own_text).unwrap_or_else(|error| panic!("{error}"));
+        let summary = support::run(&compiled, &directory.path().join("state"), None);
+        own.push(begun.elapsed().as_secs_f64());
+        assert!(summary.succeeded() && summary.finished.len() == 331);
+    }
+    let answers = salts(&tree(&directory.path().join("salt")), "apply", 2);
+    for answer in &answers {
+        let states = answer["states"].as_object().expect("states");
+        assert!(states.values().all(|state| state["result"] == true) && states.len() == 331);
+    }
+    for (index, what) in ["the first time", "the second time, nothing to do"]
+        .into_iter()
+        .enumerate()
+    {
+        println!("apply 300 files and 30 guarded commands, {what}:");
+        told(own[index], seconds(&answers[index]));
+    }
+}
+
+fn main() {
+    low();
+    apply();
 }

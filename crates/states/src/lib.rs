@@ -1,8 +1,8 @@
 //! Salt-style states: SLS files (YAML and Jinja) become a catalog.
 //!
-//! The way: [`pillar`] data is rendered and merged, the top file or names
-//! choose state files, [`high`] renders them and applies `include`, `extend`,
-//! `exclude` and every `_in` form, [`low`] cuts them into single states, finds
+//! The way: `pillar` data is rendered and merged, the top file or names
+//! choose state files, `high` renders them and applies `include`, `extend`,
+//! `exclude` and every `_in` form, `low` cuts them into single states, finds
 //! what each requisite means and puts them in Salt's order, and `resource`
 //! says each in the engine's words.
 //!

@@ -16,11 +16,36 @@ pub(crate) struct Subject<'a> {
 #[error("`{0}` is not a target: {1}")]
 pub(crate) struct MatchError(String, String);
 
-/// As Python's `fnmatch`: `*`, `?`, `[abc]`, `[!abc]`; everything else is itself.
-pub(crate) fn matches_glob(pattern: &str, text: &str) -> bool {
-    if !is_pattern(pattern) {
-        return pattern == text;
+/// A pattern of Python's `fnmatch`: `*`, `?`, `[abc]`, `[!abc]`; everything
+/// else is itself. Made once, it is asked for many names.
+pub(crate) struct Glob<'p> {
+    pattern: &'p str,
+    expression: Option<Regex>,
+}
+
+impl<'p> Glob<'p> {
+    pub(crate) fn new(pattern: &'p str) -> Self {
+        let expression = is_pattern(pattern).then(|| Regex::new(&expression(pattern)).ok());
+        Self {
+            pattern,
+            expression: expression.flatten(),
+        }
     }
+
+    pub(crate) fn matches(&self, text: &str) -> bool {
+        match &self.expression {
+            Some(expression) => expression.is_match(text),
+            None => self.pattern == text,
+        }
+    }
+}
+
+/// Whether one name fits a pattern.
+pub(crate) fn matches_glob(pattern: &str, text: &str) -> bool {
+    Glob::new(pattern).matches(text)
+}
+
+fn expression(pattern: &str) -> String {
     let mut expression = String::from("(?s)^");
     let mut rest = pattern.chars();
     while let Some(character) = rest.next() {
@@ -48,7 +73,7 @@ pub(crate) fn matches_glob(pattern: &str, text: &str) -> bool {
         }
     }
     expression.push('$');
-    Regex::new(&expression).is_ok_and(|pattern| pattern.is_match(text))
+    expression
 }
 
 /// Whether text has wildcards, by Salt's rule.

@@ -8,7 +8,7 @@ use super::Chunk;
 use super::graph::Graph;
 use super::order;
 use crate::high::Wanted;
-use crate::matcher::{is_pattern, matches_glob};
+use crate::matcher::{Glob, is_pattern};
 use crate::problem::Problem;
 
 /// Salt's kinds of requisites that order states; a larger weight counts more.
@@ -171,6 +171,7 @@ impl<'a> Index<'a> {
 
     fn find(&self, wanted: &Wanted) -> Option<Vec<u32>> {
         let pattern = is_pattern(&wanted.name);
+        let glob = Glob::new(&wanted.name);
         let sorted = |found: &mut Vec<u32>| {
             found.sort_unstable();
             found.dedup();
@@ -180,10 +181,7 @@ impl<'a> Index<'a> {
                 return self.by_sls.get(wanted.name.as_str()).cloned();
             }
             // As in Salt, a wildcard over files may match none.
-            let matching = self
-                .by_sls
-                .iter()
-                .filter(|(sls, _)| matches_glob(&wanted.name, sls));
+            let matching = self.by_sls.iter().filter(|(sls, _)| glob.matches(sls));
             let mut found: Vec<u32> = matching
                 .flat_map(|(_, list)| list.iter().copied())
                 .collect();
@@ -196,9 +194,10 @@ impl<'a> Index<'a> {
                 .get(&(wanted.module.as_str(), wanted.name.as_str()))
                 .cloned();
         }
-        let matching = self.by_name.iter().filter(|((module, name), _)| {
-            *module == wanted.module && matches_glob(&wanted.name, name)
-        });
+        let matching = self
+            .by_name
+            .iter()
+            .filter(|((module, name), _)| *module == wanted.module && glob.matches(name));
         let mut found: Vec<u32> = matching
             .flat_map(|(_, list)| list.iter().copied())
             .collect();

@@ -2,8 +2,8 @@
 
 usage: salt_driver.py WORK FILE_ROOT PILLAR_ROOT MODE < names
 
-Prints one line of JSON for each name. MODE is `apply` or `low` (which only
-renders and orders, and prints the seconds that took).
+Prints one line of JSON for each name, with the seconds that it took. MODE is
+`apply`, or `low`, which only renders and orders.
 """
 import json
 import logging
@@ -87,9 +87,11 @@ for line in sys.stdin:
     name = line.strip()
     if not name:
         continue
+    started = time.perf_counter()
     try:
         answer = apply(highstate, name) if mode == "apply" else low(highstate, name)
     except Exception as error:  # noqa: BLE001
         answer = {"errors": [f"exception: {error!r}"]}
     answer["sls"] = name
+    answer.setdefault("seconds", time.perf_counter() - started)
     print(json.dumps(answer, default=str), flush=True)
