@@ -20,8 +20,8 @@ use tokio_rustls::TlsConnector;
 
 use crate::server::BenchServer;
 
-/// Connections from one address: below the number of ports.
-const PER_ADDRESS: usize = 20_000;
+/// Connections from one address: well below the number of ports.
+const PER_ADDRESS: usize = 5_000;
 
 pub(crate) struct Fleet {
     names: Vec<NodeName>,
