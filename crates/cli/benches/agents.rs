@@ -20,7 +20,7 @@ use fleet::Fleet;
 use server::BenchServer;
 
 /// Files that are not agents' connections.
-const OTHER_FILES: usize = 1_000;
+const OTHER_FILES: usize = 3_000;
 
 struct Settings {
     agents: usize,

@@ -147,6 +147,7 @@ fn apply(arguments: &ApplyArgs, json: bool) -> Result<ExitCode, ApplyError> {
         return Ok(ExitCode::SUCCESS);
     }
     let name = catalog.name.clone();
+    let facts = facts_for_templates(&catalog);
     drop(catalog);
     let cancellation = Cancellation::new().map_err(ApplyError::Signals)?;
     listen_for_signals(cancellation.clone()).map_err(ApplyError::Signals)?;
@@ -163,6 +164,7 @@ fn apply(arguments: &ApplyArgs, json: bool) -> Result<ExitCode, ApplyError> {
         failhard: arguments.failhard,
         root: arguments.root.clone(),
         sources: Arc::new(sources),
+        facts: Arc::new(facts),
         ..CarryOut::new(&arguments.state_dir, cancellation, &view)
     };
     let result = carry_out(&plan, how);
@@ -180,6 +182,17 @@ fn apply(arguments: &ApplyArgs, json: bool) -> Result<ExitCode, ApplyError> {
     // would only take time.
     std::mem::forget((plan, summary));
     Ok(code)
+}
+
+/// This machine's facts, where a template may ask for them.
+fn facts_for_templates(catalog: &Catalog) -> serde_json::Map<String, serde_json::Value> {
+    let templates =
+        |resource: &bunraku_model::catalog::Resource| resource.parameters.contains_key("template");
+    if !catalog.resources.iter().any(templates) {
+        return serde_json::Map::new();
+    }
+    let options = bunraku_agent::facts::FactOptions::default();
+    bunraku_agent::facts::collect(&options).facts.into_map()
 }
 
 fn read(path: &Path) -> Result<Catalog, ApplyError> {

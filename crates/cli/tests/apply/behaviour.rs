@@ -374,3 +374,13 @@ fn a_replaced_file_is_brought_back() {
     assert_eq!(std::fs::read_to_string(&path).expect("a file"), "mine");
     assert_eq!(restore(&[&path, "--version", "9"]).status.code(), Some(1));
 }
+
+#[test]
+fn a_template_knows_this_machines_facts() {
+    let world = World::new();
+    let template = json!({"content": "{{ facts.kernel }}\n", "template": "jinja"});
+    let ended = world.apply(&json!([file("motd", template)]), &[]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let written = std::fs::read_to_string(world.path("motd")).expect("a file");
+    assert_eq!(written, "Linux\n");
+}
