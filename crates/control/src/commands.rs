@@ -77,8 +77,34 @@ impl Commands {
             .nodes
             .chunks(PER_TRANSACTION)
             .map(|nodes| self.send_chunk(nodes, request, by, now, expires));
-        let sent = futures::future::try_join_all(chunks).await?;
-        Ok(sent.into_iter().flatten().collect())
+        // All of them to their end: one that is dropped half-way may be written or not.
+        let mut sent = Vec::with_capacity(request.nodes.len());
+        let mut refused = None;
+        for outcome in futures::future::join_all(chunks).await {
+            match outcome {
+                Ok(chunk) => sent.extend(chunk),
+                Err(error) => refused = refused.or(Some(error)),
+            }
+        }
+        match refused {
+            None => Ok(sent),
+            Some(error) => {
+                self.withdraw(&sent).await?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes commands back of which others could not be sent. A node that was
+    /// quick may have got its one already.
+    async fn withdraw(&self, sent: &[SentCommand]) -> Result<(), ServiceError> {
+        for chunk in sent.chunks(PER_TRANSACTION) {
+            let transaction = chunk.iter().fold(Transaction::new(), |transaction, sent| {
+                transaction.delete(keys::command_pending(&sent.node, sent.id))
+            });
+            self.store.commit(transaction).await?;
+        }
+        Ok(())
     }
 
     async fn send_chunk(

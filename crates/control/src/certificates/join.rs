@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bunraku_model::{ContentId, NodeName, Role};
-use bunraku_store::{Compare, KeyValue, Transaction, TransactionOutcome, WatchStart};
+use bunraku_store::{Compare, Transaction, TransactionOutcome, WatchStart};
 use bunraku_wire::Request;
 use bunraku_wire::api::{JoinReply, JoinRequest, PendingRequest, SignRequest};
 use futures::StreamExt;
@@ -213,19 +213,14 @@ impl Certificates {
                 Ok(())
             }
             TransactionOutcome::Refused(reads) => match reads.into_iter().flatten().next() {
-                Some(entry) => self.same_as_entry(&entry, &stored.fingerprint, request.name()),
+                Some(entry) => same_request(
+                    &document::decode(&entry)?,
+                    &stored.fingerprint,
+                    request.name(),
+                ),
                 None => Ok(()),
             },
         }
-    }
-
-    fn same_as_entry(
-        &self,
-        entry: &KeyValue,
-        fingerprint: &str,
-        name: &NodeName,
-    ) -> Result<(), ServiceError> {
-        same_request(&document::decode(entry)?, fingerprint, name)
     }
 
     async fn wait_until_signed(

@@ -227,3 +227,29 @@ async fn a_newer_connection_takes_over() {
     assert_eq!(next_command(&mut new).await.id, id);
     server.shutdown().await;
 }
+
+#[tokio::test]
+async fn one_unknown_node_among_many_leaves_no_command_behind() {
+    let mut server = TestServer::start().await;
+    let mut nodes = Vec::new();
+    // More than go into one transaction, so that some were written already.
+    for number in 0..130 {
+        let node = format!("web-{number}");
+        server.node(&node).await;
+        nodes.push(name(&node));
+    }
+    nodes.push(name("nobody"));
+    let request = SendCommand {
+        nodes,
+        command: Command::Ping,
+        ttl_seconds: 60,
+    };
+    let refused = server
+        .operator
+        .post::<_, Vec<SentCommand>>("/v1/commands", &request);
+    assert_eq!(status(refused.await), 404);
+    let nodes: Vec<bunraku_wire::api::NodeSummary> =
+        server.operator.get("/v1/nodes").await.expect("the nodes");
+    assert!(nodes.iter().all(|node| node.pending_commands == 0));
+    server.shutdown().await;
+}
