@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bunraku_model::ContentId;
 use bunraku_wire::api::{IssuedCertificate, RenewRequest};
 use bunraku_wire::tls::Identity;
 use bunraku_wire::{Request, client::BackOff};
@@ -26,9 +27,9 @@ pub(crate) async fn keep_certificate(shared: &Shared, shutdown: &CancellationTok
         longest: Duration::from_secs(600),
     };
     let mut failures = 0;
-    // Spread over the fleet: each node has its own moment.
-    let jitter =
-        f64::from(u8::try_from(shared.options.name.as_str().len() % 10).unwrap_or(0)) / 100.0;
+    // Spread over the fleet: each name has its own moment, the same at every start.
+    let id = ContentId::of(shared.options.name.as_str().as_bytes());
+    let jitter = f64::from(id.as_bytes()[0]) / 255.0;
     loop {
         let wait = match renew_if_due(shared, jitter).await {
             Ok(()) => {
