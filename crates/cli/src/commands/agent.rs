@@ -125,25 +125,11 @@ fn token(file: Option<PathBuf>) -> Result<Option<String>, Failure> {
 
 /// The fully qualified name of this machine, as its facts tell it.
 pub(crate) fn host_name() -> Result<String, Failure> {
-    let name = rustix::system::uname()
-        .nodename()
-        .to_string_lossy()
-        .to_ascii_lowercase();
-    if name.is_empty() {
-        return Err(Failure::usage("this machine has no name").hint("give one with `--name`"));
+    let options = bunraku_agent::facts::FactOptions::default();
+    let facts = bunraku_agent::facts::collect(&options).facts;
+    let fact = |path: &str| facts.get(path).and_then(serde_json::Value::as_str);
+    match fact("networking.fqdn").or_else(|| fact("networking.hostname")) {
+        Some(name) => Ok(name.to_ascii_lowercase()),
+        None => Err(Failure::usage("this machine has no name").hint("give one with `--name`")),
     }
-    if name.contains('.') {
-        return Ok(name);
-    }
-    let domain = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
-    let domain = domain.lines().find_map(|line| {
-        let rest = line
-            .strip_prefix("domain")
-            .or_else(|| line.strip_prefix("search"))?;
-        rest.split_whitespace().next().map(str::to_owned)
-    });
-    Ok(match domain {
-        Some(domain) => format!("{name}.{domain}"),
-        None => name,
-    })
 }
