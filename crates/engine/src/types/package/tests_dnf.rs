@@ -52,6 +52,16 @@ impl RedHat {
         run(Command::new("createrepo_c")
             .arg("--quiet")
             .arg(self.repository()));
+        self.forget_metadata();
+    }
+
+    /// dnf counts the age of what it knows of a repository in whole seconds:
+    /// within one second, also `metadata_expire=0` trusts the old list.
+    fn forget_metadata(&self) {
+        let cache = self.machine.path("/var/cache/dnf");
+        if cache.exists() {
+            std::fs::remove_dir_all(cache).unwrap();
+        }
     }
 
     fn installed(&self) -> String {
