@@ -63,6 +63,16 @@ struct Shared {
     renewed: Arc<tokio::sync::Notify>,
 }
 
+/// Only joins, if need be. False: cancelled before it was let in.
+pub async fn join(
+    options: &AgentOptions,
+    shutdown: &CancellationToken,
+) -> Result<bool, AgentError> {
+    let credentials = Credentials::new(options.data_dir.join("tls"));
+    let tls = join::ensure_identity(options, &credentials, shutdown).await?;
+    Ok(tls.is_some())
+}
+
 /// Runs until cancelled: joins if need be, then serves.
 pub async fn run(options: AgentOptions, shutdown: CancellationToken) -> Result<(), AgentError> {
     let credentials = Credentials::new(options.data_dir.join("tls"));

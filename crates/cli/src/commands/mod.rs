@@ -2,6 +2,7 @@
 
 pub(crate) mod agent;
 pub(crate) mod apply;
+mod apply_ssh;
 pub(crate) mod cert;
 pub(crate) mod completions;
 pub(crate) mod config;
@@ -9,6 +10,7 @@ pub(crate) mod demo;
 pub(crate) mod facts;
 pub(crate) mod man;
 pub(crate) mod node;
+mod node_add;
 pub(crate) mod restore;
 pub(crate) mod server;
 pub(crate) mod states;
