@@ -14,6 +14,8 @@ mod exit;
 mod failure;
 mod logging;
 mod output;
+mod plan_view;
+mod site_source;
 mod state_tree;
 
 use std::process::ExitCode;
