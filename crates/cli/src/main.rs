@@ -15,6 +15,8 @@ mod failure;
 mod logging;
 mod output;
 mod ssh;
+mod plan_view;
+mod site_source;
 mod state_tree;
 
 use std::process::ExitCode;

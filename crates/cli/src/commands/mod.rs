@@ -11,6 +11,7 @@ pub(crate) mod facts;
 pub(crate) mod man;
 pub(crate) mod node;
 mod node_add;
+pub(crate) mod plan;
 pub(crate) mod restore;
 pub(crate) mod server;
 pub(crate) mod states;
@@ -56,6 +57,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Server(arguments) => server::run(arguments, &context),
         Command::Agent(arguments) => agent::run(arguments, &context),
         Command::Demo(arguments) => demo::run(&arguments),
+        Command::Plan(arguments) => plan::run(&arguments, &context),
         Command::Node(command) => node::run(command, &context),
         Command::Facts(command) => facts::run(command, &context),
         Command::Cert(command) => cert::run(command, &context),
