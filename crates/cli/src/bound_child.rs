@@ -5,6 +5,7 @@
 //! it is kept for whoever asks later.
 
 use std::future::Future;
+use std::io::IsTerminal;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -94,8 +95,9 @@ where
     R: Fn() -> F + 'static,
     F: Future<Output = Result<(), ClientError>>,
 {
-    let grouped = job.document.is_some();
-    let mut child = start(job, log)?;
+    // On a terminal, a group of its own could not read from it.
+    let grouped = job.document.is_some() || !std::io::stdin().is_terminal();
+    let mut child = start(job, log, grouped)?;
     let lost = keep(ttl, granted, renew);
     tokio::pin!(lost);
     let mut signals = Signals::new()?;
@@ -154,7 +156,7 @@ struct Running {
     pumps: Vec<JoinHandle<()>>,
 }
 
-fn start(job: Job, log: &Log) -> Result<Running, Failure> {
+fn start(job: Job, log: &Log, grouped: bool) -> Result<Running, Failure> {
     let mut command = Command::new(std::env::current_exe()?);
     command
         .args(["bound", "--parent", &std::process::id().to_string(), "--"])
@@ -165,8 +167,10 @@ fn start(job: Job, log: &Log) -> Result<Running, Failure> {
         command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .process_group(0);
+            .stderr(Stdio::piped());
+    }
+    if grouped {
+        command.process_group(0);
     }
     let mut process = command.spawn()?;
     let mut pumps = Vec::new();

@@ -3,5 +3,7 @@
 mod configuration;
 mod demo;
 mod fleet;
+mod locks;
+mod once;
 mod support;
 mod usage;
