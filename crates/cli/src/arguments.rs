@@ -7,6 +7,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::commands::{
     agent, apply, cert, completions, config, demo, facts, man, node, plan, restore, server, states,
     token,
+    agent, apply, bound, cert, completions, config, demo, facts, lock, man, node, once, restore,
+    server, states, token,
 };
 
 /// An asynchronous control plane for configuration management.
@@ -119,6 +121,18 @@ pub(crate) enum Command {
     /// One-time tokens that let nodes in
     #[command(subcommand)]
     Token(token::TokenCommand),
+    /// Would an init be accepted now? The exit code says
+    Stat(once::StatArguments),
+    /// Do a thing that is done once per fleet, unless somebody does or did
+    Init(once::InitArguments),
+    /// Things that are done once per fleet
+    #[command(subcommand)]
+    Once(once::OnceCommand),
+    /// Locks that nodes and people share
+    #[command(subcommand)]
+    Lock(lock::LockCommand),
+    #[command(hide = true)]
+    Bound(bound::BoundArguments),
     /// The configuration
     #[command(subcommand)]
     Config(config::ConfigCommand),

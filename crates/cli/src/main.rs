@@ -5,6 +5,7 @@
 
 mod apply_view;
 mod arguments;
+mod bound_child;
 mod commands;
 mod config;
 mod connection;

@@ -20,7 +20,7 @@ use crate::http::{self, AcceptOptions, RouterOptions, ServerIdentity, ServiceSet
 use crate::upkeep::Upkeep;
 use crate::{
     CertificateOptions, Certificates, Clock, CommandHub, CommandOptions, Commands, FactOptions,
-    Facts, Nodes, Presence, PresenceOptions, ServiceError, UpkeepOptions,
+    Facts, Locks, Nodes, Once, Presence, PresenceOptions, ServiceError, UpkeepOptions,
 };
 
 /// How often the server looks at the age of its own certificate and of its peers'.
@@ -199,6 +199,8 @@ async fn build_services(
     let commands = Commands::new(store.clone(), clock.clone(), options.commands.clone());
     let revocations = Revocations::new([]);
     let services = ServiceSet {
+        once: Once::new(store.clone(), clock.clone()),
+        locks: Locks::new(store.clone(), clock.clone()),
         facts: Facts::new(store.clone(), blobs, clock.clone(), options.facts.clone()),
         hub: CommandHub::new(store.clone(), commands.clone()),
         certificates: Certificates::new(

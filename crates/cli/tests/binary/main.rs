@@ -4,5 +4,7 @@ mod configuration;
 mod demo;
 mod fleet;
 mod ssh;
+mod locks;
+mod once;
 mod support;
 mod usage;

@@ -5,6 +5,8 @@ mod commands;
 mod facts;
 mod joining;
 mod lifecycle;
+mod locks;
+mod once;
 mod presence;
 mod puppet_authority;
 mod revocation;

@@ -4,7 +4,9 @@ pub(super) mod certificates;
 pub(super) mod commands;
 pub(super) mod facts;
 pub(super) mod join;
+pub(super) mod locks;
 pub(super) mod nodes;
+pub(super) mod once;
 pub(super) mod server;
 pub(super) mod tokens;
 
@@ -21,7 +23,7 @@ use serde::de::DeserializeOwned;
 use super::Metrics;
 use super::reply::Refusal;
 use crate::certificates::Certificates;
-use crate::{Clock, CommandHub, Commands, Facts, Nodes, Presence};
+use crate::{Clock, CommandHub, Commands, Facts, Locks, Nodes, Once, Presence};
 
 /// Everything that handlers reach. One pointer: every open stream holds it.
 #[derive(Clone)]
@@ -46,6 +48,8 @@ pub(crate) struct ServiceSet {
     pub(crate) store: SharedStore,
     pub(crate) nodes: Nodes,
     pub(crate) facts: Facts,
+    pub(crate) once: Once,
+    pub(crate) locks: Locks,
     pub(crate) commands: Commands,
     pub(crate) hub: CommandHub,
     pub(crate) presence: Presence,
