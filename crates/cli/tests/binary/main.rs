@@ -2,6 +2,7 @@
 
 mod configuration;
 mod demo;
+mod facts;
 mod fleet;
 mod support;
 mod usage;
