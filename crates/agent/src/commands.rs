@@ -19,6 +19,10 @@ pub(crate) async fn carry_out(shared: &Shared, envelope: &Envelope) -> CommandRe
     match &envelope.command {
         Command::Ping => result(CommandOutcome::Done, "pong".to_owned()),
         Command::RefreshFacts => refresh_facts(shared).await,
+        Command::Run(_) | Command::CancelRun { .. } => result(
+            CommandOutcome::NotUnderstood,
+            "this agent has no run queue".to_owned(),
+        ),
     }
 }
 

@@ -121,6 +121,9 @@ async fn one_stream(
                 greet(shared, journal).await;
             }
             Ok(StreamMessage::Command(envelope)) => take(shared, journal, &envelope).await,
+            Ok(StreamMessage::Target { target }) => {
+                tracing::debug!(?target, "told of a target");
+            }
             Ok(StreamMessage::Goodbye) => return Some(Ended::Goodbye),
             Ok(StreamMessage::Superseded) => return Some(Ended::Superseded),
             Err(_) => not_understood(shared, journal, &message).await,

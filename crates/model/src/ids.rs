@@ -129,8 +129,55 @@ drawn_id! {
 }
 
 drawn_id! {
+    /// A plan being carried out over many nodes.
+    RunId
+}
+
+drawn_id! {
+    /// One node's run, from the request for it to its report.
+    NodeRunId
+}
+
+drawn_id! {
     /// One life of a server process: a restart is a new one.
     ServerId
+}
+
+/// A release's place in its environment's history, from 1.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ReleaseNumber(pub u64);
+
+impl fmt::Display for ReleaseNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl FromStr for ReleaseNumber {
+    type Err = std::num::ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.parse().map(Self)
+    }
+}
+
+/// The revision of an environment's code: for git, the commit.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct CodeId(pub String);
+
+impl CodeId {
+    /// The first characters, for people.
+    pub fn short(&self) -> &str {
+        self.0.get(..8).unwrap_or(&self.0)
+    }
+}
+
+impl fmt::Display for CodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
 }
 
 #[cfg(test)]

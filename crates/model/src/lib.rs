@@ -15,7 +15,10 @@ mod role;
 pub use canonical::{canonical_json, content_id_of_json};
 pub use catalog::{Catalog, CatalogId};
 pub use facts::{FactSet, FactSetError, VolatileFacts};
-pub use ids::{CommandId, ContentId, ContentIdError, FactSetId, ServerId};
+pub use ids::{
+    CodeId, CommandId, ContentId, ContentIdError, FactSetId, NodeRunId, ReleaseNumber, RunId,
+    ServerId,
+};
 pub use names::{EnvironmentName, InvalidName, NodeName};
 pub use node::{Activity, Administration, Connection, NodeStatus, StatusWord};
 pub use role::{InvalidRole, Role};

@@ -1,9 +1,11 @@
 //! Commands for nodes: sent once, delivered until they are answered.
 
-use bunraku_model::{CommandId, NodeName};
+use bunraku_model::{CommandId, NodeName, NodeRunId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+
+use super::{RunRequest, Target};
 
 /// What a node can be asked to do.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
@@ -13,6 +15,15 @@ pub enum Command {
     Ping,
     /// Collect facts and submit them now.
     RefreshFacts,
+    /// Take a run into the node's queue. The answer says that the queue has
+    /// it, durably; how it went is in the report with its id.
+    Run(Box<RunRequest>),
+    /// Take a run out of the queue, or end it if it is at work.
+    CancelRun {
+        #[schema(value_type = String)]
+        run: NodeRunId,
+        reason: String,
+    },
 }
 
 /// A command on its way to one node.
@@ -38,6 +49,11 @@ pub enum StreamMessage {
         server: String,
     },
     Command(Envelope),
+    /// What the node should look like changed: fetch it when it suits. Sent
+    /// once when the stream opens, and at every change.
+    Target {
+        target: Option<Target>,
+    },
     /// Another agent with the same certificate connected.
     Superseded,
     /// The server shuts down: go to the next one.

@@ -9,7 +9,10 @@ mod facts;
 mod join;
 mod nodes;
 mod problem;
+mod reports;
+mod runs;
 mod server;
+mod targets;
 
 pub use certificates::{
     CertificateEntry, CertificateState, IssueRequest, IssuedCertificate, NewToken, PendingRequest,
@@ -25,4 +28,10 @@ pub use facts::{
 pub use join::{JoinReply, JoinRequest};
 pub use nodes::{ActivityReport, DisableRequest, NodeSummary};
 pub use problem::{Problem, ProblemBody, ProblemCode};
+pub use reports::{
+    EventStatus, LogLine, PropertyChange, ReportBatch, ReportEvent, ReportReceipt, ResourceEvent,
+    RunEnding, RunFinished, RunStarted,
+};
+pub use runs::{Cause, RunMode, RunRequest, RunSubject, TriggerCause, TriggerHop};
 pub use server::ServerStatus;
+pub use targets::Target;
