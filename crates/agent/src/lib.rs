@@ -61,6 +61,7 @@ struct Shared {
     tls: bunraku_wire::ReloadableClientTls,
     /// The certificate was renewed: the stream is opened again with the new one.
     renewed: Arc<tokio::sync::Notify>,
+    submissions: Arc<schedule::Submissions>,
 }
 
 /// Only joins, if need be. False: cancelled before it was let in.
@@ -87,6 +88,7 @@ pub async fn run(options: AgentOptions, shutdown: CancellationToken) -> Result<(
         client,
         tls,
         renewed: Arc::default(),
+        submissions: Arc::default(),
     };
     tracing::info!(node = %shared.options.name, "the agent is up");
     tokio::join!(

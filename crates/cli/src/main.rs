@@ -15,9 +15,9 @@ mod exit;
 mod failure;
 mod logging;
 mod output;
-mod ssh;
 mod plan_view;
 mod site_source;
+mod ssh;
 mod state_tree;
 
 use std::process::ExitCode;

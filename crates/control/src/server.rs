@@ -19,8 +19,8 @@ use crate::credentials::{self, Wanted};
 use crate::http::{self, AcceptOptions, RouterOptions, ServerIdentity, ServiceSet, Services};
 use crate::upkeep::Upkeep;
 use crate::{
-    CertificateOptions, Certificates, Clock, CommandHub, CommandOptions, Commands, FactOptions,
-    Facts, Locks, Nodes, Once, Presence, PresenceOptions, ServiceError, UpkeepOptions,
+    CertificateOptions, Certificates, Clock, CommandHub, CommandOptions, Commands, FactHooks,
+    FactOptions, Facts, Locks, Nodes, Once, Presence, PresenceOptions, ServiceError, UpkeepOptions,
 };
 
 /// How often the server looks at the age of its own certificate and of its peers'.
@@ -201,7 +201,16 @@ async fn build_services(
     let services = ServiceSet {
         once: Once::new(store.clone(), clock.clone()),
         locks: Locks::new(store.clone(), clock.clone()),
-        facts: Facts::new(store.clone(), blobs, clock.clone(), options.facts.clone()),
+        facts: Facts::new(
+            store.clone(),
+            blobs,
+            clock.clone(),
+            FactOptions {
+                server: id,
+                ..options.facts.clone()
+            },
+            FactHooks::default(),
+        ),
         hub: CommandHub::new(store.clone(), commands.clone()),
         certificates: Certificates::new(
             store.clone(),
@@ -330,6 +339,9 @@ fn spawn_background(
     tasks.spawn(async move { presence.run(lease, stop).await });
     let stop = background.clone();
     tasks.spawn(async move { hub.run(stop).await });
+    let (facts, metrics) = (services.facts.clone(), Arc::clone(&services.metrics));
+    let stop = background.clone();
+    tasks.spawn(async move { facts.run_workers(metrics, stop).await });
     let (certificates, stop) = (services.certificates.clone(), background.clone());
     let revoked = Arc::new(Notify::new());
     let tell = Arc::clone(&revoked);
