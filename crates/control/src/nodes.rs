@@ -171,6 +171,7 @@ impl Nodes {
         let transaction = Transaction::new()
             .when(bunraku_store::Compare::Exists(keys::node_record(node)))
             .delete_prefix(keys::node_prefix(node))
+            .delete(keys::target(node))
             .delete_prefix(keys::command_pending_prefix(node))
             .delete_prefix(keys::command_result_prefix(node));
         match self.store.commit(transaction).await? {

@@ -268,6 +268,8 @@ fn server_options(
         },
         commands: CommandOptions::default(),
         facts: FactOptions::default(),
+        catalogs: bunraku_control::catalogs::CatalogOptions::default(),
+        releases: bunraku_control::ReleaseOptions::default(),
         upkeep: UpkeepOptions {
             // The embedded store compacts by itself.
             history: (!exclusive_store).then_some(section.store.history.0),

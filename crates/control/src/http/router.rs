@@ -10,7 +10,10 @@ use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::routes::{Services, certificates, commands, facts, join, nodes, server, tokens};
+use super::routes::{
+    Services, certificates, commands, content, facts, join, nodes, releases, server, targets,
+    tokens,
+};
 use super::{access, health, reply::Refusal};
 
 /// Limits on requests.
@@ -72,7 +75,14 @@ fn routes() -> (OpenApiRouter<Services>, OpenApiRouter<Services>) {
         .routes(routes!(certificates::reject))
         .routes(routes!(certificates::revocation_list))
         .routes(routes!(tokens::list, tokens::create))
-        .routes(routes!(tokens::revoke));
+        .routes(routes!(tokens::revoke))
+        .routes(routes!(content::show))
+        .routes(routes!(targets::show))
+        .routes(routes!(targets::catalog))
+        .routes(routes!(releases::list, releases::create))
+        .routes(routes!(releases::show))
+        .routes(routes!(releases::rollback))
+        .routes(routes!(releases::hold, releases::resume));
     (facts, others)
 }
 

@@ -2,11 +2,14 @@
 
 mod access;
 mod commands;
+mod content;
 mod facts;
+mod fleet;
 mod joining;
 mod lifecycle;
 mod presence;
 mod puppet_authority;
+mod releases;
 mod revocation;
 mod silence;
 mod support;
