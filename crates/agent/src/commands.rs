@@ -1,7 +1,9 @@
 //! What the agent does when it is asked.
 
 use bunraku_model::Activity;
-use bunraku_wire::api::{ActivityReport, Command, CommandOutcome, CommandResult, Envelope};
+use bunraku_wire::api::{
+    ActivityReceipt, ActivityReport, Command, CommandOutcome, CommandResult, Envelope,
+};
 use jiff::Timestamp;
 
 use crate::Shared;
@@ -19,7 +21,7 @@ pub(crate) async fn carry_out(shared: &Shared, envelope: &Envelope) -> CommandRe
     match &envelope.command {
         Command::Ping => result(CommandOutcome::Done, "pong".to_owned()),
         Command::RefreshFacts => refresh_facts(shared).await,
-        Command::Run(_) | Command::CancelRun { .. } => result(
+        Command::Run(_) | Command::CancelRun { .. } | Command::Administer { .. } => result(
             CommandOutcome::NotUnderstood,
             "this agent has no run queue".to_owned(),
         ),
@@ -64,7 +66,7 @@ pub(crate) async fn report_activity(shared: &Shared, activity: Activity) {
     let path = format!("/v1/nodes/{}/activity", shared.options.name);
     if let Err(error) = shared
         .client
-        .put::<_, ()>(&path, &ActivityReport { activity })
+        .put::<_, ActivityReceipt>(&path, &ActivityReport { activity })
         .await
     {
         tracing::warn!(error = %error, "cannot tell the server what the agent does");

@@ -21,6 +21,7 @@ mod http;
 pub mod keys;
 mod nodes;
 mod presence;
+mod reports;
 mod server;
 mod signals;
 mod upkeep;
@@ -34,5 +35,9 @@ pub use facts::{FactOptions, Facts};
 pub use http::{AcceptOptions, Metrics, RouterOptions, openapi_document};
 pub use nodes::Nodes;
 pub use presence::{Presence, PresenceOptions, Session};
+pub use reports::{
+    FollowedEvents, NodeRunNews, ReportFilter, ReportHead, ReportOptions, ReportSubscription,
+    Reports, TakenBatch,
+};
 pub use server::{Server, ServerOptions, StartError};
 pub use upkeep::UpkeepOptions;

@@ -20,7 +20,7 @@ use crate::http::{self, AcceptOptions, RouterOptions, ServerIdentity, ServiceSet
 use crate::upkeep::Upkeep;
 use crate::{
     CertificateOptions, Certificates, Clock, CommandHub, CommandOptions, Commands, FactOptions,
-    Facts, Nodes, Presence, PresenceOptions, ServiceError, UpkeepOptions,
+    Facts, Nodes, Presence, PresenceOptions, ReportOptions, Reports, ServiceError, UpkeepOptions,
 };
 
 /// How often the server looks at the age of its own certificate and of its peers'.
@@ -51,6 +51,7 @@ pub struct ServerOptions {
     pub certificates: CertificateOptions,
     pub commands: CommandOptions,
     pub facts: FactOptions,
+    pub reports: ReportOptions,
     pub upkeep: UpkeepOptions,
     pub router: RouterOptions,
     pub accept: AcceptOptions,
@@ -107,6 +108,7 @@ impl Server {
             store: services.store.clone(),
             blobs: upkeep_blobs,
             commands: services.commands.clone(),
+            reports: services.reports.clone(),
             clock: services.clock.clone(),
             options: options.upkeep.clone(),
         };
@@ -198,7 +200,14 @@ async fn build_services(
     let nodes = Nodes::new(store.clone(), clock.clone());
     let commands = Commands::new(store.clone(), clock.clone(), options.commands.clone());
     let revocations = Revocations::new([]);
+    let reports = Reports::new(
+        store.clone(),
+        blobs.clone(),
+        clock.clone(),
+        options.reports.clone(),
+    );
     let services = ServiceSet {
+        reports,
         facts: Facts::new(store.clone(), blobs, clock.clone(), options.facts.clone()),
         hub: CommandHub::new(store.clone(), commands.clone()),
         certificates: Certificates::new(

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
-use crate::{Commands, ServiceError};
+use crate::{Commands, Reports, ServiceError};
 
 /// How often, and how much is kept.
 #[derive(Clone, Debug)]
@@ -39,6 +39,7 @@ pub(crate) struct Upkeep {
     pub(crate) store: SharedStore,
     pub(crate) blobs: SharedBlobs,
     pub(crate) commands: Commands,
+    pub(crate) reports: Reports,
     pub(crate) clock: Clock,
     pub(crate) options: UpkeepOptions,
 }
@@ -80,6 +81,8 @@ impl Upkeep {
     }
 
     async fn collect(&self) -> Result<(), ServiceError> {
+        let old = self.reports.upkeep().await?;
+        tracing::debug!(old, "let go of old reports");
         let collected = self.blobs.collect(self.clock.now()).await;
         let collected = collected
             .map_err(|error| ServiceError::internal("content cannot be collected", error))?;

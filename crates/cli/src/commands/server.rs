@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bunraku_control::{
-    AcceptOptions, CertificateOptions, Clock, CommandOptions, FactOptions, RouterOptions, Server,
-    ServerOptions, UpkeepOptions,
+    AcceptOptions, CertificateOptions, Clock, CommandOptions, FactOptions, ReportOptions,
+    RouterOptions, Server, ServerOptions, UpkeepOptions,
 };
 use bunraku_model::NodeName;
 use bunraku_store::blobs::{BlobOptions, DirectoryBlobs, SharedBlobs, StoreBlobs};
@@ -268,6 +268,7 @@ fn server_options(
         },
         commands: CommandOptions::default(),
         facts: FactOptions::default(),
+        reports: ReportOptions::default(),
         upkeep: UpkeepOptions {
             // The embedded store compacts by itself.
             history: (!exclusive_store).then_some(section.store.history.0),

@@ -10,7 +10,9 @@ use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::routes::{Services, certificates, commands, facts, join, nodes, server, tokens};
+use super::routes::{
+    Services, certificates, commands, facts, join, nodes, reports, server, tokens,
+};
 use super::{access, health, reply::Refusal};
 
 /// Limits on requests.
@@ -59,6 +61,13 @@ fn routes() -> (OpenApiRouter<Services>, OpenApiRouter<Services>) {
         .routes(routes!(nodes::disable))
         .routes(routes!(nodes::enable))
         .routes(routes!(nodes::report_activity))
+        .routes(routes!(nodes::queue, nodes::report_queue))
+        .routes(routes!(reports::list))
+        .routes(routes!(reports::stream_all))
+        .routes(routes!(reports::find))
+        .routes(routes!(reports::show))
+        .routes(routes!(reports::take, reports::events))
+        .routes(routes!(reports::follow))
         .routes(routes!(commands::send))
         .routes(routes!(commands::status))
         .routes(routes!(commands::answer))

@@ -90,11 +90,17 @@ async fn each_role_reaches_its_own_things_and_nothing_else() {
     ];
     let own_only = [
         "PUT /v1/nodes/{node}/activity",
+        "PUT /v1/nodes/{node}/queue",
+        "POST /v1/nodes/{node}/reports/{id}/events",
         "PUT /v1/nodes/{node}/facts",
         "GET /v1/nodes/{node}/stream",
         "PUT /v1/nodes/{node}/commands/{id}/result",
     ];
-    let own_or_operator = ["GET /v1/nodes/{node}", "GET /v1/nodes/{node}/facts"];
+    let own_or_operator = [
+        "GET /v1/nodes/{node}",
+        "GET /v1/nodes/{node}/facts",
+        "GET /v1/nodes/{node}/queue",
+    ];
     for (method, template, path) in documented("web-1") {
         // It takes the node away from under the others.
         if (method.as_str(), template.as_str()) == ("DELETE", "/v1/nodes/{node}")

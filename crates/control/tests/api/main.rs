@@ -7,6 +7,7 @@ mod joining;
 mod lifecycle;
 mod presence;
 mod puppet_authority;
+mod reports;
 mod revocation;
 mod silence;
 mod support;

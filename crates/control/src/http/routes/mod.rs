@@ -5,6 +5,7 @@ pub(super) mod commands;
 pub(super) mod facts;
 pub(super) mod join;
 pub(super) mod nodes;
+pub(super) mod reports;
 pub(super) mod server;
 pub(super) mod tokens;
 
@@ -21,7 +22,7 @@ use serde::de::DeserializeOwned;
 use super::Metrics;
 use super::reply::Refusal;
 use crate::certificates::Certificates;
-use crate::{Clock, CommandHub, Commands, Facts, Nodes, Presence};
+use crate::{Clock, CommandHub, Commands, Facts, Nodes, Presence, Reports};
 
 /// Everything that handlers reach. One pointer: every open stream holds it.
 #[derive(Clone)]
@@ -47,6 +48,7 @@ pub(crate) struct ServiceSet {
     pub(crate) nodes: Nodes,
     pub(crate) facts: Facts,
     pub(crate) commands: Commands,
+    pub(crate) reports: Reports,
     pub(crate) hub: CommandHub,
     pub(crate) presence: Presence,
     pub(crate) certificates: Certificates,
@@ -125,6 +127,17 @@ impl<S: Send + Sync> FromRequestParts<S> for PathNode {
 pub(crate) struct PathCommand(pub(crate) bunraku_model::CommandId);
 
 impl<S: Send + Sync> FromRequestParts<S> for PathCommand {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
+        path_parameter(parts, state, &["id"]).await.map(Self)
+    }
+}
+
+/// The node run in the path.
+pub(crate) struct PathNodeRun(pub(crate) bunraku_model::NodeRunId);
+
+impl<S: Send + Sync> FromRequestParts<S> for PathNodeRun {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
