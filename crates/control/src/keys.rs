@@ -3,7 +3,7 @@
 //! One writer per key (see each line), so that nobody overwrites what another
 //! part decided.
 
-use bunraku_model::{CommandId, NodeName, NodeRunId, ServerId};
+use bunraku_model::{CatalogId, CommandId, NodeName, NodeRunId, ServerId};
 use jiff::Timestamp;
 
 /// All nodes.
@@ -18,6 +18,13 @@ pub const CERTIFICATES: &str = "certificates/";
 pub const REQUESTS: &str = "certificate-requests/";
 /// Join tokens, by the hash of the token.
 pub const TOKENS: &str = "join-tokens/";
+
+/// The newest good catalog of each node.
+pub const COMPILED: &str = "compiled/";
+/// The newest failure of each node.
+pub const COMPILE_ERRORS: &str = "compile-errors/";
+/// All catalogs that are kept, by id.
+pub const CATALOGS: &str = "catalogs/";
 
 /// Written when the node's certificate is signed, then by operators.
 pub fn node_record(node: &NodeName) -> String {
@@ -195,4 +202,34 @@ pub fn parse_open_report(key: &str) -> Option<(NodeName, NodeRunId)> {
 fn parse_node_run(text: &str) -> Option<(NodeName, NodeRunId)> {
     let (node, run) = text.split_once('/')?;
     Some((NodeName::new(node).ok()?, run.parse().ok()?))
+}
+
+/// Written by whoever keeps the catalog, and by the collector.
+pub fn catalog(id: CatalogId) -> String {
+    format!("{CATALOGS}{id}")
+}
+
+/// Which catalog a key under [`CATALOGS`] names.
+pub fn parse_catalog(key: &str) -> Option<CatalogId> {
+    key.strip_prefix(CATALOGS)?.parse().ok()
+}
+
+/// Written by whoever holds the catalog, under its own name.
+pub fn catalog_hold(id: CatalogId, holder: &str) -> String {
+    format!("{}{holder}", catalog_holds(id))
+}
+
+/// Everyone who holds it.
+pub fn catalog_holds(id: CatalogId) -> String {
+    format!("catalog-holds/{id}/")
+}
+
+/// Written by the compile service when the node's catalog changes.
+pub fn compiled(node: &NodeName) -> String {
+    format!("{COMPILED}{node}")
+}
+
+/// Written by the compile service when compiling fails; deleted when it succeeds.
+pub fn compile_error(node: &NodeName) -> String {
+    format!("{COMPILE_ERRORS}{node}")
 }

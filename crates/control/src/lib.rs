@@ -9,10 +9,12 @@
 //! Absent here: certificates' cryptography (`wire`), how things are kept
 //! (`store`), and anything that changes a machine (`engine`).
 
+pub mod catalogs;
 mod certificates;
 mod clock;
 mod command_hub;
 mod commands;
+pub mod compiles;
 mod credentials;
 mod document;
 mod error;

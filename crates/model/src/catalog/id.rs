@@ -59,6 +59,9 @@ impl Catalog {
         for (source, target) in edges {
             feed(&json!([source, target]));
         }
+        for (address, source) in &self.sources {
+            feed(&json!({ address: source }));
+        }
         CatalogId(ContentId::from_digest(hasher.finalize().into()))
     }
 }
