@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
-    agent, apply, cert, completions, config, demo, facts, man, node, restore, server, states, token,
+    agent, apply, cert, completions, config, demo, facts, man, node, report, restore, server,
+    states, token,
 };
 
 /// An asynchronous control plane for configuration management.
@@ -104,6 +105,9 @@ pub(crate) enum Command {
     /// Nodes: where they stand, and whether they may run
     #[command(subcommand)]
     Node(node::NodeCommand),
+    /// What nodes did
+    #[command(subcommand)]
+    Report(report::ReportCommand),
     /// What nodes say of themselves
     #[command(subcommand)]
     Facts(facts::FactsCommand),

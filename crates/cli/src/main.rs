@@ -14,6 +14,7 @@ mod exit;
 mod failure;
 mod logging;
 mod output;
+mod report_view;
 mod state_tree;
 
 use std::process::ExitCode;

@@ -9,6 +9,9 @@ pub(crate) mod demo;
 pub(crate) mod facts;
 pub(crate) mod man;
 pub(crate) mod node;
+pub(crate) mod node_queue;
+pub(crate) mod node_run;
+pub(crate) mod report;
 pub(crate) mod restore;
 pub(crate) mod server;
 pub(crate) mod states;
@@ -55,6 +58,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Agent(arguments) => agent::run(arguments, &context),
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Node(command) => node::run(command, &context),
+        Command::Report(command) => report::run(command, &context),
         Command::Facts(command) => facts::run(command, &context),
         Command::Cert(command) => cert::run(command, &context),
         Command::Token(command) => token::run(command, &context),

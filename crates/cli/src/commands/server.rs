@@ -268,7 +268,10 @@ fn server_options(
         },
         commands: CommandOptions::default(),
         facts: FactOptions::default(),
-        reports: ReportOptions::default(),
+        reports: ReportOptions {
+            kept_per_node: section.reports.kept_per_node,
+            kept_for: section.reports.kept_for.0,
+        },
         upkeep: UpkeepOptions {
             // The embedded store compacts by itself.
             history: (!exclusive_store).then_some(section.store.history.0),

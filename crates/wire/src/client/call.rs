@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
-use http::{HeaderValue, Method, Uri};
+use http::{HeaderName, HeaderValue, Method, Uri};
 use http_body_util::{BodyExt, Full};
 use serde::Serialize;
 
@@ -15,6 +15,7 @@ pub(super) struct Call {
     pub(super) path: String,
     pub(super) content_type: Option<&'static str>,
     pub(super) accept: &'static str,
+    pub(super) headers: Vec<(HeaderName, HeaderValue)>,
     pub(super) body: CallBody,
 }
 
@@ -32,6 +33,7 @@ impl Call {
             path: path.to_owned(),
             content_type: None,
             accept: "application/json",
+            headers: Vec::new(),
             body: CallBody::Bytes(Bytes::new()),
         }
     }
@@ -72,6 +74,9 @@ impl Call {
         headers.insert(ACCEPT, HeaderValue::from_static(self.accept));
         if let Some(content_type) = self.content_type {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+        }
+        for (name, value) in &self.headers {
+            headers.insert(name, value.clone());
         }
         if let Ok(agent) = HeaderValue::from_str(user_agent) {
             headers.insert(USER_AGENT, agent);
