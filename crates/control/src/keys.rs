@@ -4,8 +4,10 @@
 //! part decided.
 
 use bunraku_model::{
-    AppName, CatalogId, CommandId, EnvironmentName, LockName, NodeName, ReleaseNumber, ServerId,
+    AppName, CatalogId, CommandId, EnvironmentName, LockName, NodeName, NodeRunId, ReleaseNumber,
+    ServerId,
 };
+use jiff::Timestamp;
 
 /// All nodes.
 pub const NODES: &str = "nodes/";
@@ -63,6 +65,11 @@ pub fn fact_queue(node: &NodeName) -> String {
 /// Which node's submission a key under [`FACT_QUEUE`] is.
 pub fn parse_fact_queue(key: &str) -> Option<NodeName> {
     NodeName::new(key.strip_prefix(FACT_QUEUE)?).ok()
+}
+
+/// Written by the node: its run queue.
+pub fn node_queue(node: &NodeName) -> String {
+    format!("{NODES}{node}/queue")
 }
 
 /// Everything of one node.
@@ -194,6 +201,85 @@ pub fn lock_session(name: &LockName, owner: &str, session: &str) -> String {
 pub fn parse_lock_key(key: &str) -> Option<LockName> {
     let (name, _) = key.strip_prefix(LOCKS)?.split_once('/')?;
     LockName::new(name).ok()
+}
+
+/// Reports without their events, by node and run.
+pub const REPORTS: &str = "reports/";
+/// Events of reports that are not in one piece yet.
+pub const REPORT_EVENTS: &str = "report-events/";
+/// Reports from the newest to the oldest, by when they reached a server.
+pub const REPORT_TIMES: &str = "report-times/";
+/// Which node a run's report belongs to.
+pub const REPORT_IDS: &str = "report-ids/";
+/// Reports that are not finished, or whose events are not in one piece yet.
+pub const OPEN_REPORTS: &str = "report-open/";
+
+/// Written by the report service.
+pub fn report(node: &NodeName, run: NodeRunId) -> String {
+    format!("{}{run}", reports_of(node))
+}
+
+/// All reports of one node.
+pub fn reports_of(node: &NodeName) -> String {
+    format!("{REPORTS}{node}/")
+}
+
+/// Which report a key under [`REPORTS`] is.
+pub fn parse_report(key: &str) -> Option<(NodeName, NodeRunId)> {
+    parse_node_run(key.strip_prefix(REPORTS)?)
+}
+
+/// Written by the report service: some events, from this number on.
+pub fn report_events(node: &NodeName, run: NodeRunId, first: u64) -> String {
+    format!("{}{first:020}", report_events_of(node, run))
+}
+
+/// All events of one report.
+pub fn report_events_of(node: &NodeName, run: NodeRunId) -> String {
+    format!("{}{run}/", report_events_of_node(node))
+}
+
+/// All events of one node's reports.
+pub fn report_events_of_node(node: &NodeName) -> String {
+    format!("{REPORT_EVENTS}{node}/")
+}
+
+/// Which events a key under [`REPORT_EVENTS`] holds.
+pub fn parse_report_events(key: &str) -> Option<(NodeName, NodeRunId, u64)> {
+    let (report, first) = key.strip_prefix(REPORT_EVENTS)?.rsplit_once('/')?;
+    let (node, run) = parse_node_run(report)?;
+    Some((node, run, first.parse().ok()?))
+}
+
+/// Written with a report's first event. The newest sorts first.
+pub fn report_time(received: Timestamp, run: NodeRunId) -> String {
+    format!("{}/{run}", report_times_from(received))
+}
+
+/// Where the reports begin that were received then or before.
+pub fn report_times_from(received: Timestamp) -> String {
+    let micros = u64::try_from(received.as_microsecond()).unwrap_or(0);
+    format!("{REPORT_TIMES}{:016x}", u64::MAX - micros)
+}
+
+/// Written with a report's first event, for its run and for those folded into it.
+pub fn report_id(run: NodeRunId) -> String {
+    format!("{REPORT_IDS}{run}")
+}
+
+/// Written with a report's first event; deleted when its events are in one piece.
+pub fn open_report(node: &NodeName, run: NodeRunId) -> String {
+    format!("{OPEN_REPORTS}{node}/{run}")
+}
+
+/// Which report a key under [`OPEN_REPORTS`] is.
+pub fn parse_open_report(key: &str) -> Option<(NodeName, NodeRunId)> {
+    parse_node_run(key.strip_prefix(OPEN_REPORTS)?)
+}
+
+fn parse_node_run(text: &str) -> Option<(NodeName, NodeRunId)> {
+    let (node, run) = text.split_once('/')?;
+    Some((NodeName::new(node).ok()?, run.parse().ok()?))
 }
 
 /// Written by whoever keeps the catalog, and by the collector.

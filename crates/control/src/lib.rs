@@ -28,6 +28,7 @@ mod nodes;
 mod once;
 mod presence;
 pub mod releases;
+mod reports;
 mod server;
 mod signals;
 pub mod targets;
@@ -46,6 +47,10 @@ pub use nodes::Nodes;
 pub use once::Once;
 pub use presence::{Presence, PresenceOptions, Session};
 pub use releases::{ReleaseOptions, Releases};
+pub use reports::{
+    FollowedEvents, NodeRunNews, ReportFilter, ReportHead, ReportOptions, ReportSubscription,
+    Reports, TakenBatch,
+};
 pub use server::{Server, ServerOptions, StartError};
 pub use targets::TargetBoard;
 pub use upkeep::UpkeepOptions;

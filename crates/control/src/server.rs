@@ -23,7 +23,7 @@ use crate::upkeep::Upkeep;
 use crate::{
     CertificateOptions, Certificates, Clock, CommandHub, CommandOptions, Commands, Contents,
     FactHooks, FactOptions, Facts, Locks, Nodes, Once, Presence, PresenceOptions, ReleaseOptions,
-    Releases, ServiceError, TargetBoard, UpkeepOptions,
+    Releases, ReportOptions, Reports, ServiceError, TargetBoard, UpkeepOptions,
 };
 
 /// How often the server looks at the age of its own certificate and of its peers'.
@@ -56,6 +56,7 @@ pub struct ServerOptions {
     pub facts: FactOptions,
     pub catalogs: CatalogOptions,
     pub releases: ReleaseOptions,
+    pub reports: ReportOptions,
     pub upkeep: UpkeepOptions,
     pub router: RouterOptions,
     pub accept: AcceptOptions,
@@ -113,6 +114,7 @@ impl Server {
             blobs: upkeep_blobs,
             commands: services.commands.clone(),
             catalogs: services.catalogs.clone(),
+            reports: services.reports.clone(),
             clock: services.clock.clone(),
             options: options.upkeep.clone(),
         };
@@ -231,10 +233,11 @@ async fn build_services(
             },
             FactHooks::default(),
         ),
-        contents: Contents::new(blobs, catalogs.clone()),
+        contents: Contents::new(blobs.clone(), catalogs.clone()),
         board: TargetBoard::new(store.clone()),
         catalogs,
         releases,
+        reports: Reports::new(store.clone(), blobs, clock.clone(), options.reports.clone()),
         hub: CommandHub::new(store.clone(), commands.clone()),
         certificates: Certificates::new(
             store.clone(),

@@ -11,6 +11,7 @@
 mod address;
 mod back_off;
 mod call;
+mod conditional;
 mod connection;
 mod dial;
 mod error;
@@ -35,6 +36,7 @@ use tokio::time::Instant;
 
 pub use address::{DEFAULT_PORT, InvalidAddress, ServerAddress};
 pub use back_off::BackOff;
+pub use conditional::Fetched;
 pub use error::{ClientError, ConnectError, Problem, ServerFailure};
 pub use lines::Lines;
 pub use refusal::Refusal;

@@ -40,6 +40,27 @@ pub(crate) const TABLE: &[(&str, &str, Access)] = &[
     ("POST", "/v1/nodes/{node}/disable", Access::Operator),
     ("POST", "/v1/nodes/{node}/enable", Access::Operator),
     ("PUT", "/v1/nodes/{node}/activity", Access::OwnNode),
+    ("PUT", "/v1/nodes/{node}/queue", Access::OwnNode),
+    ("GET", "/v1/nodes/{node}/queue", Access::OwnNodeOrOperator),
+    (
+        "POST",
+        "/v1/nodes/{node}/reports/{id}/events",
+        Access::OwnNode,
+    ),
+    (
+        "GET",
+        "/v1/nodes/{node}/reports/{id}/events",
+        Access::Operator,
+    ),
+    (
+        "GET",
+        "/v1/nodes/{node}/reports/{id}/stream",
+        Access::Operator,
+    ),
+    ("GET", "/v1/nodes/{node}/reports/{id}", Access::Operator),
+    ("GET", "/v1/reports", Access::Operator),
+    ("GET", "/v1/reports/stream", Access::Operator),
+    ("GET", "/v1/reports/{id}", Access::Operator),
     ("PUT", "/v1/nodes/{node}/facts", Access::OwnNode),
     ("GET", "/v1/nodes/{node}/facts", Access::OwnNodeOrOperator),
     (

@@ -32,6 +32,11 @@ struct ReasonLabels {
     reason: &'static str,
 }
 
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct EndingLabels {
+    ending: &'static str,
+}
+
 /// Every metric of a server.
 pub struct Metrics {
     registry: Registry,
@@ -43,6 +48,8 @@ pub struct Metrics {
     facts_waiting: Gauge,
     commands: Counter<u64, AtomicU64>,
     refused_connections: Family<ReasonLabels, Counter>,
+    runs: Family<EndingLabels, Counter>,
+    report_events: Counter<u64, AtomicU64>,
 }
 
 impl Default for Metrics {
@@ -58,6 +65,8 @@ impl Default for Metrics {
             facts_waiting: Gauge::default(),
             commands: Counter::default(),
             refused_connections: Family::default(),
+            runs: Family::default(),
+            report_events: Counter::default(),
             registry: Registry::default(),
         };
         registry.register(
@@ -100,6 +109,16 @@ impl Default for Metrics {
             "Connections that got no TLS",
             metrics.refused_connections.clone(),
         );
+        registry.register(
+            "node_runs",
+            "Node runs by how they ended",
+            metrics.runs.clone(),
+        );
+        registry.register(
+            "report_events",
+            "Events of node runs that were stored",
+            metrics.report_events.clone(),
+        );
         Self {
             registry,
             ..metrics
@@ -133,6 +152,14 @@ impl Metrics {
 
     pub(crate) fn commands_sent(&self, count: usize) {
         self.commands.inc_by(count as u64);
+    }
+
+    pub(crate) fn run_ended(&self, ending: &'static str) {
+        self.runs.get_or_create(&EndingLabels { ending }).inc();
+    }
+
+    pub(crate) fn report_events(&self, count: usize) {
+        self.report_events.inc_by(count as u64);
     }
 
     pub(crate) fn connection_refused(&self, reason: &'static str) {

@@ -11,8 +11,8 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::routes::{
-    Services, certificates, commands, content, facts, join, locks, nodes, once, releases, server,
-    targets, tokens,
+    Services, certificates, commands, content, facts, join, locks, nodes, once, releases, reports,
+    server, targets, tokens,
 };
 use super::{access, health, reply::Refusal};
 
@@ -65,6 +65,13 @@ fn routes() -> (OpenApiRouter<Services>, OpenApiRouter<Services>) {
         .routes(routes!(nodes::disable))
         .routes(routes!(nodes::enable))
         .routes(routes!(nodes::report_activity))
+        .routes(routes!(nodes::queue, nodes::report_queue))
+        .routes(routes!(reports::list))
+        .routes(routes!(reports::stream_all))
+        .routes(routes!(reports::find))
+        .routes(routes!(reports::show))
+        .routes(routes!(reports::take, reports::events))
+        .routes(routes!(reports::follow))
         .routes(routes!(commands::send))
         .routes(routes!(commands::status))
         .routes(routes!(commands::answer))

@@ -106,6 +106,8 @@ async fn each_role_reaches_its_own_things_and_nothing_else() {
     ];
     let own_only = [
         "PUT /v1/nodes/{node}/activity",
+        "PUT /v1/nodes/{node}/queue",
+        "POST /v1/nodes/{node}/reports/{id}/events",
         "PUT /v1/nodes/{node}/facts",
         "GET /v1/nodes/{node}/stream",
         "PUT /v1/nodes/{node}/commands/{id}/result",
@@ -119,6 +121,7 @@ async fn each_role_reaches_its_own_things_and_nothing_else() {
         "GET /v1/nodes/{node}/facts/difference",
         "GET /v1/nodes/{node}/target",
         "GET /v1/nodes/{node}/catalogs/{id}",
+        "GET /v1/nodes/{node}/queue",
     ];
     for (method, template, path) in documented("web-1") {
         // It takes the node away from under the others.

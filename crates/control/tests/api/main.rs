@@ -13,6 +13,7 @@ mod once;
 mod presence;
 mod puppet_authority;
 mod releases;
+mod reports;
 mod revocation;
 mod silence;
 mod support;

@@ -1,7 +1,9 @@
 //! Node status is exact.
 
 use bunraku_model::{Activity, Administration, Connection, StatusWord};
-use bunraku_wire::api::{ActivityReport, DisableRequest, NodeSummary, StreamMessage};
+use bunraku_wire::api::{
+    ActivityReceipt, ActivityReport, DisableRequest, NodeSummary, StreamMessage,
+};
 use jiff::Timestamp;
 
 use crate::support::{TestServer, eventually, opened, status};
@@ -36,7 +38,7 @@ async fn a_node_is_new_then_idle_then_running_then_lost() {
             what: "a run".to_owned(),
         },
     };
-    node.put::<_, ()>("/v1/nodes/web-1/activity", &report)
+    node.put::<_, ActivityReceipt>("/v1/nodes/web-1/activity", &report)
         .await
         .expect("reported");
     let running = show(&server).await;

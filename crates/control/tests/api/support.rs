@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bunraku_control::{
-    AcceptOptions, CertificateOptions, Clock, CommandOptions, FactOptions, RouterOptions, Server,
-    ServerOptions, UpkeepOptions,
+    AcceptOptions, CertificateOptions, Clock, CommandOptions, FactOptions, ReportOptions,
+    RouterOptions, Server, ServerOptions, UpkeepOptions,
 };
 use bunraku_model::NodeName;
 use bunraku_store::blobs::{BlobOptions, DirectoryBlobs, SharedBlobs, StoreBlobs};
@@ -86,6 +86,7 @@ pub(crate) fn options(data_dir: &Path) -> ServerOptions {
         facts: FactOptions::default(),
         catalogs: bunraku_control::catalogs::CatalogOptions::default(),
         releases: bunraku_control::ReleaseOptions::default(),
+        reports: ReportOptions::default(),
         upkeep: UpkeepOptions::default(),
         router: RouterOptions::default(),
         accept: AcceptOptions {

@@ -34,16 +34,20 @@ pub use facts::{
     FactChange, FactSetEntry, FactsDifference, FactsReceipt, FactsReply, SubmissionOrder,
 };
 pub use join::{JoinReply, JoinRequest};
-pub use nodes::{ActivityReport, DisableRequest, NodeSummary};
+pub use nodes::{ActivityReceipt, ActivityReport, DisableRequest, NodeSummary};
 pub use problem::{Problem, ProblemBody, ProblemCode};
 pub use releases::{
     CreateRelease, HoldRequest, ReleaseDetail, ReleaseEntry, ReleaseHold, ReleaseKind, ReleaseList,
     ReleaseReply, ReleaseState, ReleaseSummary, ReleaseTo, RollbackRequest,
 };
 pub use reports::{
-    EventStatus, LogLine, PropertyChange, ReportBatch, ReportEvent, ReportReceipt, ResourceEvent,
-    RunEnding, RunFinished, RunStarted,
+    EventCounts, EventStatus, FailedResource, LogLine, NumberedEvent, OmittedEvents,
+    PropertyChange, ReportBatch, ReportEvent, ReportPage, ReportReceipt, ReportState,
+    ReportStreamMessage, ReportSummary, ResourceEvent, RunEnding, RunFinished, RunStarted,
 };
-pub use runs::{Cause, RunMode, RunRequest, RunSubject, TriggerCause, TriggerHop};
+pub use runs::{
+    Cause, NodeQueue, QueueEntry, QueueReport, RunMode, RunRequest, RunSubject, TriggerCause,
+    TriggerHop,
+};
 pub use server::ServerStatus;
 pub use targets::Target;

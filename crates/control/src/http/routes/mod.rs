@@ -9,6 +9,7 @@ pub(super) mod locks;
 pub(super) mod nodes;
 pub(super) mod once;
 pub(super) mod releases;
+pub(super) mod reports;
 pub(super) mod server;
 pub(super) mod targets;
 pub(super) mod tokens;
@@ -28,7 +29,7 @@ use super::reply::Refusal;
 use crate::catalogs::Catalogs;
 use crate::certificates::Certificates;
 use crate::{
-    Clock, CommandHub, Commands, Contents, Facts, Locks, Nodes, Once, Presence, Releases,
+    Clock, CommandHub, Commands, Contents, Facts, Locks, Nodes, Once, Presence, Releases, Reports,
     TargetBoard,
 };
 
@@ -58,6 +59,7 @@ pub(crate) struct ServiceSet {
     pub(crate) once: Once,
     pub(crate) locks: Locks,
     pub(crate) commands: Commands,
+    pub(crate) reports: Reports,
     pub(crate) hub: CommandHub,
     pub(crate) catalogs: Catalogs,
     pub(crate) contents: Contents,
@@ -155,6 +157,17 @@ where
     T: std::str::FromStr + Send,
     T::Err: std::fmt::Display,
 {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
+        path_parameter(parts, state, &["id"]).await.map(Self)
+    }
+}
+
+/// The node run in the path.
+pub(crate) struct PathNodeRun(pub(crate) bunraku_model::NodeRunId);
+
+impl<S: Send + Sync> FromRequestParts<S> for PathNodeRun {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
