@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
-    agent, apply, cert, completions, config, demo, facts, man, node, restore, server, states, token,
+    agent, apply, catalog, cert, completions, config, demo, facts, man, node, release, restore,
+    server, states, token,
 };
 
 /// An asynchronous control plane for configuration management.
@@ -107,6 +108,12 @@ pub(crate) enum Command {
     /// What nodes say of themselves
     #[command(subcommand)]
     Facts(facts::FactsCommand),
+    /// What is compiled for nodes, and what differs
+    #[command(subcommand)]
+    Catalog(catalog::CatalogCommand),
+    /// Releases: which compiled catalogs nodes get, and when
+    #[command(subcommand)]
+    Release(release::ReleaseCommand),
     /// Certificates: list, sign, issue, revoke
     #[command(subcommand)]
     Cert(cert::CertCommand),

@@ -21,9 +21,9 @@ use crate::http::{self, AcceptOptions, RouterOptions, ServerIdentity, ServiceSet
 use crate::releases::{NoQueries, ReleaseWorker};
 use crate::upkeep::Upkeep;
 use crate::{
-    CertificateOptions, Certificates, Clock, CommandHub, CommandOptions, Commands, Contents,
-    FactOptions, Facts, Nodes, Presence, PresenceOptions, ReleaseOptions, Releases, ServiceError,
-    TargetBoard, UpkeepOptions,
+    CatalogDiffs, CertificateOptions, Certificates, Clock, CommandHub, CommandOptions, Commands,
+    Contents, FactOptions, Facts, Nodes, Presence, PresenceOptions, ReleaseOptions, Releases,
+    ServiceError, TargetBoard, UpkeepOptions,
 };
 
 /// How often the server looks at the age of its own certificate and of its peers'.
@@ -219,6 +219,12 @@ async fn build_services(
         options.releases.clone(),
     );
     let services = ServiceSet {
+        diffs: CatalogDiffs::new(
+            store.clone(),
+            blobs.clone(),
+            catalogs.clone(),
+            releases.clone(),
+        ),
         contents: Contents::new(blobs.clone(), catalogs.clone()),
         board: TargetBoard::new(store.clone()),
         catalogs,

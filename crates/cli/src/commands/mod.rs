@@ -2,6 +2,7 @@
 
 pub(crate) mod agent;
 pub(crate) mod apply;
+pub(crate) mod catalog;
 pub(crate) mod cert;
 pub(crate) mod completions;
 pub(crate) mod config;
@@ -9,6 +10,7 @@ pub(crate) mod demo;
 pub(crate) mod facts;
 pub(crate) mod man;
 pub(crate) mod node;
+pub(crate) mod release;
 pub(crate) mod restore;
 pub(crate) mod server;
 pub(crate) mod states;
@@ -56,6 +58,8 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Node(command) => node::run(command, &context),
         Command::Facts(command) => facts::run(command, &context),
+        Command::Catalog(command) => catalog::run(command, &context),
+        Command::Release(command) => release::run(command, &context),
         Command::Cert(command) => cert::run(command, &context),
         Command::Token(command) => token::run(command, &context),
         Command::Completions(arguments) => completions::run(&arguments),

@@ -89,6 +89,10 @@ pub(crate) const TABLE: &[(&str, &str, Access)] = &[
         "/v1/releases/{environment}/rollback",
         Access::Operator,
     ),
+    ("GET", "/v1/catalogs", Access::Operator),
+    ("GET", "/v1/catalogs/{id}", Access::Operator),
+    ("GET", "/v1/catalogs/{id}/diff", Access::Operator),
+    ("GET", "/v1/releases/{environment}/diff", Access::Operator),
     ("PUT", "/v1/releases/{environment}/hold", Access::Operator),
     (
         "DELETE",

@@ -11,8 +11,8 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::routes::{
-    Services, certificates, commands, content, facts, join, nodes, releases, server, targets,
-    tokens,
+    Services, catalogs, certificates, commands, content, facts, join, nodes, releases, server,
+    targets, tokens,
 };
 use super::{access, health, reply::Refusal};
 
@@ -82,6 +82,10 @@ fn routes() -> (OpenApiRouter<Services>, OpenApiRouter<Services>) {
         .routes(routes!(releases::list, releases::create))
         .routes(routes!(releases::show))
         .routes(routes!(releases::rollback))
+        .routes(routes!(catalogs::list))
+        .routes(routes!(catalogs::show))
+        .routes(routes!(catalogs::diff))
+        .routes(routes!(catalogs::between_releases))
         .routes(routes!(releases::hold, releases::resume));
     (facts, others)
 }

@@ -1,5 +1,6 @@
 //! One file per kind of thing that the API speaks of.
 
+pub(super) mod catalogs;
 pub(super) mod certificates;
 pub(super) mod commands;
 pub(super) mod content;
@@ -25,7 +26,10 @@ use super::Metrics;
 use super::reply::Refusal;
 use crate::catalogs::Catalogs;
 use crate::certificates::Certificates;
-use crate::{Clock, CommandHub, Commands, Contents, Facts, Nodes, Presence, Releases, TargetBoard};
+use crate::{
+    CatalogDiffs, Clock, CommandHub, Commands, Contents, Facts, Nodes, Presence, Releases,
+    TargetBoard,
+};
 
 /// Everything that handlers reach. One pointer: every open stream holds it.
 #[derive(Clone)]
@@ -54,6 +58,7 @@ pub(crate) struct ServiceSet {
     pub(crate) hub: CommandHub,
     pub(crate) catalogs: Catalogs,
     pub(crate) contents: Contents,
+    pub(crate) diffs: CatalogDiffs,
     pub(crate) releases: Releases,
     pub(crate) board: TargetBoard,
     pub(crate) presence: Presence,
