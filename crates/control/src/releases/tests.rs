@@ -15,7 +15,7 @@ use bunraku_store::{
 use bunraku_wire::api::{CreateRelease, ReleaseTo, RollbackRequest, RunMode};
 use futures::{StreamExt, stream};
 use jiff::{SignedDuration, Timestamp};
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::apply::{Extent, Outcome};
@@ -170,6 +170,23 @@ impl Site {
             .await
     }
 
+    /// So many nodes, with these catalogs in turns: cheaper than one each.
+    async fn share(&self, nodes: usize, catalogs: &[CatalogId]) {
+        let numbers: Vec<usize> = (0..nodes).collect();
+        for batch in numbers.chunks(60) {
+            let mut transaction = Transaction::new();
+            for number in batch {
+                let id = catalogs[number % catalogs.len()];
+                let node = node(*number);
+                let compiled = compiled(id, ContentId::of(b"text"), "c1");
+                transaction = transaction
+                    .put(keys::compiled(&node), documents::encode(&compiled))
+                    .put(keys::node_record(&node), documents::encode(&record()));
+            }
+            self.store.commit(transaction).await.expect("written");
+        }
+    }
+
     async fn targets(&self) -> Vec<StoredTarget> {
         let all = documents::read_all(&*self.store, keys::TARGETS).await;
         let all = all.expect("readable");
@@ -215,6 +232,19 @@ impl Site {
     }
 }
 
+fn compiled(catalog: CatalogId, content: ContentId, code_id: &str) -> Value {
+    json!({
+        "environment": "production", "catalog": catalog, "content": content, "code_id": code_id,
+        "fact_set": ContentId::of(b"facts"), "compiled_at": "2026-01-01T00:00:00Z",
+        "config_version": "1", "resources": 1,
+    })
+}
+
+fn record() -> Value {
+    json!({"joined": "2026-01-01T00:00:00Z",
+        "administration": {"state": "enabled", "since": "2026-01-01T00:00:00Z"}})
+}
+
 async fn compile(releases: &Releases, number: usize, version: u64) -> CatalogId {
     let node = node(number);
     let resource = json!({"type": "Notify", "title": "x", "parameters": {"version": version}});
@@ -231,19 +261,13 @@ async fn compile(releases: &Releases, number: usize, version: u64) -> CatalogId 
         files: Vec::new(),
     };
     let (id, content) = releases.catalogs.put(&new).await.expect("kept");
-    let compiled = json!({
-        "environment": "production", "catalog": id, "content": content, "code_id": code_id,
-        "fact_set": ContentId::of(b"facts"), "compiled_at": "2026-01-01T00:00:00Z",
-        "config_version": "1", "resources": 1,
-    });
-    let record = json!({"joined": "2026-01-01T00:00:00Z",
-        "administration": {"state": "enabled", "since": "2026-01-01T00:00:00Z"}});
+    let compiled = compiled(id, content, &code_id.0);
     let referrer = format!("compiled/{node}");
     loop {
         let before = documents::read::<held::Held>(&*releases.store, &keys::compiled(&node)).await;
         let mut transaction = Transaction::new()
             .put(keys::compiled(&node), documents::encode(&compiled))
-            .put(keys::node_record(&node), documents::encode(&record));
+            .put(keys::node_record(&node), documents::encode(&record()));
         if let Some(before) = before.expect("readable")
             && before.document.catalog != id
         {
@@ -317,7 +341,7 @@ async fn a_server_that_dies_at_any_step_is_followed_by_another() {
 #[tokio::test]
 async fn ten_thousand_nodes_are_released_in_bounded_transactions() {
     let site = Site::new().await;
-    site.compile(10_000, 1).await;
+    site.share(10_000, &site.compile(200, 1).await).await;
     let counted = Mortal::new(&site.store, i64::MAX, false);
     let releases = site
         .releases(counted.clone(), ReleaseOptions::default())
