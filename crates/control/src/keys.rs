@@ -3,10 +3,14 @@
 //! One writer per key (see each line), so that nobody overwrites what another
 //! part decided.
 
-use bunraku_model::{CatalogId, CommandId, EnvironmentName, NodeName, ReleaseNumber, ServerId};
+use bunraku_model::{
+    AppName, CatalogId, CommandId, EnvironmentName, LockName, NodeName, ReleaseNumber, ServerId,
+};
 
 /// All nodes.
 pub const NODES: &str = "nodes/";
+/// Submitted facts that wait to be persisted, one entry per node.
+pub const FACT_QUEUE: &str = "fact-queue/";
 /// All commands that wait, and recent answers.
 pub const COMMANDS: &str = "commands/";
 /// The servers that are alive, each bound to its lease.
@@ -44,6 +48,21 @@ pub fn node_activity(node: &NodeName) -> String {
 /// Written by the fact service: which facts are the newest.
 pub fn node_facts(node: &NodeName) -> String {
     format!("{NODES}{node}/facts")
+}
+
+/// Written by the fact service: which facts came before.
+pub fn node_fact_history(node: &NodeName) -> String {
+    format!("{NODES}{node}/fact-history")
+}
+
+/// Written when facts are submitted; deleted when they are persisted.
+pub fn fact_queue(node: &NodeName) -> String {
+    format!("{FACT_QUEUE}{node}")
+}
+
+/// Which node's submission a key under [`FACT_QUEUE`] is.
+pub fn parse_fact_queue(key: &str) -> Option<NodeName> {
+    NodeName::new(key.strip_prefix(FACT_QUEUE)?).ok()
 }
 
 /// Everything of one node.
@@ -208,4 +227,62 @@ pub fn release_hold(environment: &EnvironmentName) -> String {
 /// Which environment a key under [`RELEASE_HOLDS`] names.
 pub fn parse_release_hold(key: &str) -> Option<EnvironmentName> {
     EnvironmentName::new(key.strip_prefix(RELEASE_HOLDS)?).ok()
+}
+
+/// Things that are done once.
+pub const ONCE: &str = "once/";
+
+/// Everything of one thing, but its logs.
+pub fn once_prefix(app: &AppName) -> String {
+    format!("{ONCE}{app}/")
+}
+
+/// Written by whoever defines it, and by hosts that contribute.
+pub fn once_parts(app: &AppName) -> String {
+    format!("{ONCE}{app}/parts")
+}
+
+/// Written with a claim, with its outcome, and by a reset.
+pub fn once_state(app: &AppName) -> String {
+    format!("{ONCE}{app}/state")
+}
+
+/// Written with a claim and bound to its lease; deleted with the outcome.
+pub fn once_claim(app: &AppName) -> String {
+    format!("{ONCE}{app}/claim")
+}
+
+/// Which thing a key under [`ONCE`] is of.
+pub fn parse_once_key(key: &str) -> Option<AppName> {
+    let (app, _) = key.strip_prefix(ONCE)?.split_once('/')?;
+    AppName::new(app).ok()
+}
+
+/// Written by the claimant while its claim lives; deleted when its attempt is forgotten.
+pub fn once_log(app: &AppName, token: u64) -> String {
+    format!("once-logs/{app}/{token:020}")
+}
+
+/// Locks.
+pub const LOCKS: &str = "locks/";
+
+/// Everything of one lock.
+pub fn lock_prefix(name: &LockName) -> String {
+    format!("{LOCKS}{name}/")
+}
+
+/// Written by the lock service: who holds it and who waits.
+pub fn lock_line(name: &LockName) -> String {
+    format!("{LOCKS}{name}/line")
+}
+
+/// Bound to the lease of somebody who holds a lock or waits for it.
+pub fn lock_session(name: &LockName, owner: &str, session: &str) -> String {
+    format!("{LOCKS}{name}/sessions/{owner}/{session}")
+}
+
+/// Which lock a key under [`LOCKS`] is of.
+pub fn parse_lock_key(key: &str) -> Option<LockName> {
+    let (name, _) = key.strip_prefix(LOCKS)?.split_once('/')?;
+    LockName::new(name).ok()
 }

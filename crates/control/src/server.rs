@@ -22,8 +22,8 @@ use crate::releases::{NoQueries, ReleaseWorker};
 use crate::upkeep::Upkeep;
 use crate::{
     CatalogDiffs, CertificateOptions, Certificates, Clock, CommandHub, CommandOptions, Commands,
-    Contents, FactOptions, Facts, Nodes, Presence, PresenceOptions, ReleaseOptions, Releases,
-    ServiceError, TargetBoard, UpkeepOptions,
+    Contents, FactHooks, FactOptions, Facts, Locks, Nodes, Once, Presence, PresenceOptions,
+    ReleaseOptions, Releases, ServiceError, TargetBoard, UpkeepOptions,
 };
 
 /// How often the server looks at the age of its own certificate and of its peers'.
@@ -229,7 +229,18 @@ async fn build_services(
         board: TargetBoard::new(store.clone()),
         catalogs,
         releases,
-        facts: Facts::new(store.clone(), blobs, clock.clone(), options.facts.clone()),
+        once: Once::new(store.clone(), clock.clone()),
+        locks: Locks::new(store.clone(), clock.clone()),
+        facts: Facts::new(
+            store.clone(),
+            blobs,
+            clock.clone(),
+            FactOptions {
+                server: id,
+                ..options.facts.clone()
+            },
+            FactHooks::default(),
+        ),
         hub: CommandHub::new(store.clone(), commands.clone()),
         certificates: Certificates::new(
             store.clone(),
@@ -367,6 +378,9 @@ fn spawn_background(
     };
     let stop = background.clone();
     tasks.spawn(async move { worker.run(stop).await });
+    let (facts, metrics) = (services.facts.clone(), Arc::clone(&services.metrics));
+    let stop = background.clone();
+    tasks.spawn(async move { facts.run_workers(metrics, stop).await });
     let (certificates, stop) = (services.certificates.clone(), background.clone());
     let revoked = Arc::new(Notify::new());
     let tell = Arc::clone(&revoked);

@@ -3,10 +3,13 @@
 mod access;
 mod commands;
 mod content;
+mod fact_queue;
 mod facts;
 mod fleet;
 mod joining;
 mod lifecycle;
+mod locks;
+mod once;
 mod presence;
 mod puppet_authority;
 mod releases;

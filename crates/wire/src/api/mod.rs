@@ -8,7 +8,9 @@ mod certificates;
 mod commands;
 mod facts;
 mod join;
+pub mod locks;
 mod nodes;
+pub mod once;
 mod problem;
 mod releases;
 mod reports;
@@ -28,7 +30,9 @@ pub use commands::{
     Command, CommandOutcome, CommandResult, CommandState, CommandStatus, Envelope, SendCommand,
     SentCommand, StreamMessage,
 };
-pub use facts::{FactsReceipt, FactsReply};
+pub use facts::{
+    FactChange, FactSetEntry, FactsDifference, FactsReceipt, FactsReply, SubmissionOrder,
+};
 pub use join::{JoinReply, JoinRequest};
 pub use nodes::{ActivityReport, DisableRequest, NodeSummary};
 pub use problem::{Problem, ProblemBody, ProblemCode};

@@ -6,7 +6,9 @@ pub(super) mod commands;
 pub(super) mod content;
 pub(super) mod facts;
 pub(super) mod join;
+pub(super) mod locks;
 pub(super) mod nodes;
+pub(super) mod once;
 pub(super) mod releases;
 pub(super) mod server;
 pub(super) mod targets;
@@ -27,8 +29,8 @@ use super::reply::Refusal;
 use crate::catalogs::Catalogs;
 use crate::certificates::Certificates;
 use crate::{
-    CatalogDiffs, Clock, CommandHub, Commands, Contents, Facts, Nodes, Presence, Releases,
-    TargetBoard,
+    CatalogDiffs, Clock, CommandHub, Commands, Contents, Facts, Locks, Nodes, Once, Presence,
+    Releases, TargetBoard,
 };
 
 /// Everything that handlers reach. One pointer: every open stream holds it.
@@ -54,6 +56,8 @@ pub(crate) struct ServiceSet {
     pub(crate) store: SharedStore,
     pub(crate) nodes: Nodes,
     pub(crate) facts: Facts,
+    pub(crate) once: Once,
+    pub(crate) locks: Locks,
     pub(crate) commands: Commands,
     pub(crate) hub: CommandHub,
     pub(crate) catalogs: Catalogs,
