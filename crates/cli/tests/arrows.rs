@@ -12,7 +12,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("bunraku-states", &["bunraku-model"]),
     (
         "bunraku-control",
-        &["bunraku-model", "bunraku-store", "bunraku-wire"],
+        &[
+            "bunraku-model",
+            "bunraku-states",
+            "bunraku-store",
+            "bunraku-wire",
+        ],
     ),
     // As root on other people's machines: never a store, never a compiler.
     (

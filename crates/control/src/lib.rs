@@ -17,6 +17,7 @@ mod commands;
 pub mod compiles;
 mod credentials;
 mod document;
+pub mod environments;
 mod error;
 mod facts;
 mod http;

@@ -10,7 +10,9 @@ use bunraku_store::{Range, Revision, SharedStore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::catalogs::Catalogs;
 use crate::clock::Clock;
+use crate::environments::Environments;
 use crate::{Commands, ServiceError};
 
 /// How often, and how much is kept.
@@ -39,6 +41,8 @@ pub(crate) struct Upkeep {
     pub(crate) store: SharedStore,
     pub(crate) blobs: SharedBlobs,
     pub(crate) commands: Commands,
+    pub(crate) catalogs: Catalogs,
+    pub(crate) environments: Environments,
     pub(crate) clock: Clock,
     pub(crate) options: UpkeepOptions,
 }
@@ -80,6 +84,10 @@ impl Upkeep {
     }
 
     async fn collect(&self) -> Result<(), ServiceError> {
+        // What lets go of content comes before the content.
+        let catalogs = self.catalogs.collect().await?;
+        let code = self.environments.prune().await?;
+        tracing::debug!(?catalogs, code, "collected catalogs and code");
         let collected = self.blobs.collect(self.clock.now()).await;
         let collected = collected
             .map_err(|error| ServiceError::internal("content cannot be collected", error))?;

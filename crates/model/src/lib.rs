@@ -19,6 +19,6 @@ pub use ids::{
     CodeId, CommandId, ContentId, ContentIdError, FactSetId, NodeRunId, ReleaseNumber, RunId,
     ServerId,
 };
-pub use names::{EnvironmentName, InvalidName, NodeName};
+pub use names::{EnvironmentName, InvalidName, NodeName, default_environment};
 pub use node::{Activity, Administration, Connection, NodeStatus, StatusWord};
 pub use role::{InvalidRole, Role};

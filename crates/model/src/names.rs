@@ -88,6 +88,11 @@ name! {
     "only a-z, 0-9 and `_` are allowed"
 }
 
+/// The environment of a node that nobody gave another.
+pub fn default_environment() -> EnvironmentName {
+    EnvironmentName("production".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

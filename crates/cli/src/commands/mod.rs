@@ -3,9 +3,11 @@
 pub(crate) mod agent;
 pub(crate) mod apply;
 pub(crate) mod cert;
+pub(crate) mod compile;
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod demo;
+pub(crate) mod environment;
 pub(crate) mod facts;
 pub(crate) mod man;
 pub(crate) mod node;
@@ -55,6 +57,8 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Agent(arguments) => agent::run(arguments, &context),
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Node(command) => node::run(command, &context),
+        Command::Environment(command) => environment::run(command, &context),
+        Command::Compile(arguments) => compile::run(arguments, &context),
         Command::Facts(command) => facts::run(command, &context),
         Command::Cert(command) => cert::run(command, &context),
         Command::Token(command) => token::run(command, &context),

@@ -69,6 +69,27 @@ pub(crate) const TABLE: &[(&str, &str, Access)] = &[
     ("GET", "/v1/tokens", Access::Operator),
     ("POST", "/v1/tokens", Access::Operator),
     ("DELETE", "/v1/tokens/{id}", Access::Operator),
+    ("GET", "/v1/environments", Access::Operator),
+    ("POST", "/v1/environments", Access::Operator),
+    ("GET", "/v1/environments/{environment}", Access::Operator),
+    ("PUT", "/v1/environments/{environment}", Access::Operator),
+    ("DELETE", "/v1/environments/{environment}", Access::Operator),
+    (
+        "POST",
+        "/v1/environments/{environment}/deploys",
+        Access::Operator,
+    ),
+    (
+        "GET",
+        "/v1/environments/{environment}/deploys/{number}",
+        Access::Operator,
+    ),
+    // Its body is signed with the environment's own secret.
+    ("POST", "/v1/hooks/{environment}", Access::Anonymous),
+    ("PUT", "/v1/nodes/{node}/environment", Access::Operator),
+    ("POST", "/v1/compiles", Access::Operator),
+    ("GET", "/v1/compiles/queue", Access::Operator),
+    ("POST", "/v1/compiles/status", Access::Operator),
 ];
 
 /// What a route asks, if it is in the table.

@@ -42,6 +42,7 @@ pub struct Metrics {
     facts: Family<ChangedLabels, Counter>,
     commands: Counter<u64, AtomicU64>,
     refused_connections: Family<ReasonLabels, Counter>,
+    pub(crate) compiles: std::sync::Arc<crate::compiles::CompileMetrics>,
 }
 
 impl Default for Metrics {
@@ -56,6 +57,7 @@ impl Default for Metrics {
             facts: Family::default(),
             commands: Counter::default(),
             refused_connections: Family::default(),
+            compiles: std::sync::Arc::default(),
             registry: Registry::default(),
         };
         registry.register(
@@ -93,6 +95,7 @@ impl Default for Metrics {
             "Connections that got no TLS",
             metrics.refused_connections.clone(),
         );
+        metrics.compiles.register(&mut registry);
         Self {
             registry,
             ..metrics

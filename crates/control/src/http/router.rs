@@ -10,7 +10,9 @@ use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::routes::{Services, certificates, commands, facts, join, nodes, server, tokens};
+use super::routes::{
+    Services, certificates, commands, compiles, environments, facts, join, nodes, server, tokens,
+};
 use super::{access, health, reply::Refusal};
 
 /// Limits on requests.
@@ -72,7 +74,20 @@ fn routes() -> (OpenApiRouter<Services>, OpenApiRouter<Services>) {
         .routes(routes!(certificates::reject))
         .routes(routes!(certificates::revocation_list))
         .routes(routes!(tokens::list, tokens::create))
-        .routes(routes!(tokens::revoke));
+        .routes(routes!(tokens::revoke))
+        .routes(routes!(environments::list, environments::add))
+        .routes(routes!(
+            environments::show,
+            environments::change,
+            environments::remove
+        ))
+        .routes(routes!(environments::deploy))
+        .routes(routes!(environments::deploy_status))
+        .routes(routes!(environments::hook))
+        .routes(routes!(environments::assign))
+        .routes(routes!(compiles::request))
+        .routes(routes!(compiles::queue))
+        .routes(routes!(compiles::statuses));
     (facts, others)
 }
 

@@ -5,6 +5,8 @@
 
 mod certificates;
 mod commands;
+mod compiles;
+mod environments;
 mod facts;
 mod join;
 mod nodes;
@@ -21,6 +23,15 @@ pub use certificates::{
 pub use commands::{
     Command, CommandOutcome, CommandResult, CommandState, CommandStatus, Envelope, SendCommand,
     SentCommand, StreamMessage,
+};
+pub use compiles::{
+    CompileOutcome, CompileReason, CompileRequested, CompileSelection, CompileStatus,
+    CompileStatusRequest, LastCompile, QueuedCompile,
+};
+pub use environments::{
+    AssignRequest, CompileProblem, CompileProgress, Deploy, DeployRequest, DeployState,
+    DeployStatus, Deployed, EnvironmentChange, EnvironmentChanged, EnvironmentDetail,
+    EnvironmentSummary, FailureGroup, HookReply, NewEnvironment, ReleasePolicy,
 };
 pub use facts::{FactsReceipt, FactsReply};
 pub use join::{JoinReply, JoinRequest};

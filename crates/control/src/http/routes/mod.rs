@@ -2,6 +2,8 @@
 
 pub(super) mod certificates;
 pub(super) mod commands;
+pub(super) mod compiles;
+pub(super) mod environments;
 pub(super) mod facts;
 pub(super) mod join;
 pub(super) mod nodes;
@@ -20,7 +22,10 @@ use serde::de::DeserializeOwned;
 
 use super::Metrics;
 use super::reply::Refusal;
+use crate::catalogs::Catalogs;
 use crate::certificates::Certificates;
+use crate::compiles::Compiles;
+use crate::environments::Environments;
 use crate::{Clock, CommandHub, Commands, Facts, Nodes, Presence};
 
 /// Everything that handlers reach. One pointer: every open stream holds it.
@@ -46,6 +51,9 @@ pub(crate) struct ServiceSet {
     pub(crate) store: SharedStore,
     pub(crate) nodes: Nodes,
     pub(crate) facts: Facts,
+    pub(crate) catalogs: Catalogs,
+    pub(crate) compiles: Compiles,
+    pub(crate) environments: Environments,
     pub(crate) commands: Commands,
     pub(crate) hub: CommandHub,
     pub(crate) presence: Presence,
@@ -116,6 +124,19 @@ impl<S: Send + Sync> FromRequestParts<S> for PathNode {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
         path_parameter(parts, state, &["node", "name"])
+            .await
+            .map(Self)
+    }
+}
+
+/// The environment in the path.
+pub(crate) struct PathEnvironment(pub(crate) bunraku_model::EnvironmentName);
+
+impl<S: Send + Sync> FromRequestParts<S> for PathEnvironment {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
+        path_parameter(parts, state, &["environment"])
             .await
             .map(Self)
     }

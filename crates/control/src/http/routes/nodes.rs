@@ -53,6 +53,8 @@ pub(crate) async fn remove(
     services.hub.disconnect(&node);
     services.facts.forget(&node).await?;
     services.nodes.remove(&node).await?;
+    // After its record: nothing is compiled for a node without one.
+    services.compiles.forget(&node).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
