@@ -399,7 +399,7 @@ async fn states_from_git_become_catalogs_with_their_files() {
     let (two, _) = compiled(&server, "web-1").await.expect("compiled");
     assert_ne!(one.catalog, two.catalog);
     // What is wrong is told with its place.
-    repository.commit(&[("role.sls", "role:\n  file.mangaed: []\n")]);
+    repository.commit(&[("role.sls", "include:\n  - gone\n")]);
     let status = deploy(&server, "production").await;
     let problem = &status.failures[0].problems[0];
     assert_eq!(problem.file.as_deref(), Some("role.sls"), "{problem:?}");
