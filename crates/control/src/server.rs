@@ -16,14 +16,16 @@ use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use crate::catalogs::{CatalogOptions, Catalogs};
-use crate::compiles::{CompileOptions, CompileParts, Compiles, LeaseKeeper};
+use crate::compiles::{CompileOptions, CompileParts, CompileQueue, Compiles, LeaseKeeper};
 use crate::credentials::{self, Wanted};
 use crate::environments::{Code, CodeOptions, Environments};
 use crate::http::{self, AcceptOptions, RouterOptions, ServerIdentity, ServiceSet, Services};
+use crate::releases::{NoQueries, ReleaseWorker};
 use crate::upkeep::Upkeep;
 use crate::{
-    CertificateOptions, Certificates, Clock, CommandHub, CommandOptions, Commands, FactOptions,
-    Facts, Nodes, Presence, PresenceOptions, ServiceError, UpkeepOptions,
+    CertificateOptions, Certificates, Clock, CommandHub, CommandOptions, Commands, Contents,
+    FactHooks, FactOptions, Facts, Locks, Nodes, Once, Presence, PresenceOptions, ReleaseOptions,
+    Releases, ServiceError, TargetBoard, UpkeepOptions,
 };
 
 /// How often the server looks at the age of its own certificate and of its peers'.
@@ -57,6 +59,7 @@ pub struct ServerOptions {
     pub catalogs: CatalogOptions,
     pub code: CodeOptions,
     pub compiles: CompileOptions,
+    pub releases: ReleaseOptions,
     pub upkeep: UpkeepOptions,
     pub router: RouterOptions,
     pub accept: AcceptOptions,
@@ -221,11 +224,19 @@ async fn build_services(
     let commands = Commands::new(store.clone(), clock.clone(), options.commands.clone());
     let revocations = Revocations::new([]);
     let metrics: Arc<http::Metrics> = Arc::default();
+    let queue = Arc::new(CompileQueue::new(store.clone(), clock.clone()));
     let facts = Facts::new(
         store.clone(),
         blobs.clone(),
         clock.clone(),
-        options.facts.clone(),
+        FactOptions {
+            server: id,
+            ..options.facts.clone()
+        },
+        FactHooks {
+            changed: Some(queue.clone()),
+            environment: Some(queue),
+        },
     );
     let catalogs = Catalogs::new(
         store.clone(),
@@ -235,7 +246,7 @@ async fn build_services(
     );
     let code = Code::new(
         store.clone(),
-        blobs,
+        blobs.clone(),
         clock.clone(),
         &options.data_dir,
         options.code.clone(),
@@ -250,9 +261,22 @@ async fn build_services(
         metrics: Arc::clone(&metrics.compiles),
         options: options.compiles.clone(),
     });
+    let releases = Releases::new(
+        store.clone(),
+        blobs.clone(),
+        catalogs.clone(),
+        clock.clone(),
+        Arc::new(NoQueries),
+        options.releases.clone(),
+    );
     let services = ServiceSet {
-        facts,
+        once: Once::new(store.clone(), clock.clone()),
+        locks: Locks::new(store.clone(), clock.clone()),
+        contents: Contents::new(blobs, catalogs.clone()),
+        board: TargetBoard::new(store.clone()),
         catalogs,
+        releases,
+        facts,
         environments: Environments::new(store.clone(), clock.clone(), code, compiles.clone()),
         compiles,
         hub: CommandHub::new(store.clone(), commands.clone()),
@@ -405,6 +429,18 @@ fn spawn_background(
     tasks.spawn(async move { presence.run(lease, stop).await });
     let stop = background.clone();
     tasks.spawn(async move { hub.run(stop).await });
+    let (facts, metrics) = (services.facts.clone(), Arc::clone(&services.metrics));
+    let stop = background.clone();
+    tasks.spawn(async move { facts.run_workers(metrics, stop).await });
+    let (board, hub) = (services.board.clone(), services.hub.clone());
+    let stop = background.clone();
+    tasks.spawn(async move { board.run(hub, stop).await });
+    let worker = ReleaseWorker {
+        releases: services.releases.clone(),
+        name: services.identity.id.to_string(),
+    };
+    let stop = background.clone();
+    tasks.spawn(async move { worker.run(stop).await });
     let (certificates, stop) = (services.certificates.clone(), background.clone());
     let revoked = Arc::new(Notify::new());
     let tell = Arc::clone(&revoked);

@@ -270,7 +270,14 @@ fn server_options(
             most_waiting: section.limits.waiting_requests,
         },
         commands: CommandOptions::default(),
-        facts: FactOptions::default(),
+        facts: FactOptions {
+            volatile: section.facts.volatile.clone(),
+            volatile_in: section.facts.volatile_in.clone(),
+            // More would not fit into one transaction.
+            history: section.facts.history.min(50),
+            ..FactOptions::default()
+        },
+        releases: bunraku_control::ReleaseOptions::default(),
         catalogs: CatalogOptions {
             max_size: section.compile.max_catalog_bytes,
             max_files: section.compile.max_catalog_files,

@@ -7,7 +7,8 @@
 
 use std::collections::BTreeMap;
 
-use bunraku_model::{EnvironmentName, NodeName};
+use async_trait::async_trait;
+use bunraku_model::{EnvironmentName, FactSetId, NodeName};
 use bunraku_store::{Compare, KeyValue, SharedStore, Transaction};
 use bunraku_wire::api::CompileReason;
 use jiff::Timestamp;
@@ -16,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::clock::Clock;
 use crate::document;
 use crate::nodes::NodeRecord;
-use crate::{ServiceError, keys};
+use crate::{EnvironmentOf, FactsChanged, ServiceError, keys};
 
 /// Nodes in one transaction: each costs two compares and one operation.
 const BATCH: usize = 50;
@@ -167,5 +168,32 @@ impl CompileQueue {
             }
         }
         Ok(entries)
+    }
+}
+
+#[async_trait]
+impl FactsChanged for CompileQueue {
+    async fn facts_changed(
+        &self,
+        transaction: Transaction,
+        node: &NodeName,
+        _: FactSetId,
+    ) -> Result<Transaction, ServiceError> {
+        self.request_in(transaction, node, CompileReason::Facts)
+            .await
+    }
+}
+
+#[async_trait]
+impl EnvironmentOf for CompileQueue {
+    async fn environment_of(
+        &self,
+        node: &NodeName,
+    ) -> Result<Option<EnvironmentName>, ServiceError> {
+        let record = document::read(&*self.store, &keys::node_record(node)).await?;
+        Ok(record.map(|record| {
+            let NodeRecord { environment, .. } = record.document;
+            environment
+        }))
     }
 }

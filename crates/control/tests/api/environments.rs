@@ -4,7 +4,7 @@ use bunraku_control::compiles::Compiled;
 use bunraku_control::keys;
 use bunraku_store::Store;
 use bunraku_wire::api::{
-    AssignRequest, CompileOutcome, CompileSelection, DeployState, EnvironmentChange,
+    AssignRequest, CompileOutcome, CompileReason, CompileSelection, DeployState, EnvironmentChange,
     EnvironmentDetail, EnvironmentSummary, NewEnvironment, NodeSummary, QueuedCompile,
 };
 use serde_json::{Value, json};
@@ -503,11 +503,27 @@ async fn asking_for_all_nodes_queues_each_once_and_a_person_goes_first() {
         .get("/v1/compiles/queue")
         .await
         .expect("a queue");
-    let shown: Vec<String> = queue
-        .iter()
-        .map(|one| format!("{} {:?}", one.node, one.reasons))
-        .collect();
-    assert_eq!(shown, ["web-2 [Person, Code]", "web-1 [Code]"]);
+    let nodes: Vec<&str> = queue.iter().map(|one| one.node.as_str()).collect();
+    assert_eq!(
+        nodes,
+        ["web-2", "web-1"],
+        "the one that a person asked for first"
+    );
+    // Facts ask too, whenever they are persisted.
+    let reasons = |one: &QueuedCompile| {
+        let asked = one.reasons.iter().copied();
+        asked
+            .filter(|reason| *reason != CompileReason::Facts)
+            .collect::<Vec<_>>()
+    };
+    let asked: Vec<_> = queue.iter().map(reasons).collect();
+    assert_eq!(
+        asked,
+        [
+            vec![CompileReason::Person, CompileReason::Code],
+            vec![CompileReason::Code]
+        ]
+    );
     let all: Value = server
         .operator
         .post("/v1/compiles", &CompileSelection::All)

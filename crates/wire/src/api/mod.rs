@@ -3,19 +3,27 @@
 //! Both ends use these types, and the OpenAPI document is made from them, so
 //! that the three cannot drift apart. No behaviour in here.
 
+mod catalogs;
 mod certificates;
 mod commands;
 mod compiles;
 mod environments;
 mod facts;
 mod join;
+pub mod locks;
 mod nodes;
+pub mod once;
 mod problem;
+mod releases;
 mod reports;
 mod runs;
 mod server;
 mod targets;
 
+pub use catalogs::{
+    CatalogDiffReply, CatalogState, CatalogSummary, FleetChange, FleetDiff, FleetDiffRequest,
+    FleetFailure,
+};
 pub use certificates::{
     CertificateEntry, CertificateState, IssueRequest, IssuedCertificate, NewToken, PendingRequest,
     RenewRequest, RevokeRequest, SignRequest, TokenEntry, TokenRequest,
@@ -33,10 +41,16 @@ pub use environments::{
     DeployStatus, Deployed, EnvironmentChange, EnvironmentChanged, EnvironmentDetail,
     EnvironmentSummary, FailureGroup, HookReply, NewEnvironment, ReleasePolicy,
 };
-pub use facts::{FactsReceipt, FactsReply};
+pub use facts::{
+    FactChange, FactSetEntry, FactsDifference, FactsReceipt, FactsReply, SubmissionOrder,
+};
 pub use join::{JoinReply, JoinRequest};
 pub use nodes::{ActivityReport, DisableRequest, NodeSummary};
 pub use problem::{Problem, ProblemBody, ProblemCode};
+pub use releases::{
+    CreateRelease, HoldRequest, ReleaseDetail, ReleaseEntry, ReleaseHold, ReleaseKind, ReleaseList,
+    ReleaseReply, ReleaseState, ReleaseSummary, ReleaseTo, RollbackRequest,
+};
 pub use reports::{
     EventStatus, LogLine, PropertyChange, ReportBatch, ReportEvent, ReportReceipt, ResourceEvent,
     RunEnding, RunFinished, RunStarted,
