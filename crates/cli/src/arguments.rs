@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
-    agent, apply, bound, catalog, cert, completions, config, demo, facts, lock, man, node, once,
-    plan, release, restore, server, states, token,
+    agent, apply, bound, catalog, cert, compile, completions, config, demo, environment, facts,
+    lock, man, node, once, plan, release, restore, server, states, token,
 };
 
 /// An asynchronous control plane for configuration management.
@@ -110,6 +110,11 @@ pub(crate) enum Command {
     /// Nodes: where they stand, and whether they may run
     #[command(subcommand)]
     Node(node::NodeCommand),
+    /// Environments: code from git, and taking it into use
+    #[command(subcommand)]
+    Environment(environment::EnvironmentCommand),
+    /// Have nodes compiled, and see what waits
+    Compile(compile::CompileArguments),
     /// What nodes say of themselves
     #[command(subcommand)]
     Facts(facts::FactsCommand),

@@ -2,7 +2,9 @@
 
 use bunraku_model::{Catalog, CatalogId, EnvironmentName, NodeName};
 use bunraku_wire::Client;
-use bunraku_wire::api::{CatalogDiffReply, CatalogState, CatalogSummary};
+use bunraku_wire::api::{
+    CatalogDiffReply, CatalogState, CatalogSummary, FleetDiff, FleetDiffRequest,
+};
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
 
@@ -38,6 +40,8 @@ pub(crate) enum CatalogCommand {
     #[command(after_help = "Examples:
   bunraku catalog diff web-1.example.com      released against newest
   bunraku catalog diff 3f2a9c01 77d0e1b2      any two
+  bunraku catalog diff --commit 5f8e2d1       what a commit would change, on which nodes
+  bunraku catalog diff web-1.example.com --against 91ab3c4 --commit 5f8e2d1
 
 Exit code 2 with --detailed-exitcodes if they differ.")]
     Diff(DiffArguments),
@@ -45,10 +49,18 @@ Exit code 2 with --detailed-exitcodes if they differ.")]
 
 #[derive(Args)]
 pub(crate) struct DiffArguments {
-    /// A node, or the id of the catalog before
-    before: String,
-    /// The id of the catalog after
-    after: Option<String>,
+    /// A node, or two catalogs by id; with --commit, nodes (none: all)
+    #[arg(value_name = "NODE|CATALOG")]
+    what: Vec<String>,
+    /// Code that need not be deployed: a commit of the environment's repository
+    #[arg(long)]
+    commit: Option<String>,
+    /// Compare with what this commit gives, instead of the newest catalogs
+    #[arg(long, requires = "commit", value_name = "COMMIT")]
+    against: Option<String>,
+    /// Whose code and nodes
+    #[arg(long, requires = "commit", default_value = "production")]
+    environment: EnvironmentName,
     /// Exit with 2 if there are differences
     #[arg(long)]
     detailed_exitcodes: bool,
@@ -166,12 +178,15 @@ async fn show(client: &Client, named: &str, released: bool, json: bool) -> Resul
 }
 
 async fn diff(client: &Client, arguments: DiffArguments, json: bool) -> Result<Exit, Failure> {
-    let (before, after) = match &arguments.after {
-        Some(after) => (
-            find(client, &arguments.before).await?,
-            find(client, after).await?,
-        ),
-        None => pair(client, &arguments.before).await?,
+    if let Some(commit) = &arguments.commit {
+        return proposed(client, commit, &arguments, json).await;
+    }
+    let (before, after) = match arguments.what.as_slice() {
+        [node] => pair(client, node).await?,
+        [before, after] => (find(client, before).await?, find(client, after).await?),
+        _ => {
+            return Err(Failure::usage("name a node, two catalogs, or a `--commit`"));
+        }
     };
     let path = format!("/v1/catalogs/{after}/diff?before={before}");
     let reply: CatalogDiffReply = client.get(&path).await.map_err(|error| failed(&error))?;
@@ -189,6 +204,27 @@ async fn diff(client: &Client, arguments: DiffArguments, json: bool) -> Result<E
             false => Exit::Changes,
         },
     )
+}
+
+async fn proposed(
+    client: &Client,
+    commit: &str,
+    arguments: &DiffArguments,
+    json: bool,
+) -> Result<Exit, Failure> {
+    let nodes = arguments.what.iter().map(NodeName::new);
+    let nodes: Result<Vec<NodeName>, _> = nodes.collect();
+    let request = FleetDiffRequest {
+        environment: arguments.environment.clone(),
+        commit: commit.to_owned(),
+        against: arguments.against.clone(),
+        nodes: nodes.map_err(|error| Failure::usage(error.to_string()))?,
+    };
+    let diff: FleetDiff = client
+        .post("/v1/catalogs/proposed", &request)
+        .await
+        .map_err(|error| failed(&error))?;
+    super::release::print_fleet(&diff, json, arguments.detailed_exitcodes)
 }
 
 /// A node's released catalog, and the newest that is compiled for it.

@@ -8,25 +8,36 @@ use bunraku_wire::api::FleetChange;
 
 /// One change per group: a resource, a file, or what is beside them. The most
 /// widespread come first; among equals, the order is that of their text.
-pub(super) fn group(diffs: impl IntoIterator<Item = (NodeName, CatalogDiff)>) -> Vec<FleetChange> {
-    let mut groups: BTreeMap<String, FleetChange> = BTreeMap::new();
-    for (node, diff) in diffs {
+#[derive(Default)]
+pub(super) struct Groups {
+    by_text: BTreeMap<String, FleetChange>,
+}
+
+impl Groups {
+    pub(super) fn add(&mut self, node: &NodeName, diff: CatalogDiff) {
         for change in apart(diff) {
             let key = serde_json::to_string(&change).expect("differences are plain data");
-            let group = groups.entry(key).or_insert_with(|| FleetChange {
+            let group = self.by_text.entry(key).or_insert_with(|| FleetChange {
                 nodes: Vec::new(),
                 change,
             });
             group.nodes.push(node.clone());
         }
     }
-    let mut groups: Vec<FleetChange> = groups.into_values().collect();
-    for group in &mut groups {
-        group.nodes.sort_unstable();
-        group.nodes.dedup();
+
+    pub(super) fn finish(self) -> Vec<FleetChange> {
+        let mut groups: Vec<FleetChange> = self.by_text.into_values().collect();
+        for group in &mut groups {
+            group.nodes.sort_unstable();
+            group.nodes.dedup();
+        }
+        // Those on the same nodes stay together.
+        groups.sort_by(|one, other| {
+            let widest = other.nodes.len().cmp(&one.nodes.len());
+            widest.then_with(|| one.nodes.cmp(&other.nodes))
+        });
+        groups
     }
-    groups.sort_by_key(|group| std::cmp::Reverse(group.nodes.len()));
-    groups
 }
 
 /// Each change by itself.
@@ -105,7 +116,11 @@ mod tests {
             let name = NodeName::new(node).expect("a name");
             (name, CatalogDiff::between(&before, &after))
         });
-        let groups = group(diffs);
+        let mut groups = Groups::default();
+        for (node, diff) in diffs {
+            groups.add(&node, diff);
+        }
+        let groups = groups.finish();
         let told: Vec<(usize, String)> = groups
             .iter()
             .map(|group| {

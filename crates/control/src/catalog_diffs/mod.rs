@@ -1,6 +1,7 @@
 //! What differs between catalogs, with the lines of files that differ.
 
 mod group;
+mod proposed;
 mod text;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,9 +12,10 @@ use bunraku_store::SharedStore;
 use bunraku_store::blobs::{BlobError, SharedBlobs};
 use bunraku_wire::api::{CatalogDiffReply, CatalogState, CatalogSummary, FleetDiff};
 use futures::{StreamExt, TryStreamExt, stream};
+use group::Groups;
 use serde_json::Value;
 
-use crate::catalogs::Catalogs;
+use crate::catalogs::{Catalogs, FileSource};
 use crate::compiles::Compiled;
 use crate::document;
 use crate::releases::Releases;
@@ -24,6 +26,9 @@ use crate::{ServiceError, keys};
 const AT_ONCE: usize = 8;
 /// Shorter values are told on one line each, whatever is in them.
 const WORTH_LINES: usize = 1;
+
+/// Files that are not kept yet, and where their bytes are.
+type NewFiles = BTreeMap<ContentId, FileSource>;
 
 /// The handle on comparisons.
 #[derive(Clone)]
@@ -62,12 +67,17 @@ impl CatalogDiffs {
         Ok(CatalogDiffReply {
             before,
             after,
-            diff: self.compare(&old, &new).await?,
+            diff: self.compare(&old, &new, &NewFiles::default()).await?,
         })
     }
 
-    /// What differs, with lines.
-    pub async fn compare(&self, old: &Catalog, new: &Catalog) -> Result<CatalogDiff, ServiceError> {
+    /// What differs, with lines. `files` are those that are not kept yet.
+    async fn compare(
+        &self,
+        old: &Catalog,
+        new: &Catalog,
+        files: &NewFiles,
+    ) -> Result<CatalogDiff, ServiceError> {
         let mut diff = CatalogDiff::between(old, new);
         for resource in &mut diff.resources {
             if let ResourceChange::Changed { parameters, .. } = &mut resource.change {
@@ -76,7 +86,8 @@ impl CatalogDiffs {
         }
         for source in &mut diff.sources {
             if let (Some(before), Some(after)) = (source.before, source.after) {
-                let (before, after) = (self.text(before).await?, self.text(after).await?);
+                let before = self.text(before, files).await?;
+                let after = self.text(after, files).await?;
                 if let (Some(before), Some(after)) = (before, after) {
                     source.text = text::unified(&before, &after);
                 }
@@ -147,28 +158,19 @@ impl CatalogDiffs {
             }
         }
         fleet.compared += changed.len();
-        let diffs: Vec<(NodeName, CatalogDiff)> = stream::iter(changed)
+        let mut groups = Groups::default();
+        let mut diffs = stream::iter(changed)
             .map(|(node, before, after)| async move {
                 let reply = self.between(before, after).await?;
                 Ok::<_, ServiceError>((node, reply.diff))
             })
-            .buffer_unordered(AT_ONCE)
-            .try_collect()
-            .await?;
-        fleet.groups = group::group(diffs);
-        Ok(fleet)
-    }
-
-    /// Groups what somebody else compared.
-    pub fn grouped(diffs: Vec<(NodeName, CatalogDiff)>) -> FleetDiff {
-        let (same, changed): (Vec<_>, Vec<_>) =
-            diffs.into_iter().partition(|(_, diff)| diff.is_empty());
-        FleetDiff {
-            compared: same.len() + changed.len(),
-            unchanged: same.len(),
-            groups: group::group(changed),
-            ..FleetDiff::default()
+            .buffer_unordered(AT_ONCE);
+        while let Some((node, diff)) = diffs.try_next().await? {
+            groups.add(&node, diff);
         }
+        drop(diffs);
+        fleet.groups = groups.finish();
+        Ok(fleet)
     }
 
     /// Where the catalogs of nodes stand.
@@ -203,7 +205,12 @@ impl CatalogDiffs {
             .collect())
     }
 
-    async fn text(&self, id: ContentId) -> Result<Option<Vec<u8>>, ServiceError> {
+    async fn text(&self, id: ContentId, files: &NewFiles) -> Result<Option<Vec<u8>>, ServiceError> {
+        match files.get(&id) {
+            Some(FileSource::Bytes(bytes)) => return Ok(Some(bytes.to_vec())),
+            Some(FileSource::Path(path)) => return Ok(small_file(path).await),
+            None => {}
+        }
         let size = self.blobs.size(id).await.map_err(content_error)?;
         if size.is_none_or(|size| size > text::LARGEST) {
             return Ok(None);
@@ -256,6 +263,15 @@ fn summaries(
         (Some(released), Some(newest)) if released.state == CatalogState::Released => vec![newest],
         (released, newest) => released.into_iter().chain(newest).collect(),
     }
+}
+
+/// A file of code that is being looked at; nothing if it is too large or gone.
+async fn small_file(path: &std::path::Path) -> Option<Vec<u8>> {
+    let metadata = tokio::fs::metadata(path).await.ok()?;
+    if metadata.len() > text::LARGEST {
+        return None;
+    }
+    tokio::fs::read(path).await.ok()
 }
 
 /// The lines of a text that changed, where it has several.

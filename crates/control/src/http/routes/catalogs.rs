@@ -4,12 +4,12 @@ use axum::Json;
 use axum::extract::{Query, State};
 use axum::response::Response;
 use bunraku_model::{CatalogId, EnvironmentName, NodeName, ReleaseNumber};
-use bunraku_wire::api::{CatalogDiffReply, CatalogSummary, FleetDiff, Problem};
+use bunraku_wire::api::{CatalogDiffReply, CatalogSummary, FleetDiff, FleetDiffRequest, Problem};
 use http::{HeaderMap, Method};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::{Answer, PathEnvironment, PathId, Services, targets};
+use super::{Answer, Body, PathEnvironment, PathId, Services, targets};
 use crate::http::reply::Refusal;
 
 /// Which ones.
@@ -61,6 +61,18 @@ pub(crate) async fn diff(
     Query(with): Query<With>,
 ) -> Answer<CatalogDiffReply> {
     Ok(Json(services.diffs.between(with.before, id).await?))
+}
+
+/// What a commit would change, on which nodes, equal changes told once.
+#[utoipa::path(post, path = "/v1/catalogs/proposed", tag = "catalogs", request_body = FleetDiffRequest,
+    responses((status = 200, body = FleetDiff), (status = "default", body = Problem)))]
+pub(crate) async fn proposed(
+    State(services): State<Services>,
+    Body(request): Body<FleetDiffRequest>,
+) -> Answer<FleetDiff> {
+    let (environments, compiles) = (&services.environments, &services.compiles);
+    let diff = services.diffs.proposed(environments, compiles, &request);
+    Ok(Json(diff.await?))
 }
 
 /// Which releases to compare.

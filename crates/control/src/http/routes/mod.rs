@@ -3,7 +3,9 @@
 pub(super) mod catalogs;
 pub(super) mod certificates;
 pub(super) mod commands;
+pub(super) mod compiles;
 pub(super) mod content;
+pub(super) mod environments;
 pub(super) mod facts;
 pub(super) mod join;
 pub(super) mod locks;
@@ -28,6 +30,8 @@ use super::Metrics;
 use super::reply::Refusal;
 use crate::catalogs::Catalogs;
 use crate::certificates::Certificates;
+use crate::compiles::Compiles;
+use crate::environments::Environments;
 use crate::{
     CatalogDiffs, Clock, CommandHub, Commands, Contents, Facts, Locks, Nodes, Once, Presence,
     Releases, TargetBoard,
@@ -56,11 +60,13 @@ pub(crate) struct ServiceSet {
     pub(crate) store: SharedStore,
     pub(crate) nodes: Nodes,
     pub(crate) facts: Facts,
+    pub(crate) catalogs: Catalogs,
+    pub(crate) compiles: Compiles,
+    pub(crate) environments: Environments,
     pub(crate) once: Once,
     pub(crate) locks: Locks,
     pub(crate) commands: Commands,
     pub(crate) hub: CommandHub,
-    pub(crate) catalogs: Catalogs,
     pub(crate) contents: Contents,
     pub(crate) diffs: CatalogDiffs,
     pub(crate) releases: Releases,
