@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
-    agent, apply, bound, cert, completions, config, demo, facts, lock, man, node, once, plan,
-    report, restore, server, states, token,
+    agent, apply, bound, catalog, cert, compile, completions, config, demo, environment, facts,
+    lock, man, node, once, plan, release, report, restore, server, states, token,
 };
 
 /// An asynchronous control plane for configuration management.
@@ -113,9 +113,20 @@ pub(crate) enum Command {
     /// What nodes did
     #[command(subcommand)]
     Report(report::ReportCommand),
+    /// Environments: code from git, and taking it into use
+    #[command(subcommand)]
+    Environment(environment::EnvironmentCommand),
+    /// Have nodes compiled, and see what waits
+    Compile(compile::CompileArguments),
     /// What nodes say of themselves
     #[command(subcommand)]
     Facts(facts::FactsCommand),
+    /// What is compiled for nodes, and what differs
+    #[command(subcommand)]
+    Catalog(catalog::CatalogCommand),
+    /// Releases: which compiled catalogs nodes get, and when
+    #[command(subcommand)]
+    Release(release::ReleaseCommand),
     /// Certificates: list, sign, issue, revoke
     #[command(subcommand)]
     Cert(cert::CertCommand),

@@ -10,6 +10,7 @@ mod commands;
 mod config;
 mod connection;
 mod demo;
+mod diff_view;
 mod duration;
 mod exit;
 mod failure;

@@ -16,6 +16,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "bunraku-control",
         &[
             "bunraku-model",
+            "bunraku-states",
+            "bunraku-store",
+            "bunraku-wire",
             "bunraku-store",
             "bunraku-wire",
             "bunraku-plan",

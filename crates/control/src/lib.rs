@@ -9,6 +9,7 @@
 //! Absent here: certificates' cryptography (`wire`), how things are kept
 //! (`store`), and anything that changes a machine (`engine`).
 
+mod catalog_diffs;
 pub mod catalogs;
 mod certificates;
 mod clock;
@@ -18,6 +19,7 @@ pub mod compiles;
 mod content;
 mod credentials;
 mod document;
+pub mod environments;
 mod error;
 mod facts;
 mod http;
@@ -34,6 +36,7 @@ mod signals;
 pub mod targets;
 mod upkeep;
 
+pub use catalog_diffs::CatalogDiffs;
 pub use certificates::{CertificateOptions, Certificates};
 pub use clock::Clock;
 pub use command_hub::{CommandHub, Subscription, Told};

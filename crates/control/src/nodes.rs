@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use bunraku_model::{Activity, Administration, CommandId, Connection, NodeName, NodeStatus};
+use bunraku_model::{
+    Activity, Administration, CommandId, Connection, EnvironmentName, NodeName, NodeStatus,
+    default_environment,
+};
 use bunraku_store::{KeyValue, SharedStore, Transaction, TransactionOutcome};
 use bunraku_wire::api::{ActivityReceipt, Command, Envelope, NodeQueue, NodeSummary, QueueReport};
 use jiff::{SignedDuration, Timestamp};
@@ -21,9 +24,12 @@ const TOLD_WITHIN: SignedDuration = SignedDuration::from_mins(10);
 
 /// The part of a node that is there from its first certificate on.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct NodeRecord {
+pub(crate) struct NodeRecord {
     joined: Timestamp,
     administration: Administration,
+    /// Records from before environments have none.
+    #[serde(default = "default_environment")]
+    pub(crate) environment: EnvironmentName,
 }
 
 /// A run queue as it is kept.
@@ -51,6 +57,7 @@ impl Nodes {
         let record = NodeRecord {
             joined: now,
             administration: Administration::Enabled { since: now },
+            environment: default_environment(),
         };
         let key = keys::node_record(node);
         let transaction = Transaction::new()
@@ -321,6 +328,7 @@ impl NodeDocuments {
         let (word, since) = status.word();
         Some(NodeSummary {
             name,
+            environment: record.environment,
             word,
             since,
             status,

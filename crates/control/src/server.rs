@@ -16,14 +16,16 @@ use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use crate::catalogs::{CatalogOptions, Catalogs};
+use crate::compiles::{CompileOptions, CompileParts, CompileQueue, Compiles, LeaseKeeper};
 use crate::credentials::{self, Wanted};
+use crate::environments::{Code, CodeOptions, Environments};
 use crate::http::{self, AcceptOptions, RouterOptions, ServerIdentity, ServiceSet, Services};
 use crate::releases::{NoQueries, ReleaseWorker};
 use crate::upkeep::Upkeep;
 use crate::{
-    CertificateOptions, Certificates, Clock, CommandHub, CommandOptions, Commands, Contents,
-    FactHooks, FactOptions, Facts, Locks, Nodes, Once, Presence, PresenceOptions, ReleaseOptions,
-    Releases, ReportOptions, Reports, ServiceError, TargetBoard, UpkeepOptions,
+    CatalogDiffs, CertificateOptions, Certificates, Clock, CommandHub, CommandOptions, Commands,
+    Contents, FactHooks, FactOptions, Facts, Locks, Nodes, Once, Presence, PresenceOptions,
+    ReleaseOptions, Releases, ReportOptions, Reports, ServiceError, TargetBoard, UpkeepOptions,
 };
 
 /// How often the server looks at the age of its own certificate and of its peers'.
@@ -55,6 +57,8 @@ pub struct ServerOptions {
     pub commands: CommandOptions,
     pub facts: FactOptions,
     pub catalogs: CatalogOptions,
+    pub code: CodeOptions,
+    pub compiles: CompileOptions,
     pub releases: ReleaseOptions,
     pub reports: ReportOptions,
     pub upkeep: UpkeepOptions,
@@ -115,11 +119,13 @@ impl Server {
             commands: services.commands.clone(),
             catalogs: services.catalogs.clone(),
             reports: services.reports.clone(),
+            environments: services.environments.clone(),
             clock: services.clock.clone(),
             options: options.upkeep.clone(),
         };
         let stop = background.clone();
         tasks.spawn(async move { upkeep.run(stop).await });
+        start_compiling(&options, &services, &tasks, &background).await?;
         let health_address = start_health(&options, &services, &tasks, &background).await?;
         let connections = tokio::spawn(http::serve(
             listener,
@@ -151,6 +157,19 @@ impl Server {
 
     pub fn health_address(&self) -> Option<SocketAddr> {
         self.health_address
+    }
+
+    /// The catalogs that are kept.
+    pub fn catalogs(&self) -> &Catalogs {
+        &self.services.catalogs
+    }
+
+    pub fn compiles(&self) -> &Compiles {
+        &self.services.compiles
+    }
+
+    pub fn environments(&self) -> &Environments {
+        &self.services.environments
     }
 
     pub fn ca_fingerprint(&self) -> String {
@@ -206,12 +225,44 @@ async fn build_services(
     let nodes = Nodes::new(store.clone(), clock.clone());
     let commands = Commands::new(store.clone(), clock.clone(), options.commands.clone());
     let revocations = Revocations::new([]);
+    let metrics: Arc<http::Metrics> = Arc::default();
+    let queue = Arc::new(CompileQueue::new(store.clone(), clock.clone()));
+    let facts = Facts::new(
+        store.clone(),
+        blobs.clone(),
+        clock.clone(),
+        FactOptions {
+            server: id,
+            ..options.facts.clone()
+        },
+        FactHooks {
+            changed: Some(queue.clone()),
+            environment: Some(queue),
+        },
+    );
     let catalogs = Catalogs::new(
         store.clone(),
         blobs.clone(),
         clock.clone(),
         options.catalogs.clone(),
     );
+    let code = Code::new(
+        store.clone(),
+        blobs.clone(),
+        clock.clone(),
+        &options.data_dir,
+        options.code.clone(),
+    );
+    let compiles = Compiles::new(CompileParts {
+        store: store.clone(),
+        clock: clock.clone(),
+        server: id,
+        facts: facts.clone(),
+        catalogs: catalogs.clone(),
+        code: code.clone(),
+        metrics: Arc::clone(&metrics.compiles),
+        options: options.compiles.clone(),
+    });
     let releases = Releases::new(
         store.clone(),
         blobs.clone(),
@@ -221,23 +272,22 @@ async fn build_services(
         options.releases.clone(),
     );
     let services = ServiceSet {
-        once: Once::new(store.clone(), clock.clone()),
-        locks: Locks::new(store.clone(), clock.clone()),
-        facts: Facts::new(
+        diffs: CatalogDiffs::new(
             store.clone(),
             blobs.clone(),
-            clock.clone(),
-            FactOptions {
-                server: id,
-                ..options.facts.clone()
-            },
-            FactHooks::default(),
+            catalogs.clone(),
+            releases.clone(),
         ),
         contents: Contents::new(blobs.clone(), catalogs.clone()),
         board: TargetBoard::new(store.clone()),
         catalogs,
         releases,
         reports: Reports::new(store.clone(), blobs, clock.clone(), options.reports.clone()),
+        once: Once::new(store.clone(), clock.clone()),
+        locks: Locks::new(store.clone(), clock.clone()),
+        facts,
+        environments: Environments::new(store.clone(), clock.clone(), code, compiles.clone()),
+        compiles,
         hub: CommandHub::new(store.clone(), commands.clone()),
         certificates: Certificates::new(
             store.clone(),
@@ -252,7 +302,7 @@ async fn build_services(
             started: clock.now(),
             store: options.store_kind,
         }),
-        metrics: Arc::default(),
+        metrics,
         closing: TaskTracker::new(),
         shutdown: CancellationToken::new(),
         store,
@@ -264,6 +314,28 @@ async fn build_services(
         heartbeat: options.heartbeat,
     };
     Ok((services.into(), lease))
+}
+
+/// Takes part in compiling and deploying, until the background work ends.
+async fn start_compiling(
+    options: &ServerOptions,
+    services: &Services,
+    tasks: &TaskTracker,
+    background: &CancellationToken,
+) -> Result<(), ServiceError> {
+    if options.exclusive_store {
+        services.compiles.bury_claims().await?;
+    }
+    let keeper = LeaseKeeper::new(services.store.clone(), options.compiles.lease);
+    let (compiles, environments) = (services.compiles.clone(), services.environments.clone());
+    let (for_compiles, for_deploys) = (keeper.subscribe(), keeper.subscribe());
+    let stop = background.clone();
+    tasks.spawn(async move { keeper.run(&stop).await });
+    let stop = background.clone();
+    tasks.spawn(async move { compiles.run(for_compiles, stop).await });
+    let stop = background.clone();
+    tasks.spawn(async move { environments.run(for_deploys, stop).await });
+    Ok(())
 }
 
 /// The server's TLS, and what it is made from again when something changes.
@@ -366,9 +438,6 @@ fn spawn_background(
     tasks.spawn(async move { presence.run(lease, stop).await });
     let stop = background.clone();
     tasks.spawn(async move { hub.run(stop).await });
-    let (facts, metrics) = (services.facts.clone(), Arc::clone(&services.metrics));
-    let stop = background.clone();
-    tasks.spawn(async move { facts.run_workers(metrics, stop).await });
     let (board, hub) = (services.board.clone(), services.hub.clone());
     let stop = background.clone();
     tasks.spawn(async move { board.run(hub, stop).await });
@@ -378,6 +447,9 @@ fn spawn_background(
     };
     let stop = background.clone();
     tasks.spawn(async move { worker.run(stop).await });
+    let (facts, metrics) = (services.facts.clone(), Arc::clone(&services.metrics));
+    let stop = background.clone();
+    tasks.spawn(async move { facts.run_workers(metrics, stop).await });
     let (certificates, stop) = (services.certificates.clone(), background.clone());
     let revoked = Arc::new(Notify::new());
     let tell = Arc::clone(&revoked);

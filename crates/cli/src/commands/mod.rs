@@ -4,10 +4,13 @@ pub(crate) mod agent;
 pub(crate) mod apply;
 mod apply_ssh;
 pub(crate) mod bound;
+pub(crate) mod catalog;
 pub(crate) mod cert;
+pub(crate) mod compile;
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod demo;
+pub(crate) mod environment;
 pub(crate) mod facts;
 pub(crate) mod lock;
 pub(crate) mod man;
@@ -17,6 +20,7 @@ pub(crate) mod node_queue;
 pub(crate) mod node_run;
 pub(crate) mod once;
 pub(crate) mod plan;
+pub(crate) mod release;
 pub(crate) mod report;
 pub(crate) mod restore;
 pub(crate) mod server;
@@ -71,7 +75,11 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Plan(arguments) => plan::run(&arguments, &context),
         Command::Node(command) => node::run(command, &context),
         Command::Report(command) => report::run(command, &context),
+        Command::Environment(command) => environment::run(command, &context),
+        Command::Compile(arguments) => compile::run(arguments, &context),
         Command::Facts(command) => facts::run(command, &context),
+        Command::Catalog(command) => catalog::run(command, &context),
+        Command::Release(command) => release::run(command, &context),
         Command::Cert(command) => cert::run(command, &context),
         Command::Token(command) => token::run(command, &context),
         Command::Completions(arguments) => completions::run(&arguments),

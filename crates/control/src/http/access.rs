@@ -100,6 +100,58 @@ pub(crate) const TABLE: &[(&str, &str, Access)] = &[
     ("GET", "/v1/tokens", Access::Operator),
     ("POST", "/v1/tokens", Access::Operator),
     ("DELETE", "/v1/tokens/{id}", Access::Operator),
+    // To a node, only what its released catalogs name.
+    ("GET", "/v1/content/{id}", Access::AnyRole),
+    ("GET", "/v1/nodes/{node}/target", Access::OwnNodeOrOperator),
+    (
+        "GET",
+        "/v1/nodes/{node}/catalogs/{id}",
+        Access::OwnNodeOrOperator,
+    ),
+    ("GET", "/v1/releases/{environment}", Access::Operator),
+    ("POST", "/v1/releases/{environment}", Access::Operator),
+    (
+        "GET",
+        "/v1/releases/{environment}/{number}",
+        Access::Operator,
+    ),
+    (
+        "POST",
+        "/v1/releases/{environment}/rollback",
+        Access::Operator,
+    ),
+    ("GET", "/v1/catalogs", Access::Operator),
+    ("POST", "/v1/catalogs/proposed", Access::Operator),
+    ("GET", "/v1/catalogs/{id}", Access::Operator),
+    ("GET", "/v1/catalogs/{id}/diff", Access::Operator),
+    ("GET", "/v1/releases/{environment}/diff", Access::Operator),
+    ("PUT", "/v1/releases/{environment}/hold", Access::Operator),
+    (
+        "DELETE",
+        "/v1/releases/{environment}/hold",
+        Access::Operator,
+    ),
+    ("GET", "/v1/environments", Access::Operator),
+    ("POST", "/v1/environments", Access::Operator),
+    ("GET", "/v1/environments/{environment}", Access::Operator),
+    ("PUT", "/v1/environments/{environment}", Access::Operator),
+    ("DELETE", "/v1/environments/{environment}", Access::Operator),
+    (
+        "POST",
+        "/v1/environments/{environment}/deploys",
+        Access::Operator,
+    ),
+    (
+        "GET",
+        "/v1/environments/{environment}/deploys/{number}",
+        Access::Operator,
+    ),
+    // Its body is signed with the environment's own secret.
+    ("POST", "/v1/hooks/{environment}", Access::Anonymous),
+    ("PUT", "/v1/nodes/{node}/environment", Access::Operator),
+    ("POST", "/v1/compiles", Access::Operator),
+    ("GET", "/v1/compiles/queue", Access::Operator),
+    ("POST", "/v1/compiles/status", Access::Operator),
     ("GET", "/v1/once", Access::Operator),
     ("GET", "/v1/once/{app}", Access::Operator),
     ("GET", "/v1/once/{app}/standing", Access::AnyRole),
@@ -132,32 +184,6 @@ pub(crate) const TABLE: &[(&str, &str, Access)] = &[
     ("POST", "/v1/locks/{lock}/release", Access::AnyRole),
     ("POST", "/v1/locks/{lock}/leave", Access::AnyRole),
     ("POST", "/v1/locks/{lock}/break", Access::Operator),
-    // To a node, only what its released catalogs name.
-    ("GET", "/v1/content/{id}", Access::AnyRole),
-    ("GET", "/v1/nodes/{node}/target", Access::OwnNodeOrOperator),
-    (
-        "GET",
-        "/v1/nodes/{node}/catalogs/{id}",
-        Access::OwnNodeOrOperator,
-    ),
-    ("GET", "/v1/releases/{environment}", Access::Operator),
-    ("POST", "/v1/releases/{environment}", Access::Operator),
-    (
-        "GET",
-        "/v1/releases/{environment}/{number}",
-        Access::Operator,
-    ),
-    (
-        "POST",
-        "/v1/releases/{environment}/rollback",
-        Access::Operator,
-    ),
-    ("PUT", "/v1/releases/{environment}/hold", Access::Operator),
-    (
-        "DELETE",
-        "/v1/releases/{environment}/hold",
-        Access::Operator,
-    ),
 ];
 
 /// What a route asks, if it is in the table.

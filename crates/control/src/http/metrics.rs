@@ -50,6 +50,7 @@ pub struct Metrics {
     refused_connections: Family<ReasonLabels, Counter>,
     runs: Family<EndingLabels, Counter>,
     report_events: Counter<u64, AtomicU64>,
+    pub(crate) compiles: std::sync::Arc<crate::compiles::CompileMetrics>,
 }
 
 impl Default for Metrics {
@@ -67,6 +68,7 @@ impl Default for Metrics {
             refused_connections: Family::default(),
             runs: Family::default(),
             report_events: Counter::default(),
+            compiles: std::sync::Arc::default(),
             registry: Registry::default(),
         };
         registry.register(
@@ -119,6 +121,7 @@ impl Default for Metrics {
             "Events of node runs that were stored",
             metrics.report_events.clone(),
         );
+        metrics.compiles.register(&mut registry);
         Self {
             registry,
             ..metrics

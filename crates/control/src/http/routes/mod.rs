@@ -1,8 +1,11 @@
 //! One file per kind of thing that the API speaks of.
 
+pub(super) mod catalogs;
 pub(super) mod certificates;
 pub(super) mod commands;
+pub(super) mod compiles;
 pub(super) mod content;
+pub(super) mod environments;
 pub(super) mod facts;
 pub(super) mod join;
 pub(super) mod locks;
@@ -28,9 +31,11 @@ use super::Metrics;
 use super::reply::Refusal;
 use crate::catalogs::Catalogs;
 use crate::certificates::Certificates;
+use crate::compiles::Compiles;
+use crate::environments::Environments;
 use crate::{
-    Clock, CommandHub, Commands, Contents, Facts, Locks, Nodes, Once, Presence, Releases, Reports,
-    TargetBoard,
+    CatalogDiffs, Clock, CommandHub, Commands, Contents, Facts, Locks, Nodes, Once, Presence,
+    Releases, Reports, TargetBoard,
 };
 
 /// Everything that handlers reach. One pointer: every open stream holds it.
@@ -56,13 +61,16 @@ pub(crate) struct ServiceSet {
     pub(crate) store: SharedStore,
     pub(crate) nodes: Nodes,
     pub(crate) facts: Facts,
+    pub(crate) catalogs: Catalogs,
+    pub(crate) compiles: Compiles,
+    pub(crate) environments: Environments,
     pub(crate) once: Once,
     pub(crate) locks: Locks,
     pub(crate) commands: Commands,
     pub(crate) reports: Reports,
     pub(crate) hub: CommandHub,
-    pub(crate) catalogs: Catalogs,
     pub(crate) contents: Contents,
+    pub(crate) diffs: CatalogDiffs,
     pub(crate) releases: Releases,
     pub(crate) board: TargetBoard,
     pub(crate) presence: Presence,
