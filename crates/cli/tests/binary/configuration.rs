@@ -52,7 +52,7 @@ fn a_misspelt_key_is_named_with_its_place() {
 #[test]
 fn values_that_do_not_fit_together_are_all_named() {
     check(
-        "[server]\nhealth_listen = \"0.0.0.0:1\"\n[server.store]\nkind = \"etcd\"\n[server.authority]\nkind = \"puppet\"\n[client]\nservers = [\"a b\"]\n",
+        "[server]\nhealth_listen = \"0.0.0.0:1\"\n[server.store]\nkind = \"etcd\"\n[server.authority]\nkind = \"puppet\"\n[server.compile]\nmax_catalog_bytes = 0\n[client]\nservers = [\"a b\"]\n",
         expect![[r#"
             exit 1
             --- stdout
@@ -61,6 +61,7 @@ fn values_that_do_not_fit_together_are_all_named() {
             error: bunraku.toml: server.store: etcd needs `endpoints`
             error: bunraku.toml: server.authority: Puppet's needs its `directory`
             error: bunraku.toml: server.health_listen: must be a loopback address, because it asks for no certificate
+            error: bunraku.toml: server.compile.max_catalog_bytes: with 0 nothing could be compiled
         "#]],
     );
 }

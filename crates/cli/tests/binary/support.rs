@@ -144,8 +144,20 @@ impl Site {
 
     /// A server of this name; `port` 0 for any.
     pub(crate) fn server(&self, name: &str, port: u16, flags: &[&str]) -> ServerProcess {
+        self.server_with(name, port, flags, &[])
+    }
+
+    /// A server with something in its environment.
+    pub(crate) fn server_with(
+        &self,
+        name: &str,
+        port: u16,
+        flags: &[&str],
+        environment: &[(&str, &str)],
+    ) -> ServerProcess {
         let data_dir = self.path(name);
         let mut command = bunraku();
+        command.envs(environment.iter().copied());
         command.args([
             "server",
             "--listen",

@@ -4,7 +4,10 @@
 use std::path::Path;
 use std::time::Duration;
 
-use bunraku_wire::api::{CompileOutcome, QueuedCompile};
+use bunraku_control::keys;
+use bunraku_model::EnvironmentName;
+use bunraku_store::Store;
+use bunraku_wire::api::{CompileOutcome, Deploy, DeployState, QueuedCompile};
 use serde_json::json;
 
 use crate::repository::{
@@ -403,5 +406,92 @@ async fn a_proposed_commit_is_compiled_and_leaves_no_trace() {
         .expect("readable");
     assert!(kept.is_none(), "nothing was written");
     let mut server = server;
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_compile_whose_lease_ended_is_thrown_away_and_done_again() {
+    let directory = tempfile::TempDir::new().expect("a directory");
+    let (started, go) = (
+        directory.path().join("started"),
+        directory.path().join("go"),
+    );
+    let body = format!(
+        "def compile(request):
+    open({started:?}, 'a').write(str(os.getpid()) + '\\n')
+    while not os.path.exists({go:?}):
+        time.sleep(0.01)
+    return [{{'type': 'Notify', 'title': str(os.getpid())}}]"
+    );
+    let files = external(&body, "time_limit: 600\n");
+    let (mut server, _repository) = server_with(&files, &["web-1"]).await;
+    let number = ask(&server, "production", None).await;
+    let first = appears(&started).await.trim().to_owned();
+    // As if this server had been away for longer than its lease lasts.
+    let key = keys::compile_claim(&name("web-1"));
+    let claim = server.store().get(&key).await.expect("readable");
+    let lease = claim.expect("claimed").lease.expect("bound to a lease");
+    server.store().lease_revoke(lease).await.expect("ended");
+    soon(async {
+        while is_alive(&first) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    soon(async {
+        while std::fs::read_to_string(&started).map_or(0, |text| text.lines().count()) < 2 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    std::fs::write(&go, "").expect("a file");
+    finished(&server, "production", number).await;
+    let last = catalog_of(&settled(&server, "web-1").await);
+    assert_ne!(title(&server, &last).await, first);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_deploy_that_was_cut_off_after_any_step_is_carried_on() {
+    let repository = crate::repository::site_repository("one");
+    let mut server = TestServer::start().await;
+    let _node = node(&server, "web-1").await;
+    add(&server, "production", &repository.url()).await;
+    let status = deploy(&server, "production").await;
+    let DeployState::Deployed { code_id, .. } = status.deploy.state.clone() else {
+        panic!("a deploy was expected, not {:?}", status.deploy.state);
+    };
+    let environment: EnvironmentName = "production".parse().expect("a name");
+    let before = settled(&server, "web-1").await;
+    // What a server leaves that dies before it began, and one that dies after
+    // the code was taken into use, while it puts nodes into the queue.
+    for (number, state) in [
+        (2, DeployState::Waiting),
+        (3, DeployState::Queueing { code_id }),
+    ] {
+        let (place, options) = (server.directory(), server.options());
+        let left = Deploy {
+            number,
+            state,
+            ..status.deploy.clone()
+        };
+        let text = serde_json::to_vec(&left).expect("JSON");
+        let claim = keys::deploy_claim(&environment);
+        let crash = bunraku_store::Transaction::new()
+            .put(keys::deploy(&environment, number), text)
+            .put(claim, "{}")
+            .delete(keys::compile_status(&name("web-1")));
+        server.store().commit(crash).await.expect("written");
+        soon(server.shutdown()).await;
+        server = TestServer::open(place, options).await;
+        let after = finished(&server, "production", number).await;
+        assert!(
+            matches!(after.deploy.state, DeployState::Deployed { .. }),
+            "{:?}",
+            after.deploy.state
+        );
+        let again = settled(&server, "web-1").await;
+        assert_eq!(catalog_of(&again), catalog_of(&before), "compiled again");
+    }
     server.shutdown().await;
 }
