@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
-    agent, apply, cert, completions, config, demo, facts, man, node, restore, server, states, token,
+    agent, apply, cert, completions, config, demo, facts, man, node, query, restore, server,
+    states, token,
 };
 
 /// An asynchronous control plane for configuration management.
@@ -107,6 +108,8 @@ pub(crate) enum Command {
     /// What nodes say of themselves
     #[command(subcommand)]
     Facts(facts::FactsCommand),
+    /// Ask about nodes, facts, resources, classes, reports and events
+    Query(query::QueryArguments),
     /// Certificates: list, sign, issue, revoke
     #[command(subcommand)]
     Cert(cert::CertCommand),

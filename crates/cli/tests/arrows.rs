@@ -10,9 +10,15 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("bunraku-wire", &["bunraku-model"]),
     ("bunraku-engine", &["bunraku-model"]),
     ("bunraku-states", &["bunraku-model"]),
+    ("bunraku-query", &["bunraku-model"]),
     (
         "bunraku-control",
-        &["bunraku-model", "bunraku-store", "bunraku-wire"],
+        &[
+            "bunraku-model",
+            "bunraku-query",
+            "bunraku-store",
+            "bunraku-wire",
+        ],
     ),
     // As root on other people's machines: never a store, never a compiler.
     (
@@ -34,7 +40,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that do no I/O have none of these.
-const PURE: &[&str] = &["bunraku-model", "bunraku-states"];
+const PURE: &[&str] = &["bunraku-model", "bunraku-query", "bunraku-states"];
 const IMPURE: &[&str] = &[
     "tokio",
     "hyper",

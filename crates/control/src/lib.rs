@@ -21,6 +21,7 @@ mod http;
 pub mod keys;
 mod nodes;
 mod presence;
+mod query;
 mod server;
 mod signals;
 mod upkeep;
@@ -34,5 +35,6 @@ pub use facts::{EnvironmentOf, FactHooks, FactOptions, Facts, FactsChanged, Pers
 pub use http::{AcceptOptions, Metrics, RouterOptions, openapi_document};
 pub use nodes::Nodes;
 pub use presence::{Presence, PresenceOptions, Session};
+pub use query::Queries;
 pub use server::{Server, ServerOptions, StartError};
 pub use upkeep::UpkeepOptions;

@@ -20,7 +20,7 @@ use crate::http::{self, AcceptOptions, RouterOptions, ServerIdentity, ServiceSet
 use crate::upkeep::Upkeep;
 use crate::{
     CertificateOptions, Certificates, Clock, CommandHub, CommandOptions, Commands, FactHooks,
-    FactOptions, Facts, Nodes, Presence, PresenceOptions, ServiceError, UpkeepOptions,
+    FactOptions, Facts, Nodes, Presence, PresenceOptions, Queries, ServiceError, UpkeepOptions,
 };
 
 /// How often the server looks at the age of its own certificate and of its peers'.
@@ -199,6 +199,11 @@ async fn build_services(
     let commands = Commands::new(store.clone(), clock.clone(), options.commands.clone());
     let revocations = Revocations::new([]);
     let services = ServiceSet {
+        queries: Queries::new(
+            store.clone(),
+            blobs.clone(),
+            bunraku_query::Limits::default(),
+        ),
         facts: Facts::new(
             store.clone(),
             blobs,
@@ -340,6 +345,8 @@ fn spawn_background(
     let (facts, metrics) = (services.facts.clone(), Arc::clone(&services.metrics));
     let stop = background.clone();
     tasks.spawn(async move { facts.run_workers(metrics, stop).await });
+    let (queries, stop) = (services.queries.clone(), background.clone());
+    tasks.spawn(async move { queries.run(stop).await });
     let (certificates, stop) = (services.certificates.clone(), background.clone());
     let revoked = Arc::new(Notify::new());
     let tell = Arc::clone(&revoked);

@@ -9,6 +9,7 @@ pub(crate) mod demo;
 pub(crate) mod facts;
 pub(crate) mod man;
 pub(crate) mod node;
+pub(crate) mod query;
 pub(crate) mod restore;
 pub(crate) mod server;
 pub(crate) mod states;
@@ -56,6 +57,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Node(command) => node::run(command, &context),
         Command::Facts(command) => facts::run(command, &context),
+        Command::Query(arguments) => query::run(arguments, &context),
         Command::Cert(command) => cert::run(command, &context),
         Command::Token(command) => token::run(command, &context),
         Command::Completions(arguments) => completions::run(&arguments),

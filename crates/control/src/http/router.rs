@@ -10,7 +10,7 @@ use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::routes::{Services, certificates, commands, facts, join, nodes, server, tokens};
+use super::routes::{Services, certificates, commands, facts, join, nodes, query, server, tokens};
 use super::{access, health, reply::Refusal};
 
 /// Limits on requests.
@@ -62,6 +62,7 @@ fn routes() -> (OpenApiRouter<Services>, OpenApiRouter<Services>) {
         .routes(routes!(nodes::disable))
         .routes(routes!(nodes::enable))
         .routes(routes!(nodes::report_activity))
+        .routes(routes!(query::query))
         .routes(routes!(commands::send))
         .routes(routes!(commands::status))
         .routes(routes!(commands::answer))

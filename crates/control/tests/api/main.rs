@@ -8,6 +8,7 @@ mod joining;
 mod lifecycle;
 mod presence;
 mod puppet_authority;
+mod query;
 mod revocation;
 mod silence;
 mod support;

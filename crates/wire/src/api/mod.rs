@@ -9,6 +9,7 @@ mod facts;
 mod join;
 mod nodes;
 mod problem;
+mod query;
 mod reports;
 mod runs;
 mod server;
@@ -28,6 +29,7 @@ pub use facts::{
 pub use join::{JoinReply, JoinRequest};
 pub use nodes::{ActivityReport, DisableRequest, NodeSummary};
 pub use problem::{Problem, ProblemBody, ProblemCode};
+pub use query::{QueryReply, QueryRequest};
 pub use reports::{
     EventStatus, LogLine, PropertyChange, ReportBatch, ReportEvent, ReportReceipt, ResourceEvent,
     RunEnding, RunFinished, RunStarted,

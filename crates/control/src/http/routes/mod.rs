@@ -5,6 +5,7 @@ pub(super) mod commands;
 pub(super) mod facts;
 pub(super) mod join;
 pub(super) mod nodes;
+pub(super) mod query;
 pub(super) mod server;
 pub(super) mod tokens;
 
@@ -21,7 +22,7 @@ use serde::de::DeserializeOwned;
 use super::Metrics;
 use super::reply::Refusal;
 use crate::certificates::Certificates;
-use crate::{Clock, CommandHub, Commands, Facts, Nodes, Presence};
+use crate::{Clock, CommandHub, Commands, Facts, Nodes, Presence, Queries};
 
 /// Everything that handlers reach. One pointer: every open stream holds it.
 #[derive(Clone)]
@@ -46,6 +47,7 @@ pub(crate) struct ServiceSet {
     pub(crate) store: SharedStore,
     pub(crate) nodes: Nodes,
     pub(crate) facts: Facts,
+    pub(crate) queries: Queries,
     pub(crate) commands: Commands,
     pub(crate) hub: CommandHub,
     pub(crate) presence: Presence,
