@@ -64,6 +64,16 @@ struct Shared {
     submissions: Arc<schedule::Submissions>,
 }
 
+/// Only joins, if need be. False: cancelled before it was let in.
+pub async fn join(
+    options: &AgentOptions,
+    shutdown: &CancellationToken,
+) -> Result<bool, AgentError> {
+    let credentials = Credentials::new(options.data_dir.join("tls"));
+    let tls = join::ensure_identity(options, &credentials, shutdown).await?;
+    Ok(tls.is_some())
+}
+
 /// Runs until cancelled: joins if need be, then serves.
 pub async fn run(options: AgentOptions, shutdown: CancellationToken) -> Result<(), AgentError> {
     let credentials = Credentials::new(options.data_dir.join("tls"));

@@ -11,6 +11,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("bunraku-engine", &["bunraku-model"]),
     ("bunraku-states", &["bunraku-model"]),
     ("bunraku-query", &["bunraku-model"]),
+    ("bunraku-puppet", &[]),
+    ("bunraku-plan", &["bunraku-model", "bunraku-puppet"]),
     (
         "bunraku-control",
         &[
@@ -18,6 +20,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "bunraku-query",
             "bunraku-store",
             "bunraku-wire",
+            "bunraku-store",
+            "bunraku-wire",
+            "bunraku-plan",
         ],
     ),
     // As root on other people's machines: never a store, never a compiler.
@@ -33,6 +38,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "bunraku-wire",
             "bunraku-engine",
             "bunraku-states",
+            "bunraku-puppet",
+            "bunraku-plan",
             "bunraku-control",
             "bunraku-agent",
         ],
@@ -40,7 +47,13 @@ const ALLOWED: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that do no I/O have none of these.
-const PURE: &[&str] = &["bunraku-model", "bunraku-query", "bunraku-states"];
+const PURE: &[&str] = &[
+    "bunraku-model",
+    "bunraku-query",
+    "bunraku-states",
+    "bunraku-puppet",
+    "bunraku-plan",
+];
 const IMPURE: &[&str] = &[
     "tokio",
     "hyper",

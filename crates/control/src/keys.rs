@@ -3,7 +3,7 @@
 //! One writer per key (see each line), so that nobody overwrites what another
 //! part decided.
 
-use bunraku_model::{CommandId, NodeName, ServerId};
+use bunraku_model::{AppName, CommandId, LockName, NodeName, ServerId};
 
 /// All nodes.
 pub const NODES: &str = "nodes/";
@@ -127,4 +127,62 @@ pub fn certificate_request(node: &NodeName) -> String {
 /// Written when a token is made; deleted when it is used.
 pub fn join_token(id: &str) -> String {
     format!("{TOKENS}{id}")
+}
+
+/// Things that are done once.
+pub const ONCE: &str = "once/";
+
+/// Everything of one thing, but its logs.
+pub fn once_prefix(app: &AppName) -> String {
+    format!("{ONCE}{app}/")
+}
+
+/// Written by whoever defines it, and by hosts that contribute.
+pub fn once_parts(app: &AppName) -> String {
+    format!("{ONCE}{app}/parts")
+}
+
+/// Written with a claim, with its outcome, and by a reset.
+pub fn once_state(app: &AppName) -> String {
+    format!("{ONCE}{app}/state")
+}
+
+/// Written with a claim and bound to its lease; deleted with the outcome.
+pub fn once_claim(app: &AppName) -> String {
+    format!("{ONCE}{app}/claim")
+}
+
+/// Which thing a key under [`ONCE`] is of.
+pub fn parse_once_key(key: &str) -> Option<AppName> {
+    let (app, _) = key.strip_prefix(ONCE)?.split_once('/')?;
+    AppName::new(app).ok()
+}
+
+/// Written by the claimant while its claim lives; deleted when its attempt is forgotten.
+pub fn once_log(app: &AppName, token: u64) -> String {
+    format!("once-logs/{app}/{token:020}")
+}
+
+/// Locks.
+pub const LOCKS: &str = "locks/";
+
+/// Everything of one lock.
+pub fn lock_prefix(name: &LockName) -> String {
+    format!("{LOCKS}{name}/")
+}
+
+/// Written by the lock service: who holds it and who waits.
+pub fn lock_line(name: &LockName) -> String {
+    format!("{LOCKS}{name}/line")
+}
+
+/// Bound to the lease of somebody who holds a lock or waits for it.
+pub fn lock_session(name: &LockName, owner: &str, session: &str) -> String {
+    format!("{LOCKS}{name}/sessions/{owner}/{session}")
+}
+
+/// Which lock a key under [`LOCKS`] is of.
+pub fn parse_lock_key(key: &str) -> Option<LockName> {
+    let (name, _) = key.strip_prefix(LOCKS)?.split_once('/')?;
+    LockName::new(name).ok()
 }

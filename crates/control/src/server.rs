@@ -20,7 +20,8 @@ use crate::http::{self, AcceptOptions, RouterOptions, ServerIdentity, ServiceSet
 use crate::upkeep::Upkeep;
 use crate::{
     CertificateOptions, Certificates, Clock, CommandHub, CommandOptions, Commands, FactHooks,
-    FactOptions, Facts, Nodes, Presence, PresenceOptions, Queries, ServiceError, UpkeepOptions,
+    FactOptions, Facts, Locks, Nodes, Once, Presence, PresenceOptions, Queries, ServiceError,
+    UpkeepOptions,
 };
 
 /// How often the server looks at the age of its own certificate and of its peers'.
@@ -204,6 +205,8 @@ async fn build_services(
             blobs.clone(),
             bunraku_query::Limits::default(),
         ),
+        once: Once::new(store.clone(), clock.clone()),
+        locks: Locks::new(store.clone(), clock.clone()),
         facts: Facts::new(
             store.clone(),
             blobs,

@@ -4,5 +4,8 @@ mod configuration;
 mod demo;
 mod facts;
 mod fleet;
+mod locks;
+mod once;
+mod ssh;
 mod support;
 mod usage;

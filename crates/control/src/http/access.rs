@@ -80,6 +80,38 @@ pub(crate) const TABLE: &[(&str, &str, Access)] = &[
     ("GET", "/v1/tokens", Access::Operator),
     ("POST", "/v1/tokens", Access::Operator),
     ("DELETE", "/v1/tokens/{id}", Access::Operator),
+    ("GET", "/v1/once", Access::Operator),
+    ("GET", "/v1/once/{app}", Access::Operator),
+    ("GET", "/v1/once/{app}/standing", Access::AnyRole),
+    ("POST", "/v1/once/{app}/standing", Access::AnyRole),
+    ("PUT", "/v1/once/{app}/definition", Access::AnyRole),
+    (
+        "PUT",
+        "/v1/once/{app}/fragments/{node}",
+        Access::OwnNodeOrOperator,
+    ),
+    (
+        "DELETE",
+        "/v1/once/{app}/fragments/{node}",
+        Access::OwnNodeOrOperator,
+    ),
+    ("POST", "/v1/once/{app}/claims", Access::AnyRole),
+    ("PUT", "/v1/once/{app}/claims/{token}", Access::AnyRole),
+    (
+        "PUT",
+        "/v1/once/{app}/claims/{token}/outcome",
+        Access::AnyRole,
+    ),
+    ("GET", "/v1/once/{app}/attempts/{token}", Access::AnyRole),
+    ("POST", "/v1/once/{app}/reset", Access::Operator),
+    ("GET", "/v1/locks", Access::AnyRole),
+    ("GET", "/v1/locks/{lock}", Access::AnyRole),
+    ("PUT", "/v1/locks/{lock}", Access::Operator),
+    ("POST", "/v1/locks/{lock}/acquire", Access::AnyRole),
+    ("PUT", "/v1/locks/{lock}/lease", Access::AnyRole),
+    ("POST", "/v1/locks/{lock}/release", Access::AnyRole),
+    ("POST", "/v1/locks/{lock}/leave", Access::AnyRole),
+    ("POST", "/v1/locks/{lock}/break", Access::Operator),
 ];
 
 /// What a route asks, if it is in the table.

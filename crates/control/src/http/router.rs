@@ -10,7 +10,9 @@ use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::routes::{Services, certificates, commands, facts, join, nodes, query, server, tokens};
+use super::routes::{
+    Services, certificates, commands, facts, join, locks, nodes, once, query, server, tokens,
+};
 use super::{access, health, reply::Refusal};
 
 /// Limits on requests.
@@ -76,7 +78,24 @@ fn routes() -> (OpenApiRouter<Services>, OpenApiRouter<Services>) {
         .routes(routes!(certificates::reject))
         .routes(routes!(certificates::revocation_list))
         .routes(routes!(tokens::list, tokens::create))
-        .routes(routes!(tokens::revoke));
+        .routes(routes!(tokens::revoke))
+        .routes(routes!(once::list))
+        .routes(routes!(once::show))
+        .routes(routes!(once::standing, once::standing_with))
+        .routes(routes!(once::define))
+        .routes(routes!(once::contribute, once::withdraw))
+        .routes(routes!(once::claim))
+        .routes(routes!(once::keep))
+        .routes(routes!(once::finish))
+        .routes(routes!(once::attempt))
+        .routes(routes!(once::reset))
+        .routes(routes!(locks::list))
+        .routes(routes!(locks::show, locks::define))
+        .routes(routes!(locks::acquire))
+        .routes(routes!(locks::renew))
+        .routes(routes!(locks::release))
+        .routes(routes!(locks::leave))
+        .routes(routes!(locks::break_lock));
     (facts, others)
 }
 

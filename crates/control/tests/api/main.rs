@@ -6,6 +6,8 @@ mod fact_queue;
 mod facts;
 mod joining;
 mod lifecycle;
+mod locks;
+mod once;
 mod presence;
 mod puppet_authority;
 mod query;

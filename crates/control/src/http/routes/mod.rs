@@ -4,7 +4,9 @@ pub(super) mod certificates;
 pub(super) mod commands;
 pub(super) mod facts;
 pub(super) mod join;
+pub(super) mod locks;
 pub(super) mod nodes;
+pub(super) mod once;
 pub(super) mod query;
 pub(super) mod server;
 pub(super) mod tokens;
@@ -22,7 +24,7 @@ use serde::de::DeserializeOwned;
 use super::Metrics;
 use super::reply::Refusal;
 use crate::certificates::Certificates;
-use crate::{Clock, CommandHub, Commands, Facts, Nodes, Presence, Queries};
+use crate::{Clock, CommandHub, Commands, Facts, Locks, Nodes, Once, Presence, Queries};
 
 /// Everything that handlers reach. One pointer: every open stream holds it.
 #[derive(Clone)]
@@ -48,6 +50,8 @@ pub(crate) struct ServiceSet {
     pub(crate) nodes: Nodes,
     pub(crate) facts: Facts,
     pub(crate) queries: Queries,
+    pub(crate) once: Once,
+    pub(crate) locks: Locks,
     pub(crate) commands: Commands,
     pub(crate) hub: CommandHub,
     pub(crate) presence: Presence,
