@@ -20,8 +20,6 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "bunraku-query",
             "bunraku-store",
             "bunraku-wire",
-            "bunraku-store",
-            "bunraku-wire",
             "bunraku-plan",
         ],
     ),

@@ -48,10 +48,10 @@ impl FactTable {
         whole
     }
 
-    fn take_apart<'a>(
+    fn take_apart(
         &mut self,
         parent: Option<PathId>,
-        members: &mut dyn Iterator<Item = (Segment, &'a Value)>,
+        members: &mut dyn Iterator<Item = (Segment, &'_ Value)>,
         row: &mut Vec<(PathId, ValueId)>,
     ) {
         for (segment, value) in members {
