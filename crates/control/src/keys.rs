@@ -3,7 +3,9 @@
 //! One writer per key (see each line), so that nobody overwrites what another
 //! part decided.
 
-use bunraku_model::{AppName, CommandId, LockName, NodeName, ServerId};
+use bunraku_model::{
+    AppName, CatalogId, CommandId, EnvironmentName, LockName, NodeName, ReleaseNumber, ServerId,
+};
 
 /// All nodes.
 pub const NODES: &str = "nodes/";
@@ -19,6 +21,13 @@ pub const CERTIFICATES: &str = "certificates/";
 pub const REQUESTS: &str = "certificate-requests/";
 /// Join tokens, by the hash of the token.
 pub const TOKENS: &str = "join-tokens/";
+
+/// The newest good catalog of each node.
+pub const COMPILED: &str = "compiled/";
+/// The newest failure of each node.
+pub const COMPILE_ERRORS: &str = "compile-errors/";
+/// All catalogs that are kept, by id.
+pub const CATALOGS: &str = "catalogs/";
 
 /// Written when the node's certificate is signed, then by operators.
 pub fn node_record(node: &NodeName) -> String {
@@ -185,4 +194,95 @@ pub fn lock_session(name: &LockName, owner: &str, session: &str) -> String {
 pub fn parse_lock_key(key: &str) -> Option<LockName> {
     let (name, _) = key.strip_prefix(LOCKS)?.split_once('/')?;
     LockName::new(name).ok()
+}
+
+/// Written by whoever keeps the catalog, and by the collector.
+pub fn catalog(id: CatalogId) -> String {
+    format!("{CATALOGS}{id}")
+}
+
+/// Which catalog a key under [`CATALOGS`] names.
+pub fn parse_catalog(key: &str) -> Option<CatalogId> {
+    key.strip_prefix(CATALOGS)?.parse().ok()
+}
+
+/// Written by whoever holds the catalog, under its own name.
+pub fn catalog_hold(id: CatalogId, holder: &str) -> String {
+    format!("{}{holder}", catalog_holds(id))
+}
+
+/// Everyone who holds it.
+pub fn catalog_holds(id: CatalogId) -> String {
+    format!("catalog-holds/{id}/")
+}
+
+/// Written by the compile service when the node's catalog changes.
+pub fn compiled(node: &NodeName) -> String {
+    format!("{COMPILED}{node}")
+}
+
+/// Written by the compile service when compiling fails; deleted when it succeeds.
+pub fn compile_error(node: &NodeName) -> String {
+    format!("{COMPILE_ERRORS}{node}")
+}
+
+/// All targets: which released catalog each node should carry out.
+pub const TARGETS: &str = "targets/";
+/// The newest release of each environment.
+pub const RELEASE_HEADS: &str = "release-heads/";
+/// Environments in which nothing is released by itself.
+pub const RELEASE_HOLDS: &str = "release-holds/";
+/// Everyone who holds any catalog.
+pub const CATALOG_HOLDS: &str = "catalog-holds/";
+/// The server that applies releases, bound to its lease.
+pub const RELEASE_LEADER: &str = "leaders/releases";
+
+/// Which node a key under [`COMPILED`] names.
+pub fn parse_compiled(key: &str) -> Option<NodeName> {
+    NodeName::new(key.strip_prefix(COMPILED)?).ok()
+}
+
+/// Written when a release is applied; deleted with the node.
+pub fn target(node: &NodeName) -> String {
+    format!("{TARGETS}{node}")
+}
+
+/// Which node a key under [`TARGETS`] names.
+pub fn parse_target(key: &str) -> Option<NodeName> {
+    NodeName::new(key.strip_prefix(TARGETS)?).ok()
+}
+
+/// All releases of an environment that are kept, in order.
+pub fn releases(environment: &EnvironmentName) -> String {
+    format!("releases/{environment}/")
+}
+
+/// Written once, when the release is made; deleted when it is forgotten.
+pub fn release(environment: &EnvironmentName, number: ReleaseNumber) -> String {
+    format!("{}{:010}", releases(environment), number.0)
+}
+
+/// Written with every release, and when catalogs of forgotten ones are let go.
+pub fn release_head(environment: &EnvironmentName) -> String {
+    format!("{RELEASE_HEADS}{environment}")
+}
+
+/// Which environment a key under [`RELEASE_HEADS`] names.
+pub fn parse_release_head(key: &str) -> Option<EnvironmentName> {
+    EnvironmentName::new(key.strip_prefix(RELEASE_HEADS)?).ok()
+}
+
+/// Written when every target shows the newest release.
+pub fn release_applied(environment: &EnvironmentName) -> String {
+    format!("release-applied/{environment}")
+}
+
+/// Written by operators, and by going back to an old release.
+pub fn release_hold(environment: &EnvironmentName) -> String {
+    format!("{RELEASE_HOLDS}{environment}")
+}
+
+/// Which environment a key under [`RELEASE_HOLDS`] names.
+pub fn parse_release_hold(key: &str) -> Option<EnvironmentName> {
+    EnvironmentName::new(key.strip_prefix(RELEASE_HOLDS)?).ok()
 }

@@ -175,6 +175,7 @@ impl Nodes {
             .when(bunraku_store::Compare::Absent(keys::node_facts(node)))
             .read_on_failure(record)
             .delete_prefix(keys::node_prefix(node))
+            .delete(keys::target(node))
             .delete_prefix(keys::command_pending_prefix(node))
             .delete_prefix(keys::command_result_prefix(node));
         match self.store.commit(transaction).await? {

@@ -15,13 +15,15 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
+use crate::catalogs::{CatalogOptions, Catalogs};
 use crate::credentials::{self, Wanted};
 use crate::http::{self, AcceptOptions, RouterOptions, ServerIdentity, ServiceSet, Services};
+use crate::releases::ReleaseWorker;
 use crate::upkeep::Upkeep;
 use crate::{
-    CertificateOptions, Certificates, Clock, CommandHub, CommandOptions, Commands, FactHooks,
-    FactOptions, Facts, Locks, Nodes, Once, Presence, PresenceOptions, Queries, ServiceError,
-    UpkeepOptions,
+    CertificateOptions, Certificates, Clock, CommandHub, CommandOptions, Commands, Contents,
+    FactHooks, FactOptions, Facts, Locks, Nodes, Once, Presence, PresenceOptions, Queries,
+    ReleaseOptions, Releases, ServiceError, TargetBoard, UpkeepOptions,
 };
 
 /// How often the server looks at the age of its own certificate and of its peers'.
@@ -52,6 +54,8 @@ pub struct ServerOptions {
     pub certificates: CertificateOptions,
     pub commands: CommandOptions,
     pub facts: FactOptions,
+    pub catalogs: CatalogOptions,
+    pub releases: ReleaseOptions,
     pub upkeep: UpkeepOptions,
     pub router: RouterOptions,
     pub accept: AcceptOptions,
@@ -108,6 +112,7 @@ impl Server {
             store: services.store.clone(),
             blobs: upkeep_blobs,
             commands: services.commands.clone(),
+            catalogs: services.catalogs.clone(),
             clock: services.clock.clone(),
             options: options.upkeep.clone(),
         };
@@ -199,17 +204,29 @@ async fn build_services(
     let nodes = Nodes::new(store.clone(), clock.clone());
     let commands = Commands::new(store.clone(), clock.clone(), options.commands.clone());
     let revocations = Revocations::new([]);
+    let catalogs = Catalogs::new(
+        store.clone(),
+        blobs.clone(),
+        clock.clone(),
+        options.catalogs.clone(),
+    );
+    let limits = bunraku_query::Limits::default();
+    let queries = Queries::new(store.clone(), blobs.clone(), limits);
+    let releases = Releases::new(
+        store.clone(),
+        blobs.clone(),
+        catalogs.clone(),
+        clock.clone(),
+        Arc::new(queries.clone()),
+        options.releases.clone(),
+    );
     let services = ServiceSet {
-        queries: Queries::new(
-            store.clone(),
-            blobs.clone(),
-            bunraku_query::Limits::default(),
-        ),
+        queries,
         once: Once::new(store.clone(), clock.clone()),
         locks: Locks::new(store.clone(), clock.clone()),
         facts: Facts::new(
             store.clone(),
-            blobs,
+            blobs.clone(),
             clock.clone(),
             FactOptions {
                 server: id,
@@ -217,6 +234,10 @@ async fn build_services(
             },
             FactHooks::default(),
         ),
+        contents: Contents::new(blobs, catalogs.clone()),
+        board: TargetBoard::new(store.clone()),
+        catalogs,
+        releases,
         hub: CommandHub::new(store.clone(), commands.clone()),
         certificates: Certificates::new(
             store.clone(),
@@ -350,6 +371,15 @@ fn spawn_background(
     tasks.spawn(async move { facts.run_workers(metrics, stop).await });
     let (queries, stop) = (services.queries.clone(), background.clone());
     tasks.spawn(async move { queries.run(stop).await });
+    let (board, hub) = (services.board.clone(), services.hub.clone());
+    let stop = background.clone();
+    tasks.spawn(async move { board.run(hub, stop).await });
+    let worker = ReleaseWorker {
+        releases: services.releases.clone(),
+        name: services.identity.id.to_string(),
+    };
+    let stop = background.clone();
+    tasks.spawn(async move { worker.run(stop).await });
     let (certificates, stop) = (services.certificates.clone(), background.clone());
     let revoked = Arc::new(Notify::new());
     let tell = Arc::clone(&revoked);

@@ -274,6 +274,8 @@ fn server_options(
             history: section.facts.history.min(50),
             ..FactOptions::default()
         },
+        catalogs: bunraku_control::catalogs::CatalogOptions::default(),
+        releases: bunraku_control::ReleaseOptions::default(),
         upkeep: UpkeepOptions {
             // The embedded store compacts by itself.
             history: (!exclusive_store).then_some(section.store.history.0),

@@ -112,6 +112,32 @@ pub(crate) const TABLE: &[(&str, &str, Access)] = &[
     ("POST", "/v1/locks/{lock}/release", Access::AnyRole),
     ("POST", "/v1/locks/{lock}/leave", Access::AnyRole),
     ("POST", "/v1/locks/{lock}/break", Access::Operator),
+    // To a node, only what its released catalogs name.
+    ("GET", "/v1/content/{id}", Access::AnyRole),
+    ("GET", "/v1/nodes/{node}/target", Access::OwnNodeOrOperator),
+    (
+        "GET",
+        "/v1/nodes/{node}/catalogs/{id}",
+        Access::OwnNodeOrOperator,
+    ),
+    ("GET", "/v1/releases/{environment}", Access::Operator),
+    ("POST", "/v1/releases/{environment}", Access::Operator),
+    (
+        "GET",
+        "/v1/releases/{environment}/{number}",
+        Access::Operator,
+    ),
+    (
+        "POST",
+        "/v1/releases/{environment}/rollback",
+        Access::Operator,
+    ),
+    ("PUT", "/v1/releases/{environment}/hold", Access::Operator),
+    (
+        "DELETE",
+        "/v1/releases/{environment}/hold",
+        Access::Operator,
+    ),
 ];
 
 /// What a route asks, if it is in the table.

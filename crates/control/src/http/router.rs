@@ -11,7 +11,8 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::routes::{
-    Services, certificates, commands, facts, join, locks, nodes, once, query, server, tokens,
+    Services, certificates, commands, content, facts, join, locks, nodes, once, query, releases,
+    server, targets, tokens,
 };
 use super::{access, health, reply::Refusal};
 
@@ -95,7 +96,14 @@ fn routes() -> (OpenApiRouter<Services>, OpenApiRouter<Services>) {
         .routes(routes!(locks::renew))
         .routes(routes!(locks::release))
         .routes(routes!(locks::leave))
-        .routes(routes!(locks::break_lock));
+        .routes(routes!(locks::break_lock))
+        .routes(routes!(content::show))
+        .routes(routes!(targets::show))
+        .routes(routes!(targets::catalog))
+        .routes(routes!(releases::list, releases::create))
+        .routes(routes!(releases::show))
+        .routes(routes!(releases::rollback))
+        .routes(routes!(releases::hold, releases::resume));
     (facts, others)
 }
 

@@ -9,6 +9,7 @@ mod feed;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use bunraku_model::NodeName;
 use bunraku_query::{Answer, AnswerError, Index, Limits, Query};
 use bunraku_store::SharedStore;
@@ -17,6 +18,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::ServiceError;
+use crate::releases::Targeting;
 
 /// How long a query waits for an index that is being built.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -105,6 +107,13 @@ impl Queries {
                 message: "the index is still being built".to_owned(),
             }),
         }
+    }
+}
+
+#[async_trait]
+impl Targeting for Queries {
+    async fn nodes_matching(&self, query: &str) -> Result<Vec<NodeName>, ServiceError> {
+        Self::nodes_matching(self, query).await
     }
 }
 

@@ -2,8 +2,10 @@
 
 mod access;
 mod commands;
+mod content;
 mod fact_queue;
 mod facts;
+mod fleet;
 mod joining;
 mod lifecycle;
 mod locks;
@@ -11,6 +13,7 @@ mod once;
 mod presence;
 mod puppet_authority;
 mod query;
+mod releases;
 mod revocation;
 mod silence;
 mod support;

@@ -3,6 +3,7 @@
 //! Both ends use these types, and the OpenAPI document is made from them, so
 //! that the three cannot drift apart. No behaviour in here.
 
+mod catalogs;
 mod certificates;
 mod commands;
 mod facts;
@@ -12,11 +13,16 @@ mod nodes;
 pub mod once;
 mod problem;
 mod query;
+mod releases;
 mod reports;
 mod runs;
 mod server;
 mod targets;
 
+pub use catalogs::{
+    CatalogDiffReply, CatalogState, CatalogSummary, FleetChange, FleetDiff, FleetDiffRequest,
+    FleetFailure,
+};
 pub use certificates::{
     CertificateEntry, CertificateState, IssueRequest, IssuedCertificate, NewToken, PendingRequest,
     RenewRequest, RevokeRequest, SignRequest, TokenEntry, TokenRequest,
@@ -32,6 +38,10 @@ pub use join::{JoinReply, JoinRequest};
 pub use nodes::{ActivityReport, DisableRequest, NodeSummary};
 pub use problem::{Problem, ProblemBody, ProblemCode};
 pub use query::{QueryReply, QueryRequest};
+pub use releases::{
+    CreateRelease, HoldRequest, ReleaseDetail, ReleaseEntry, ReleaseHold, ReleaseKind, ReleaseList,
+    ReleaseReply, ReleaseState, ReleaseSummary, ReleaseTo, RollbackRequest,
+};
 pub use reports::{
     EventStatus, LogLine, PropertyChange, ReportBatch, ReportEvent, ReportReceipt, ResourceEvent,
     RunEnding, RunFinished, RunStarted,
