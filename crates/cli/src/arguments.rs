@@ -7,6 +7,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::commands::{
     agent, apply, bound, cert, completions, config, demo, facts, lock, man, node, once, plan,
     query, restore, server, states, token,
+    agent, apply, bound, cert, compile, completions, config, demo, environment, facts, lock, man,
+    node, once, plan, restore, server, states, token,
 };
 
 /// An asynchronous control plane for configuration management.
@@ -110,6 +112,11 @@ pub(crate) enum Command {
     /// Nodes: where they stand, and whether they may run
     #[command(subcommand)]
     Node(node::NodeCommand),
+    /// Environments: code from git, and taking it into use
+    #[command(subcommand)]
+    Environment(environment::EnvironmentCommand),
+    /// Have nodes compiled, and see what waits
+    Compile(compile::CompileArguments),
     /// What nodes say of themselves
     #[command(subcommand)]
     Facts(facts::FactsCommand),

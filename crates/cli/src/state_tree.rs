@@ -237,26 +237,11 @@ impl World for Files {
     }
 
     fn function(&self, name: &str) -> Lookup {
-        match self.registry.state_function(name) {
-            Some((spec, function)) => Lookup::Known(described(spec, function)),
-            None => {
-                let module = name.split('.').next().unwrap_or(name);
-                let functions = self.functions();
-                let known = functions
-                    .iter()
-                    .any(|function| function.split('.').next() == Some(module));
-                if known {
-                    Lookup::UnknownFunction
-                } else {
-                    Lookup::UnknownModule
-                }
-            }
-        }
+        look_up(&self.registry, name)
     }
 
     fn functions(&self) -> Vec<String> {
-        let all = self.registry.specs().flat_map(|spec| spec.states);
-        all.map(|state| state.function.to_owned()).collect()
+        names(&self.registry)
     }
 
     fn call(
@@ -266,6 +251,53 @@ impl World for Files {
         named: &Map<String, Value>,
     ) -> Result<Value, WorldError> {
         call(function, positional, named)
+    }
+}
+
+fn look_up(registry: &Registry, name: &str) -> Lookup {
+    match registry.state_function(name) {
+        Some((spec, function)) => Lookup::Known(described(spec, function)),
+        None => {
+            let module = name.split('.').next().unwrap_or(name);
+            let known = names(registry)
+                .iter()
+                .any(|function| function.split('.').next() == Some(module));
+            if known {
+                Lookup::UnknownFunction
+            } else {
+                Lookup::UnknownModule
+            }
+        }
+    }
+}
+
+fn names(registry: &Registry) -> Vec<String> {
+    let all = registry.specs().flat_map(|spec| spec.states);
+    all.map(|state| state.function.to_owned()).collect()
+}
+
+/// What state functions mean to the engine, for a server that compiles.
+pub(crate) struct EngineFunctions(Registry);
+
+impl Default for EngineFunctions {
+    fn default() -> Self {
+        Self(Registry::standard())
+    }
+}
+
+impl std::fmt::Debug for EngineFunctions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("EngineFunctions")
+    }
+}
+
+impl bunraku_control::compiles::StateFunctions for EngineFunctions {
+    fn function(&self, name: &str) -> Lookup {
+        look_up(&self.0, name)
+    }
+
+    fn functions(&self) -> Vec<String> {
+        names(&self.0)
     }
 }
 

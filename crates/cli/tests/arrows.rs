@@ -18,6 +18,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &[
             "bunraku-model",
             "bunraku-query",
+            "bunraku-states",
+            "bunraku-store",
+            "bunraku-wire",
             "bunraku-store",
             "bunraku-wire",
             "bunraku-plan",

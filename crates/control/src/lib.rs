@@ -18,6 +18,7 @@ pub mod compiles;
 mod content;
 mod credentials;
 mod document;
+pub mod environments;
 mod error;
 mod facts;
 mod http;

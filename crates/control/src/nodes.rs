@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use bunraku_model::{Activity, Administration, Connection, NodeName, NodeStatus};
+use bunraku_model::{
+    Activity, Administration, Connection, EnvironmentName, NodeName, NodeStatus,
+    default_environment,
+};
 use bunraku_store::{KeyValue, SharedStore, Transaction, TransactionOutcome};
 use bunraku_wire::api::NodeSummary;
 use jiff::Timestamp;
@@ -16,9 +19,12 @@ use crate::{ServiceError, keys};
 
 /// The part of a node that is there from its first certificate on.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct NodeRecord {
+pub(crate) struct NodeRecord {
     joined: Timestamp,
     administration: Administration,
+    /// Records from before environments have none.
+    #[serde(default = "default_environment")]
+    pub(crate) environment: EnvironmentName,
 }
 
 /// The handle on the node service.
@@ -39,6 +45,7 @@ impl Nodes {
         let record = NodeRecord {
             joined: now,
             administration: Administration::Enabled { since: now },
+            environment: default_environment(),
         };
         let key = keys::node_record(node);
         let transaction = Transaction::new()
@@ -255,6 +262,7 @@ impl NodeDocuments {
         let (word, since) = status.word();
         Some(NodeSummary {
             name,
+            environment: record.environment,
             word,
             since,
             status,

@@ -16,7 +16,9 @@ use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use crate::catalogs::{CatalogOptions, Catalogs};
+use crate::compiles::{CompileOptions, CompileParts, CompileQueue, Compiles, LeaseKeeper};
 use crate::credentials::{self, Wanted};
+use crate::environments::{Code, CodeOptions, Environments};
 use crate::http::{self, AcceptOptions, RouterOptions, ServerIdentity, ServiceSet, Services};
 use crate::releases::ReleaseWorker;
 use crate::upkeep::Upkeep;
@@ -55,6 +57,8 @@ pub struct ServerOptions {
     pub commands: CommandOptions,
     pub facts: FactOptions,
     pub catalogs: CatalogOptions,
+    pub code: CodeOptions,
+    pub compiles: CompileOptions,
     pub releases: ReleaseOptions,
     pub upkeep: UpkeepOptions,
     pub router: RouterOptions,
@@ -113,11 +117,13 @@ impl Server {
             blobs: upkeep_blobs,
             commands: services.commands.clone(),
             catalogs: services.catalogs.clone(),
+            environments: services.environments.clone(),
             clock: services.clock.clone(),
             options: options.upkeep.clone(),
         };
         let stop = background.clone();
         tasks.spawn(async move { upkeep.run(stop).await });
+        start_compiling(&options, &services, &tasks, &background).await?;
         let health_address = start_health(&options, &services, &tasks, &background).await?;
         let connections = tokio::spawn(http::serve(
             listener,
@@ -149,6 +155,19 @@ impl Server {
 
     pub fn health_address(&self) -> Option<SocketAddr> {
         self.health_address
+    }
+
+    /// The catalogs that are kept.
+    pub fn catalogs(&self) -> &Catalogs {
+        &self.services.catalogs
+    }
+
+    pub fn compiles(&self) -> &Compiles {
+        &self.services.compiles
+    }
+
+    pub fn environments(&self) -> &Environments {
+        &self.services.environments
     }
 
     pub fn ca_fingerprint(&self) -> String {
@@ -204,6 +223,21 @@ async fn build_services(
     let nodes = Nodes::new(store.clone(), clock.clone());
     let commands = Commands::new(store.clone(), clock.clone(), options.commands.clone());
     let revocations = Revocations::new([]);
+    let metrics: Arc<http::Metrics> = Arc::default();
+    let queue = Arc::new(CompileQueue::new(store.clone(), clock.clone()));
+    let facts = Facts::new(
+        store.clone(),
+        blobs.clone(),
+        clock.clone(),
+        FactOptions {
+            server: id,
+            ..options.facts.clone()
+        },
+        FactHooks {
+            changed: Some(queue.clone()),
+            environment: Some(queue),
+        },
+    );
     let catalogs = Catalogs::new(
         store.clone(),
         blobs.clone(),
@@ -212,6 +246,23 @@ async fn build_services(
     );
     let limits = bunraku_query::Limits::default();
     let queries = Queries::new(store.clone(), blobs.clone(), limits);
+    let code = Code::new(
+        store.clone(),
+        blobs.clone(),
+        clock.clone(),
+        &options.data_dir,
+        options.code.clone(),
+    );
+    let compiles = Compiles::new(CompileParts {
+        store: store.clone(),
+        clock: clock.clone(),
+        server: id,
+        facts: facts.clone(),
+        catalogs: catalogs.clone(),
+        code: code.clone(),
+        metrics: Arc::clone(&metrics.compiles),
+        options: options.compiles.clone(),
+    });
     let releases = Releases::new(
         store.clone(),
         blobs.clone(),
@@ -224,20 +275,13 @@ async fn build_services(
         queries,
         once: Once::new(store.clone(), clock.clone()),
         locks: Locks::new(store.clone(), clock.clone()),
-        facts: Facts::new(
-            store.clone(),
-            blobs.clone(),
-            clock.clone(),
-            FactOptions {
-                server: id,
-                ..options.facts.clone()
-            },
-            FactHooks::default(),
-        ),
         contents: Contents::new(blobs, catalogs.clone()),
         board: TargetBoard::new(store.clone()),
         catalogs,
         releases,
+        facts,
+        environments: Environments::new(store.clone(), clock.clone(), code, compiles.clone()),
+        compiles,
         hub: CommandHub::new(store.clone(), commands.clone()),
         certificates: Certificates::new(
             store.clone(),
@@ -252,7 +296,7 @@ async fn build_services(
             started: clock.now(),
             store: options.store_kind,
         }),
-        metrics: Arc::default(),
+        metrics,
         closing: TaskTracker::new(),
         shutdown: CancellationToken::new(),
         store,
@@ -264,6 +308,28 @@ async fn build_services(
         heartbeat: options.heartbeat,
     };
     Ok((services.into(), lease))
+}
+
+/// Takes part in compiling and deploying, until the background work ends.
+async fn start_compiling(
+    options: &ServerOptions,
+    services: &Services,
+    tasks: &TaskTracker,
+    background: &CancellationToken,
+) -> Result<(), ServiceError> {
+    if options.exclusive_store {
+        services.compiles.bury_claims().await?;
+    }
+    let keeper = LeaseKeeper::new(services.store.clone(), options.compiles.lease);
+    let (compiles, environments) = (services.compiles.clone(), services.environments.clone());
+    let (for_compiles, for_deploys) = (keeper.subscribe(), keeper.subscribe());
+    let stop = background.clone();
+    tasks.spawn(async move { keeper.run(&stop).await });
+    let stop = background.clone();
+    tasks.spawn(async move { compiles.run(for_compiles, stop).await });
+    let stop = background.clone();
+    tasks.spawn(async move { environments.run(for_deploys, stop).await });
+    Ok(())
 }
 
 /// The server's TLS, and what it is made from again when something changes.

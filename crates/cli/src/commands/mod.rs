@@ -5,9 +5,11 @@ pub(crate) mod apply;
 mod apply_ssh;
 pub(crate) mod bound;
 pub(crate) mod cert;
+pub(crate) mod compile;
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod demo;
+pub(crate) mod environment;
 pub(crate) mod facts;
 pub(crate) mod lock;
 pub(crate) mod man;
@@ -68,6 +70,8 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Plan(arguments) => plan::run(&arguments, &context),
         Command::Node(command) => node::run(command, &context),
+        Command::Environment(command) => environment::run(command, &context),
+        Command::Compile(arguments) => compile::run(arguments, &context),
         Command::Facts(command) => facts::run(command, &context),
         Command::Query(arguments) => query::run(arguments, &context),
         Command::Cert(command) => cert::run(command, &context),

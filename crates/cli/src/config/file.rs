@@ -50,6 +50,7 @@ pub(crate) struct ServerSection {
     pub(crate) certificates: CertificatesSection,
     pub(crate) limits: LimitsSection,
     pub(crate) facts: FactsSection,
+    pub(crate) compile: CompileSection,
 }
 
 impl Default for ServerSection {
@@ -65,6 +66,45 @@ impl Default for ServerSection {
             certificates: CertificatesSection::default(),
             limits: LimitsSection::default(),
             facts: FactsSection::default(),
+            compile: CompileSection::default(),
+        }
+    }
+}
+
+/// Catalogs ahead of time.
+#[derive(Deserialize, Debug)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct CompileSection {
+    /// Compiles at the same time on this server; as many as it has cores when
+    /// not given, and none with 0.
+    pub(crate) concurrency: Option<usize>,
+    /// A catalog with more bytes is refused.
+    pub(crate) max_catalog_bytes: u64,
+    /// Files that a catalog may refer to.
+    pub(crate) max_catalog_files: usize,
+    /// How long a catalog that nothing needs is kept.
+    pub(crate) catalog_grace: HumanDuration,
+    /// How long git may take to fetch.
+    pub(crate) git_time_limit: HumanDuration,
+    /// Bytes in all files of one commit.
+    pub(crate) max_code_bytes: u64,
+    /// Files in one commit.
+    pub(crate) max_code_files: usize,
+    /// Commits that are kept per environment.
+    pub(crate) keep_commits: usize,
+}
+
+impl Default for CompileSection {
+    fn default() -> Self {
+        Self {
+            concurrency: None,
+            max_catalog_bytes: 32 << 20,
+            max_catalog_files: 10_000,
+            catalog_grace: HumanDuration::from_secs(3_600),
+            git_time_limit: HumanDuration::from_secs(120),
+            max_code_bytes: 512 << 20,
+            max_code_files: 100_000,
+            keep_commits: 10,
         }
     }
 }

@@ -82,7 +82,7 @@ mod tests {
                   |
                 3 | liten = 1
                   | ^^^^^
-                unknown field `liten`, expected one of `listen`, `name`, `names`, `data_dir`, `health_listen`, `store`, `authority`, `certificates`, `limits`
+                unknown field `liten`, expected one of `listen`, `name`, `names`, `data_dir`, `health_listen`, `store`, `authority`, `certificates`, `limits`, `compile`
             "#]],
         );
     }

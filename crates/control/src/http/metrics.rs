@@ -43,6 +43,7 @@ pub struct Metrics {
     facts_waiting: Gauge,
     commands: Counter<u64, AtomicU64>,
     refused_connections: Family<ReasonLabels, Counter>,
+    pub(crate) compiles: std::sync::Arc<crate::compiles::CompileMetrics>,
 }
 
 impl Default for Metrics {
@@ -58,6 +59,7 @@ impl Default for Metrics {
             facts_waiting: Gauge::default(),
             commands: Counter::default(),
             refused_connections: Family::default(),
+            compiles: std::sync::Arc::default(),
             registry: Registry::default(),
         };
         registry.register(
@@ -100,6 +102,7 @@ impl Default for Metrics {
             "Connections that got no TLS",
             metrics.refused_connections.clone(),
         );
+        metrics.compiles.register(&mut registry);
         Self {
             registry,
             ..metrics

@@ -13,6 +13,8 @@ use utoipa_axum::routes;
 use super::routes::{
     Services, certificates, commands, content, facts, join, locks, nodes, once, query, releases,
     server, targets, tokens,
+    Services, certificates, commands, compiles, content, environments, facts, join, locks, nodes,
+    once, releases, server, targets, tokens,
 };
 use super::{access, health, reply::Refusal};
 
@@ -80,6 +82,19 @@ fn routes() -> (OpenApiRouter<Services>, OpenApiRouter<Services>) {
         .routes(routes!(certificates::revocation_list))
         .routes(routes!(tokens::list, tokens::create))
         .routes(routes!(tokens::revoke))
+        .routes(routes!(environments::list, environments::add))
+        .routes(routes!(
+            environments::show,
+            environments::change,
+            environments::remove
+        ))
+        .routes(routes!(environments::deploy))
+        .routes(routes!(environments::deploy_status))
+        .routes(routes!(environments::hook))
+        .routes(routes!(environments::assign))
+        .routes(routes!(compiles::request))
+        .routes(routes!(compiles::queue))
+        .routes(routes!(compiles::statuses))
         .routes(routes!(once::list))
         .routes(routes!(once::show))
         .routes(routes!(once::standing, once::standing_with))

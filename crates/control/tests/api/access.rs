@@ -124,6 +124,8 @@ async fn each_role_reaches_its_own_things_and_nothing_else() {
         // It takes the node away from under the others.
         if (method.as_str(), template.as_str()) == ("DELETE", "/v1/nodes/{node}")
             || template.ends_with("/revoke")
+            // Whoever signs it may, with any certificate or none.
+            || template.starts_with("/v1/hooks/")
         {
             continue;
         }

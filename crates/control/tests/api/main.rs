@@ -2,10 +2,13 @@
 
 mod access;
 mod commands;
+mod compiles;
 mod content;
+mod environments;
 mod fact_queue;
 mod facts;
 mod fleet;
+mod hooks;
 mod joining;
 mod lifecycle;
 mod locks;
@@ -14,7 +17,9 @@ mod presence;
 mod puppet_authority;
 mod query;
 mod releases;
+mod repository;
 mod revocation;
 mod silence;
 mod support;
+mod two_compilers;
 mod two_servers;

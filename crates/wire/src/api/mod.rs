@@ -6,6 +6,8 @@
 mod catalogs;
 mod certificates;
 mod commands;
+mod compiles;
+mod environments;
 mod facts;
 mod join;
 pub mod locks;
@@ -30,6 +32,15 @@ pub use certificates::{
 pub use commands::{
     Command, CommandOutcome, CommandResult, CommandState, CommandStatus, Envelope, SendCommand,
     SentCommand, StreamMessage,
+};
+pub use compiles::{
+    CompileOutcome, CompileReason, CompileRequested, CompileSelection, CompileStatus,
+    CompileStatusRequest, LastCompile, QueuedCompile,
+};
+pub use environments::{
+    AssignRequest, CompileProblem, CompileProgress, Deploy, DeployRequest, DeployState,
+    DeployStatus, Deployed, EnvironmentChange, EnvironmentChanged, EnvironmentDetail,
+    EnvironmentSummary, FailureGroup, HookReply, NewEnvironment, ReleasePolicy,
 };
 pub use facts::{
     FactChange, FactSetEntry, FactsDifference, FactsReceipt, FactsReply, SubmissionOrder,

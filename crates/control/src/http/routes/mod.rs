@@ -2,7 +2,9 @@
 
 pub(super) mod certificates;
 pub(super) mod commands;
+pub(super) mod compiles;
 pub(super) mod content;
+pub(super) mod environments;
 pub(super) mod facts;
 pub(super) mod join;
 pub(super) mod locks;
@@ -28,6 +30,8 @@ use super::Metrics;
 use super::reply::Refusal;
 use crate::catalogs::Catalogs;
 use crate::certificates::Certificates;
+use crate::compiles::Compiles;
+use crate::environments::Environments;
 use crate::{
     Clock, CommandHub, Commands, Contents, Facts, Locks, Nodes, Once, Presence, Queries, Releases,
     TargetBoard,
@@ -57,11 +61,13 @@ pub(crate) struct ServiceSet {
     pub(crate) nodes: Nodes,
     pub(crate) facts: Facts,
     pub(crate) queries: Queries,
+    pub(crate) catalogs: Catalogs,
+    pub(crate) compiles: Compiles,
+    pub(crate) environments: Environments,
     pub(crate) once: Once,
     pub(crate) locks: Locks,
     pub(crate) commands: Commands,
     pub(crate) hub: CommandHub,
-    pub(crate) catalogs: Catalogs,
     pub(crate) contents: Contents,
     pub(crate) releases: Releases,
     pub(crate) board: TargetBoard,
