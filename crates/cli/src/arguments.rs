@@ -5,10 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
-    agent, apply, bound, cert, completions, config, demo, facts, lock, man, node, once, plan,
-    query, restore, server, states, token,
     agent, apply, bound, cert, compile, completions, config, demo, environment, facts, lock, man,
-    node, once, plan, restore, server, states, token,
+    node, once, plan, query, restore, server, states, token,
 };
 
 /// An asynchronous control plane for configuration management.

@@ -21,8 +21,6 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "bunraku-states",
             "bunraku-store",
             "bunraku-wire",
-            "bunraku-store",
-            "bunraku-wire",
             "bunraku-plan",
         ],
     ),
@@ -30,6 +28,16 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "bunraku-agent",
         &["bunraku-model", "bunraku-engine", "bunraku-wire"],
+    ),
+    // Development only.
+    (
+        "bunraku-sim",
+        &[
+            "bunraku-control",
+            "bunraku-model",
+            "bunraku-store",
+            "bunraku-wire",
+        ],
     ),
     (
         "bunraku",

@@ -9,6 +9,7 @@
 //! Absent here: certificates' cryptography (`wire`), how things are kept
 //! (`store`), and anything that changes a machine (`engine`).
 
+pub mod backstage;
 pub mod catalogs;
 mod certificates;
 mod clock;

@@ -11,10 +11,8 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::routes::{
-    Services, certificates, commands, content, facts, join, locks, nodes, once, query, releases,
-    server, targets, tokens,
     Services, certificates, commands, compiles, content, environments, facts, join, locks, nodes,
-    once, releases, server, targets, tokens,
+    once, query, releases, server, targets, tokens,
 };
 use super::{access, health, reply::Refusal};
 

@@ -237,8 +237,7 @@ impl Known {
             "fact_set": summary.fact_set,
             "facts_changed": self.documents.facts.as_ref().map(|facts| facts.changed),
             "facts_received": summary.facts_received,
-            "environment": target.map(|target| &target.environment)
-                .or(compiled.map(|compiled| &compiled.environment)),
+            "environment": summary.environment,
             "release": target.map(|target| target.release),
             "catalog": target.map(|target| target.catalog)
                 .or(compiled.map(|compiled| compiled.catalog)),
