@@ -8,7 +8,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use uuid::Uuid;
 
-use crate::fleet::Shared;
+use crate::fleet::{Shared, see_target};
 
 /// How long an agent waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -91,15 +91,6 @@ impl Agent {
         let Ok(Some(known)) = board.get(&self.node).await else {
             return;
         };
-        let target = &known.stored.target;
-        let release = releases
-            .show(&target.environment, Some(target.release))
-            .await;
-        let release = release.expect("the release of a target is there");
-        let named = release
-            .map
-            .iter()
-            .any(|entry| entry.node == self.node && entry.catalog == target.catalog);
-        self.shared.checker.target(&self.node, named);
+        see_target(&self.shared.checker, &releases, &self.node, &known).await;
     }
 }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bunraku_control::backstage::{Backstage, BackstageParts, CompileOptions, CompileQueue};
+use bunraku_control::targets::KnownTarget;
 use bunraku_control::{
     Clock, FactHooks, FactOptions, Facts, Nodes, ReleaseOptions, Releases, TargetBoard, keys,
 };
@@ -278,6 +279,22 @@ impl Fleet {
             .await;
     }
 
+    /// A person releases all that is compiled, and waits until nodes are told.
+    async fn release_everything(&self) {
+        let (_, releases) = self.shared.reader().expect("all servers live");
+        self.shared.checker.may_have_a_target(self.names.clone());
+        let request = CreateRelease {
+            parent: None,
+            to: ReleaseTo::Everything,
+            mode: RunMode::Enforce,
+            reason: None,
+        };
+        let environment = default_environment();
+        let released = releases.create(&environment, &request, "sim").await;
+        released.expect("what is compiled can be released");
+        tokio::time::sleep(Duration::from_secs(60)).await;
+    }
+
     /// Ends the faults, waits until nothing is left to do, and looks.
     pub async fn settle_and_check(&mut self) {
         self.shared
@@ -290,6 +307,9 @@ impl Fleet {
             }
         }
         self.settle().await;
+        if !self.plan.auto_release {
+            self.release_everything().await;
+        }
         assert_eq!(
             self.compiler.twice_at_once(),
             Vec::<NodeName>::new(),
@@ -345,11 +365,11 @@ impl Fleet {
         let last: LastCompile = serde_json::from_slice(&status.value).expect("a status");
         assert_eq!(last.fact_set, Some(shown.fact_set), "`{node}`: its facts");
         assert_eq!(last.code_id, Some(self.code_id()), "`{node}`: its code");
-        if !self.plan.auto_release {
-            return;
-        }
-        let (board, _) = self.shared.reader().expect("all servers live");
+        let (board, releases) = self.shared.reader().expect("all servers live");
         let target = board.get(node).await.expect("memory answers");
+        if let Some(known) = &target {
+            see_target(&self.shared.checker, &releases, node, known).await;
+        }
         let compiled = self.store.get(&keys::compiled(node)).await;
         let compiled = compiled.expect("memory answers").expect("it was compiled");
         let compiled: serde_json::Value = serde_json::from_slice(&compiled.value).expect("JSON");
@@ -403,4 +423,22 @@ pub fn simulate(plan: Plan) -> (Checker, usize) {
         fleet.settle_and_check().await;
         (fleet.checker().clone(), fleet.compiler.compiles())
     })
+}
+
+/// Tells the checker of a target that a node was given.
+pub(crate) async fn see_target(
+    checker: &Checker,
+    releases: &Releases,
+    node: &NodeName,
+    known: &KnownTarget,
+) {
+    let target = &known.stored.target;
+    let number = Some(target.release);
+    let release = releases.show(&target.environment, number).await;
+    let release = release.expect("the release of a target is there");
+    let named = release
+        .map
+        .iter()
+        .any(|entry| entry.node == *node && entry.catalog == target.catalog);
+    checker.target(node, named);
 }

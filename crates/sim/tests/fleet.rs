@@ -2,7 +2,7 @@
 
 use bunraku_sim::{Plan, simulate};
 
-/// How many seeds each test tries; `BUNRAKU_SEEDS` asks for more.
+/// How many seeds each test tries; `BUNRAKU_SEEDS=3000` asks for more.
 fn seeds(usual: u64) -> u64 {
     let asked = std::env::var("BUNRAKU_SEEDS").ok();
     asked.map_or(usual, |text| {
@@ -13,8 +13,8 @@ fn seeds(usual: u64) -> u64 {
 fn small(seed: u64) -> Plan {
     Plan {
         seed,
-        agents: 4,
-        rounds: 5,
+        agents: 3,
+        rounds: 4,
         servers: 2,
         faults: true,
         auto_release: true,
@@ -34,12 +34,12 @@ fn try_all(first: u64, count: u64, plan: impl Fn(u64) -> Plan) {
 
 #[test]
 fn with_killed_servers_and_a_bad_network_nothing_acknowledged_is_lost() {
-    try_all(0, seeds(300), small);
+    try_all(0, seeds(40), small);
 }
 
 #[test]
 fn with_one_server_that_is_killed_again_and_again_it_holds_too() {
-    try_all(100_000, seeds(300), |seed| Plan {
+    try_all(100_000, seeds(40), |seed| Plan {
         servers: 1,
         ..small(seed)
     });
@@ -47,7 +47,7 @@ fn with_one_server_that_is_killed_again_and_again_it_holds_too() {
 
 #[test]
 fn with_releases_by_hand_nobody_is_given_what_nobody_released() {
-    try_all(200_000, seeds(300), |seed| Plan {
+    try_all(200_000, seeds(40), |seed| Plan {
         auto_release: false,
         ..small(seed)
     });
@@ -58,7 +58,7 @@ fn a_thousand_agents_are_served_by_three_servers_that_come_and_go() {
     let (checker, compiles) = simulate(Plan {
         seed: 1,
         agents: 1_000,
-        rounds: 3,
+        rounds: 2,
         servers: 3,
         faults: true,
         auto_release: true,
@@ -68,7 +68,7 @@ fn a_thousand_agents_are_served_by_three_servers_that_come_and_go() {
 }
 
 #[test]
-fn without_faults_equal_facts_cost_no_compile() {
+fn without_faults_all_of_it_comes_to_rest() {
     let (checker, compiles) = simulate(Plan {
         seed: 7,
         agents: 20,
@@ -78,6 +78,7 @@ fn without_faults_equal_facts_cost_no_compile() {
         auto_release: true,
     });
     assert!(checker.acknowledgements() > 100);
-    // Each agent changes its facts at most ten times, and code was pushed now and then.
-    assert!(compiles > 0);
+    // Facts are submitted 200 times and differ in some 60 % of them; a push of
+    // code compiles each node once. What is asked for again is done once.
+    assert!(compiles > 20, "{compiles}");
 }
