@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
     agent, apply, bound, catalog, cert, compile, completions, config, demo, environment, facts,
-    lock, man, node, once, plan, release, report, restore, server, states, token,
+    lock, man, node, once, plan, query, release, report, restore, server, states, token,
 };
 
 /// An asynchronous control plane for configuration management.
@@ -127,6 +127,8 @@ pub(crate) enum Command {
     /// Releases: which compiled catalogs nodes get, and when
     #[command(subcommand)]
     Release(release::ReleaseCommand),
+    /// Ask about nodes, facts, resources, classes, reports and events
+    Query(query::QueryArguments),
     /// Certificates: list, sign, issue, revoke
     #[command(subcommand)]
     Cert(cert::CertCommand),

@@ -10,15 +10,15 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("bunraku-wire", &["bunraku-model"]),
     ("bunraku-engine", &["bunraku-model"]),
     ("bunraku-states", &["bunraku-model"]),
+    ("bunraku-query", &["bunraku-model"]),
     ("bunraku-puppet", &[]),
     ("bunraku-plan", &["bunraku-model", "bunraku-puppet"]),
     (
         "bunraku-control",
         &[
             "bunraku-model",
+            "bunraku-query",
             "bunraku-states",
-            "bunraku-store",
-            "bunraku-wire",
             "bunraku-store",
             "bunraku-wire",
             "bunraku-plan",
@@ -28,6 +28,16 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "bunraku-agent",
         &["bunraku-model", "bunraku-engine", "bunraku-wire"],
+    ),
+    // Development only.
+    (
+        "bunraku-sim",
+        &[
+            "bunraku-control",
+            "bunraku-model",
+            "bunraku-store",
+            "bunraku-wire",
+        ],
     ),
     (
         "bunraku",
@@ -48,6 +58,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
 /// Crates that do no I/O have none of these.
 const PURE: &[&str] = &[
     "bunraku-model",
+    "bunraku-query",
     "bunraku-states",
     "bunraku-puppet",
     "bunraku-plan",

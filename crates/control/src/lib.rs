@@ -9,6 +9,7 @@
 //! Absent here: certificates' cryptography (`wire`), how things are kept
 //! (`store`), and anything that changes a machine (`engine`).
 
+pub mod backstage;
 mod catalog_diffs;
 pub mod catalogs;
 mod certificates;
@@ -29,6 +30,7 @@ mod locks;
 mod nodes;
 mod once;
 mod presence;
+mod query;
 pub mod releases;
 mod reports;
 mod server;
@@ -49,6 +51,7 @@ pub use locks::Locks;
 pub use nodes::Nodes;
 pub use once::Once;
 pub use presence::{Presence, PresenceOptions, Session};
+pub use query::Queries;
 pub use releases::{ReleaseOptions, Releases};
 pub use reports::{
     FollowedEvents, NodeRunNews, ReportFilter, ReportHead, ReportOptions, ReportSubscription,

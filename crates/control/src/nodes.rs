@@ -284,16 +284,38 @@ impl Nodes {
 }
 
 /// What the store has of one node.
-#[derive(Default)]
-struct NodeDocuments {
+#[derive(Clone, Default)]
+pub(crate) struct NodeDocuments {
     record: Option<NodeRecord>,
     connection: Option<StoredConnection>,
     activity: Option<Activity>,
-    facts: Option<FactsPointer>,
+    pub(crate) facts: Option<FactsPointer>,
 }
 
 impl NodeDocuments {
-    fn take(&mut self, which: &str, entry: &KeyValue) -> Result<(), ServiceError> {
+    /// The document is not there any more.
+    pub(crate) fn drop(&mut self, which: &str) {
+        match which {
+            "record" => self.record = None,
+            "connection" => self.connection = None,
+            "activity" => self.activity = None,
+            "facts" => self.facts = None,
+            _ => {}
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.record.is_none()
+            && self.connection.is_none()
+            && self.activity.is_none()
+            && self.facts.is_none()
+    }
+
+    pub(crate) fn joined(&self) -> Option<Timestamp> {
+        self.record.as_ref().map(|record| record.joined)
+    }
+
+    pub(crate) fn take(&mut self, which: &str, entry: &KeyValue) -> Result<(), ServiceError> {
         match which {
             "record" => self.record = Some(document::decode(entry)?),
             "connection" => self.connection = Some(document::decode(entry)?),
@@ -305,7 +327,7 @@ impl NodeDocuments {
     }
 
     /// Nothing without a record: such documents are leftovers of a removed node.
-    fn summary(self, name: NodeName, pending_commands: usize) -> Option<NodeSummary> {
+    pub(crate) fn summary(self, name: NodeName, pending_commands: usize) -> Option<NodeSummary> {
         let record = self.record?;
         let agent_version = self
             .connection

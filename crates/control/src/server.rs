@@ -20,12 +20,13 @@ use crate::compiles::{CompileOptions, CompileParts, CompileQueue, Compiles, Leas
 use crate::credentials::{self, Wanted};
 use crate::environments::{Code, CodeOptions, Environments};
 use crate::http::{self, AcceptOptions, RouterOptions, ServerIdentity, ServiceSet, Services};
-use crate::releases::{NoQueries, ReleaseWorker};
+use crate::releases::ReleaseWorker;
 use crate::upkeep::Upkeep;
 use crate::{
     CatalogDiffs, CertificateOptions, Certificates, Clock, CommandHub, CommandOptions, Commands,
     Contents, FactHooks, FactOptions, Facts, Locks, Nodes, Once, Presence, PresenceOptions,
-    ReleaseOptions, Releases, ReportOptions, Reports, ServiceError, TargetBoard, UpkeepOptions,
+    Queries, ReleaseOptions, Releases, ReportOptions, Reports, ServiceError, TargetBoard,
+    UpkeepOptions,
 };
 
 /// How often the server looks at the age of its own certificate and of its peers'.
@@ -246,6 +247,8 @@ async fn build_services(
         clock.clone(),
         options.catalogs.clone(),
     );
+    let limits = bunraku_query::Limits::default();
+    let queries = Queries::new(store.clone(), blobs.clone(), limits);
     let code = Code::new(
         store.clone(),
         blobs.clone(),
@@ -268,7 +271,7 @@ async fn build_services(
         blobs.clone(),
         catalogs.clone(),
         clock.clone(),
-        Arc::new(NoQueries),
+        Arc::new(queries.clone()),
         options.releases.clone(),
     );
     let services = ServiceSet {
@@ -279,6 +282,7 @@ async fn build_services(
             releases.clone(),
         ),
         contents: Contents::new(blobs.clone(), catalogs.clone()),
+        queries,
         board: TargetBoard::new(store.clone()),
         catalogs,
         releases,
@@ -438,6 +442,11 @@ fn spawn_background(
     tasks.spawn(async move { presence.run(lease, stop).await });
     let stop = background.clone();
     tasks.spawn(async move { hub.run(stop).await });
+    let (facts, metrics) = (services.facts.clone(), Arc::clone(&services.metrics));
+    let stop = background.clone();
+    tasks.spawn(async move { facts.run_workers(metrics, stop).await });
+    let (queries, stop) = (services.queries.clone(), background.clone());
+    tasks.spawn(async move { queries.run(stop).await });
     let (board, hub) = (services.board.clone(), services.hub.clone());
     let stop = background.clone();
     tasks.spawn(async move { board.run(hub, stop).await });
@@ -447,9 +456,6 @@ fn spawn_background(
     };
     let stop = background.clone();
     tasks.spawn(async move { worker.run(stop).await });
-    let (facts, metrics) = (services.facts.clone(), Arc::clone(&services.metrics));
-    let stop = background.clone();
-    tasks.spawn(async move { facts.run_workers(metrics, stop).await });
     let (certificates, stop) = (services.certificates.clone(), background.clone());
     let revoked = Arc::new(Notify::new());
     let tell = Arc::clone(&revoked);

@@ -20,6 +20,7 @@ pub(crate) mod node_queue;
 pub(crate) mod node_run;
 pub(crate) mod once;
 pub(crate) mod plan;
+pub(crate) mod query;
 pub(crate) mod release;
 pub(crate) mod report;
 pub(crate) mod restore;
@@ -80,6 +81,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Facts(command) => facts::run(command, &context),
         Command::Catalog(command) => catalog::run(command, &context),
         Command::Release(command) => release::run(command, &context),
+        Command::Query(arguments) => query::run(arguments, &context),
         Command::Cert(command) => cert::run(command, &context),
         Command::Token(command) => token::run(command, &context),
         Command::Completions(arguments) => completions::run(&arguments),

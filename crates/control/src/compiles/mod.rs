@@ -101,10 +101,20 @@ impl Compiles {
     pub(crate) fn new(parts: CompileParts) -> Self {
         let longest_answer = parts.catalogs.options().max_size;
         let compilers = Compilers::new(
-            parts.code,
+            parts.code.clone(),
             Arc::clone(&parts.options.functions),
             longest_answer,
         );
+        Self::with(parts, compilers)
+    }
+
+    /// With one compiler for everything, whatever the code says.
+    pub(crate) fn with_one_compiler(parts: CompileParts, compiler: Box<dyn Compiler>) -> Self {
+        let compilers = Compilers::one(parts.code.clone(), compiler);
+        Self::with(parts, compilers)
+    }
+
+    fn with(parts: CompileParts, compilers: Compilers) -> Self {
         Self {
             inner: Arc::new(Inner {
                 queue: CompileQueue::new(parts.store.clone(), parts.clock.clone()),

@@ -80,6 +80,7 @@ pub(crate) const TABLE: &[(&str, &str, Access)] = &[
         "/v1/nodes/{node}/commands/{id}/result",
         Access::OwnNode,
     ),
+    ("POST", "/v1/query", Access::Operator),
     ("POST", "/v1/commands", Access::Operator),
     ("GET", "/v1/certificates", Access::Operator),
     ("POST", "/v1/certificates/issue", Access::Operator),

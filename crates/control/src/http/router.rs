@@ -12,7 +12,7 @@ use utoipa_axum::routes;
 
 use super::routes::{
     Services, catalogs, certificates, commands, compiles, content, environments, facts, join,
-    locks, nodes, once, releases, reports, server, targets, tokens,
+    locks, nodes, once, query, releases, reports, server, targets, tokens,
 };
 use super::{access, health, reply::Refusal};
 
@@ -72,6 +72,7 @@ fn routes() -> (OpenApiRouter<Services>, OpenApiRouter<Services>) {
         .routes(routes!(reports::show))
         .routes(routes!(reports::take, reports::events))
         .routes(routes!(reports::follow))
+        .routes(routes!(query::query))
         .routes(routes!(commands::send))
         .routes(routes!(commands::status))
         .routes(routes!(commands::answer))

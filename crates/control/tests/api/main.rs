@@ -15,6 +15,7 @@ mod locks;
 mod once;
 mod presence;
 mod puppet_authority;
+mod query;
 mod releases;
 mod reports;
 mod repository;

@@ -14,6 +14,7 @@ pub mod locks;
 mod nodes;
 pub mod once;
 mod problem;
+mod query;
 mod releases;
 mod reports;
 mod runs;
@@ -47,6 +48,7 @@ pub use facts::{
 pub use join::{JoinReply, JoinRequest};
 pub use nodes::{ActivityReceipt, ActivityReport, DisableRequest, NodeSummary};
 pub use problem::{Problem, ProblemBody, ProblemCode};
+pub use query::{QueryReply, QueryRequest};
 pub use releases::{
     CreateRelease, HoldRequest, ReleaseDetail, ReleaseEntry, ReleaseHold, ReleaseKind, ReleaseList,
     ReleaseReply, ReleaseState, ReleaseSummary, ReleaseTo, RollbackRequest,

@@ -11,6 +11,7 @@ pub(super) mod join;
 pub(super) mod locks;
 pub(super) mod nodes;
 pub(super) mod once;
+pub(super) mod query;
 pub(super) mod releases;
 pub(super) mod reports;
 pub(super) mod server;
@@ -35,7 +36,7 @@ use crate::compiles::Compiles;
 use crate::environments::Environments;
 use crate::{
     CatalogDiffs, Clock, CommandHub, Commands, Contents, Facts, Locks, Nodes, Once, Presence,
-    Releases, Reports, TargetBoard,
+    Queries, Releases, Reports, TargetBoard,
 };
 
 /// Everything that handlers reach. One pointer: every open stream holds it.
@@ -61,6 +62,7 @@ pub(crate) struct ServiceSet {
     pub(crate) store: SharedStore,
     pub(crate) nodes: Nodes,
     pub(crate) facts: Facts,
+    pub(crate) queries: Queries,
     pub(crate) catalogs: Catalogs,
     pub(crate) compiles: Compiles,
     pub(crate) environments: Environments,
