@@ -3,5 +3,6 @@
 mod configuration;
 mod demo;
 mod fleet;
+mod runs;
 mod support;
 mod usage;
