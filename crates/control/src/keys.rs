@@ -3,11 +3,16 @@
 //! One writer per key (see each line), so that nobody overwrites what another
 //! part decided.
 
-use bunraku_model::{CatalogId, CommandId, NodeName, NodeRunId, ServerId};
+use bunraku_model::{
+    AppName, CatalogId, CommandId, EnvironmentName, LockName, NodeName, NodeRunId, ReleaseNumber,
+    ServerId,
+};
 use jiff::Timestamp;
 
 /// All nodes.
 pub const NODES: &str = "nodes/";
+/// Submitted facts that wait to be persisted, one entry per node.
+pub const FACT_QUEUE: &str = "fact-queue/";
 /// All commands that wait, and recent answers.
 pub const COMMANDS: &str = "commands/";
 /// The servers that are alive, each bound to its lease.
@@ -50,6 +55,21 @@ pub fn node_facts(node: &NodeName) -> String {
 /// Written by the node: its run queue.
 pub fn node_queue(node: &NodeName) -> String {
     format!("{NODES}{node}/queue")
+}
+
+/// Written by the fact service: which facts came before.
+pub fn node_fact_history(node: &NodeName) -> String {
+    format!("{NODES}{node}/fact-history")
+}
+
+/// Written when facts are submitted; deleted when they are persisted.
+pub fn fact_queue(node: &NodeName) -> String {
+    format!("{FACT_QUEUE}{node}")
+}
+
+/// Which node's submission a key under [`FACT_QUEUE`] is.
+pub fn parse_fact_queue(key: &str) -> Option<NodeName> {
+    NodeName::new(key.strip_prefix(FACT_QUEUE)?).ok()
 }
 
 /// Everything of one node.
@@ -204,6 +224,64 @@ fn parse_node_run(text: &str) -> Option<(NodeName, NodeRunId)> {
     Some((NodeName::new(node).ok()?, run.parse().ok()?))
 }
 
+/// Things that are done once.
+pub const ONCE: &str = "once/";
+
+/// Everything of one thing, but its logs.
+pub fn once_prefix(app: &AppName) -> String {
+    format!("{ONCE}{app}/")
+}
+
+/// Written by whoever defines it, and by hosts that contribute.
+pub fn once_parts(app: &AppName) -> String {
+    format!("{ONCE}{app}/parts")
+}
+
+/// Written with a claim, with its outcome, and by a reset.
+pub fn once_state(app: &AppName) -> String {
+    format!("{ONCE}{app}/state")
+}
+
+/// Written with a claim and bound to its lease; deleted with the outcome.
+pub fn once_claim(app: &AppName) -> String {
+    format!("{ONCE}{app}/claim")
+}
+
+/// Which thing a key under [`ONCE`] is of.
+pub fn parse_once_key(key: &str) -> Option<AppName> {
+    let (app, _) = key.strip_prefix(ONCE)?.split_once('/')?;
+    AppName::new(app).ok()
+}
+
+/// Written by the claimant while its claim lives; deleted when its attempt is forgotten.
+pub fn once_log(app: &AppName, token: u64) -> String {
+    format!("once-logs/{app}/{token:020}")
+}
+
+/// Locks.
+pub const LOCKS: &str = "locks/";
+
+/// Everything of one lock.
+pub fn lock_prefix(name: &LockName) -> String {
+    format!("{LOCKS}{name}/")
+}
+
+/// Written by the lock service: who holds it and who waits.
+pub fn lock_line(name: &LockName) -> String {
+    format!("{LOCKS}{name}/line")
+}
+
+/// Bound to the lease of somebody who holds a lock or waits for it.
+pub fn lock_session(name: &LockName, owner: &str, session: &str) -> String {
+    format!("{LOCKS}{name}/sessions/{owner}/{session}")
+}
+
+/// Which lock a key under [`LOCKS`] is of.
+pub fn parse_lock_key(key: &str) -> Option<LockName> {
+    let (name, _) = key.strip_prefix(LOCKS)?.split_once('/')?;
+    LockName::new(name).ok()
+}
+
 /// Written by whoever keeps the catalog, and by the collector.
 pub fn catalog(id: CatalogId) -> String {
     format!("{CATALOGS}{id}")
@@ -232,4 +310,65 @@ pub fn compiled(node: &NodeName) -> String {
 /// Written by the compile service when compiling fails; deleted when it succeeds.
 pub fn compile_error(node: &NodeName) -> String {
     format!("{COMPILE_ERRORS}{node}")
+}
+
+/// All targets: which released catalog each node should carry out.
+pub const TARGETS: &str = "targets/";
+/// The newest release of each environment.
+pub const RELEASE_HEADS: &str = "release-heads/";
+/// Environments in which nothing is released by itself.
+pub const RELEASE_HOLDS: &str = "release-holds/";
+/// Everyone who holds any catalog.
+pub const CATALOG_HOLDS: &str = "catalog-holds/";
+/// The server that applies releases, bound to its lease.
+pub const RELEASE_LEADER: &str = "leaders/releases";
+
+/// Which node a key under [`COMPILED`] names.
+pub fn parse_compiled(key: &str) -> Option<NodeName> {
+    NodeName::new(key.strip_prefix(COMPILED)?).ok()
+}
+
+/// Written when a release is applied; deleted with the node.
+pub fn target(node: &NodeName) -> String {
+    format!("{TARGETS}{node}")
+}
+
+/// Which node a key under [`TARGETS`] names.
+pub fn parse_target(key: &str) -> Option<NodeName> {
+    NodeName::new(key.strip_prefix(TARGETS)?).ok()
+}
+
+/// All releases of an environment that are kept, in order.
+pub fn releases(environment: &EnvironmentName) -> String {
+    format!("releases/{environment}/")
+}
+
+/// Written once, when the release is made; deleted when it is forgotten.
+pub fn release(environment: &EnvironmentName, number: ReleaseNumber) -> String {
+    format!("{}{:010}", releases(environment), number.0)
+}
+
+/// Written with every release, and when catalogs of forgotten ones are let go.
+pub fn release_head(environment: &EnvironmentName) -> String {
+    format!("{RELEASE_HEADS}{environment}")
+}
+
+/// Which environment a key under [`RELEASE_HEADS`] names.
+pub fn parse_release_head(key: &str) -> Option<EnvironmentName> {
+    EnvironmentName::new(key.strip_prefix(RELEASE_HEADS)?).ok()
+}
+
+/// Written when every target shows the newest release.
+pub fn release_applied(environment: &EnvironmentName) -> String {
+    format!("release-applied/{environment}")
+}
+
+/// Written by operators, and by going back to an old release.
+pub fn release_hold(environment: &EnvironmentName) -> String {
+    format!("{RELEASE_HOLDS}{environment}")
+}
+
+/// Which environment a key under [`RELEASE_HOLDS`] names.
+pub fn parse_release_hold(key: &str) -> Option<EnvironmentName> {
+    EnvironmentName::new(key.strip_prefix(RELEASE_HOLDS)?).ok()
 }

@@ -15,12 +15,15 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
+use crate::catalogs::{CatalogOptions, Catalogs};
 use crate::credentials::{self, Wanted};
 use crate::http::{self, AcceptOptions, RouterOptions, ServerIdentity, ServiceSet, Services};
+use crate::releases::{NoQueries, ReleaseWorker};
 use crate::upkeep::Upkeep;
 use crate::{
-    CertificateOptions, Certificates, Clock, CommandHub, CommandOptions, Commands, FactOptions,
-    Facts, Nodes, Presence, PresenceOptions, ReportOptions, Reports, ServiceError, UpkeepOptions,
+    CertificateOptions, Certificates, Clock, CommandHub, CommandOptions, Commands, Contents,
+    FactHooks, FactOptions, Facts, Locks, Nodes, Once, Presence, PresenceOptions, ReleaseOptions,
+    Releases, ReportOptions, Reports, ServiceError, TargetBoard, UpkeepOptions,
 };
 
 /// How often the server looks at the age of its own certificate and of its peers'.
@@ -52,6 +55,8 @@ pub struct ServerOptions {
     pub commands: CommandOptions,
     pub facts: FactOptions,
     pub reports: ReportOptions,
+    pub catalogs: CatalogOptions,
+    pub releases: ReleaseOptions,
     pub upkeep: UpkeepOptions,
     pub router: RouterOptions,
     pub accept: AcceptOptions,
@@ -109,6 +114,7 @@ impl Server {
             blobs: upkeep_blobs,
             commands: services.commands.clone(),
             reports: services.reports.clone(),
+            catalogs: services.catalogs.clone(),
             clock: services.clock.clone(),
             options: options.upkeep.clone(),
         };
@@ -206,9 +212,38 @@ async fn build_services(
         clock.clone(),
         options.reports.clone(),
     );
+    let catalogs = Catalogs::new(
+        store.clone(),
+        blobs.clone(),
+        clock.clone(),
+        options.catalogs.clone(),
+    );
+    let releases = Releases::new(
+        store.clone(),
+        blobs.clone(),
+        catalogs.clone(),
+        clock.clone(),
+        Arc::new(NoQueries),
+        options.releases.clone(),
+    );
     let services = ServiceSet {
         reports,
-        facts: Facts::new(store.clone(), blobs, clock.clone(), options.facts.clone()),
+        once: Once::new(store.clone(), clock.clone()),
+        locks: Locks::new(store.clone(), clock.clone()),
+        facts: Facts::new(
+            store.clone(),
+            blobs.clone(),
+            clock.clone(),
+            FactOptions {
+                server: id,
+                ..options.facts.clone()
+            },
+            FactHooks::default(),
+        ),
+        contents: Contents::new(blobs, catalogs.clone()),
+        board: TargetBoard::new(store.clone()),
+        catalogs,
+        releases,
         hub: CommandHub::new(store.clone(), commands.clone()),
         certificates: Certificates::new(
             store.clone(),
@@ -337,6 +372,18 @@ fn spawn_background(
     tasks.spawn(async move { presence.run(lease, stop).await });
     let stop = background.clone();
     tasks.spawn(async move { hub.run(stop).await });
+    let (facts, metrics) = (services.facts.clone(), Arc::clone(&services.metrics));
+    let stop = background.clone();
+    tasks.spawn(async move { facts.run_workers(metrics, stop).await });
+    let (board, hub) = (services.board.clone(), services.hub.clone());
+    let stop = background.clone();
+    tasks.spawn(async move { board.run(hub, stop).await });
+    let worker = ReleaseWorker {
+        releases: services.releases.clone(),
+        name: services.identity.id.to_string(),
+    };
+    let stop = background.clone();
+    tasks.spawn(async move { worker.run(stop).await });
     let (certificates, stop) = (services.certificates.clone(), background.clone());
     let revoked = Arc::new(Notify::new());
     let tell = Arc::clone(&revoked);

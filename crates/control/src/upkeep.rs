@@ -10,6 +10,7 @@ use bunraku_store::{Range, Revision, SharedStore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::catalogs::Catalogs;
 use crate::clock::Clock;
 use crate::{Commands, Reports, ServiceError};
 
@@ -40,6 +41,7 @@ pub(crate) struct Upkeep {
     pub(crate) blobs: SharedBlobs,
     pub(crate) commands: Commands,
     pub(crate) reports: Reports,
+    pub(crate) catalogs: Catalogs,
     pub(crate) clock: Clock,
     pub(crate) options: UpkeepOptions,
 }
@@ -83,6 +85,8 @@ impl Upkeep {
     async fn collect(&self) -> Result<(), ServiceError> {
         let old = self.reports.upkeep().await?;
         tracing::debug!(old, "let go of old reports");
+        let catalogs = self.catalogs.collect().await?;
+        tracing::debug!(?catalogs, "collected catalogs that nothing holds");
         let collected = self.blobs.collect(self.clock.now()).await;
         let collected = collected
             .map_err(|error| ServiceError::internal("content cannot be collected", error))?;

@@ -15,6 +15,7 @@ mod conditional;
 mod connection;
 mod dial;
 mod error;
+mod fetch;
 mod idle;
 mod lines;
 mod refusal;
@@ -24,7 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method, Response};
+use http::{Method, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
@@ -268,7 +269,8 @@ impl Client {
         deadline: Instant,
     ) -> Result<Reply, ClientError> {
         let status = response.status();
-        if status.is_success() {
+        // Only who asked "anything newer?" is told that nothing is.
+        if status.is_success() || status == StatusCode::NOT_MODIFIED {
             return Ok(Reply {
                 response,
                 server: channel.server,

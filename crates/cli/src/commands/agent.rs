@@ -54,6 +54,10 @@ pub(crate) struct AgentArguments {
     #[command(flatten)]
     runs: RunArguments,
 
+    /// Join, and end; the next start needs no token
+    #[arg(long)]
+    join_only: bool,
+
     /// End when the process with this id, which started this one, ends
     #[arg(long, hide = true, value_name = "PID")]
     end_with_parent: Option<i32>,
@@ -101,6 +105,7 @@ struct RunArguments {
 
 pub(crate) fn run(arguments: AgentArguments, context: &Context) -> Result<Exit, Failure> {
     end_with_parent(arguments.end_with_parent)?;
+    let join_only = arguments.join_only;
     let options = agent_options(arguments, context)?;
     // One thread: an agent waits, nearly all of the time.
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -115,6 +120,12 @@ pub(crate) fn run(arguments: AgentArguments, context: &Context) -> Result<Exit, 
             }
             stop.cancel();
         });
+        if join_only {
+            return match bunraku_agent::join(&options, &shutdown).await? {
+                true => Ok(Exit::Done),
+                false => Err(Failure::new("asked to end before the node was let in")),
+            };
+        }
         bunraku_agent::run(options, shutdown).await?;
         Ok(Exit::Done)
     })

@@ -267,11 +267,19 @@ fn server_options(
             most_waiting: section.limits.waiting_requests,
         },
         commands: CommandOptions::default(),
-        facts: FactOptions::default(),
         reports: ReportOptions {
             kept_per_node: section.reports.kept_per_node,
             kept_for: section.reports.kept_for.0,
         },
+        facts: FactOptions {
+            volatile: section.facts.volatile.clone(),
+            volatile_in: section.facts.volatile_in.clone(),
+            // More would not fit into one transaction.
+            history: section.facts.history.min(50),
+            ..FactOptions::default()
+        },
+        catalogs: bunraku_control::catalogs::CatalogOptions::default(),
+        releases: bunraku_control::ReleaseOptions::default(),
         upkeep: UpkeepOptions {
             // The embedded store compacts by itself.
             history: (!exclusive_store).then_some(section.store.history.0),

@@ -2,7 +2,11 @@
 
 mod configuration;
 mod demo;
+mod facts;
 mod fleet;
+mod locks;
+mod once;
 mod runs;
+mod ssh;
 mod support;
 mod usage;

@@ -55,6 +55,11 @@ pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
+pub(crate) fn signal(child: &Child, signal: Signal) {
+    let pid = Pid::from_raw(child.id().cast_signed()).expect("a process id");
+    kill_process(pid, signal).expect("it can be signalled");
+}
+
 /// A process that ends with the test.
 pub(crate) struct Running {
     child: Child,

@@ -63,6 +63,16 @@ pub(crate) const TABLE: &[(&str, &str, Access)] = &[
     ("GET", "/v1/reports/{id}", Access::Operator),
     ("PUT", "/v1/nodes/{node}/facts", Access::OwnNode),
     ("GET", "/v1/nodes/{node}/facts", Access::OwnNodeOrOperator),
+    (
+        "GET",
+        "/v1/nodes/{node}/facts/history",
+        Access::OwnNodeOrOperator,
+    ),
+    (
+        "GET",
+        "/v1/nodes/{node}/facts/difference",
+        Access::OwnNodeOrOperator,
+    ),
     ("GET", "/v1/nodes/{node}/stream", Access::OwnNode),
     ("GET", "/v1/nodes/{node}/commands/{id}", Access::Operator),
     (
@@ -90,6 +100,64 @@ pub(crate) const TABLE: &[(&str, &str, Access)] = &[
     ("GET", "/v1/tokens", Access::Operator),
     ("POST", "/v1/tokens", Access::Operator),
     ("DELETE", "/v1/tokens/{id}", Access::Operator),
+    ("GET", "/v1/once", Access::Operator),
+    ("GET", "/v1/once/{app}", Access::Operator),
+    ("GET", "/v1/once/{app}/standing", Access::AnyRole),
+    ("POST", "/v1/once/{app}/standing", Access::AnyRole),
+    ("PUT", "/v1/once/{app}/definition", Access::AnyRole),
+    (
+        "PUT",
+        "/v1/once/{app}/fragments/{node}",
+        Access::OwnNodeOrOperator,
+    ),
+    (
+        "DELETE",
+        "/v1/once/{app}/fragments/{node}",
+        Access::OwnNodeOrOperator,
+    ),
+    ("POST", "/v1/once/{app}/claims", Access::AnyRole),
+    ("PUT", "/v1/once/{app}/claims/{token}", Access::AnyRole),
+    (
+        "PUT",
+        "/v1/once/{app}/claims/{token}/outcome",
+        Access::AnyRole,
+    ),
+    ("GET", "/v1/once/{app}/attempts/{token}", Access::AnyRole),
+    ("POST", "/v1/once/{app}/reset", Access::Operator),
+    ("GET", "/v1/locks", Access::AnyRole),
+    ("GET", "/v1/locks/{lock}", Access::AnyRole),
+    ("PUT", "/v1/locks/{lock}", Access::Operator),
+    ("POST", "/v1/locks/{lock}/acquire", Access::AnyRole),
+    ("PUT", "/v1/locks/{lock}/lease", Access::AnyRole),
+    ("POST", "/v1/locks/{lock}/release", Access::AnyRole),
+    ("POST", "/v1/locks/{lock}/leave", Access::AnyRole),
+    ("POST", "/v1/locks/{lock}/break", Access::Operator),
+    // To a node, only what its released catalogs name.
+    ("GET", "/v1/content/{id}", Access::AnyRole),
+    ("GET", "/v1/nodes/{node}/target", Access::OwnNodeOrOperator),
+    (
+        "GET",
+        "/v1/nodes/{node}/catalogs/{id}",
+        Access::OwnNodeOrOperator,
+    ),
+    ("GET", "/v1/releases/{environment}", Access::Operator),
+    ("POST", "/v1/releases/{environment}", Access::Operator),
+    (
+        "GET",
+        "/v1/releases/{environment}/{number}",
+        Access::Operator,
+    ),
+    (
+        "POST",
+        "/v1/releases/{environment}/rollback",
+        Access::Operator,
+    ),
+    ("PUT", "/v1/releases/{environment}/hold", Access::Operator),
+    (
+        "DELETE",
+        "/v1/releases/{environment}/hold",
+        Access::Operator,
+    ),
 ];
 
 /// What a route asks, if it is in the table.

@@ -11,7 +11,7 @@ use bunraku_wire::api::{
 use bunraku_wire::client::Lines;
 use jiff::Timestamp;
 
-use crate::support::{TestServer, name, soon, status};
+use crate::support::{TestServer, name, opened, soon, status};
 
 async fn send(operator: &Client, nodes: &[&str], ttl_seconds: u64) -> Vec<CommandId> {
     let nodes = nodes.iter().map(|node| name(node)).collect();
@@ -29,10 +29,7 @@ async fn open(node: &Client, name: &str) -> Lines<StreamMessage> {
         .stream(&format!("/v1/nodes/{name}/stream?version=1"))
         .await
         .expect("a stream");
-    assert!(matches!(
-        soon(stream.next()).await,
-        Some(Ok(StreamMessage::Welcome { .. }))
-    ));
+    opened(&mut stream).await;
     stream
 }
 

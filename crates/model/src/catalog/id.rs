@@ -78,7 +78,7 @@ fn steady(resource: &Resource) -> Value {
     value
 }
 
-fn without_times(other: &Map<String, Value>) -> Map<String, Value> {
+pub(super) fn without_times(other: &Map<String, Value>) -> Map<String, Value> {
     let volatile = [
         "transaction_uuid",
         "producer_timestamp",

@@ -8,6 +8,7 @@
 //! Absent on purpose: what a resource type means, and the graph. Both belong
 //! to the engine.
 
+mod diff;
 mod id;
 mod read;
 mod reference;
@@ -16,6 +17,9 @@ mod resource;
 mod rich_data;
 mod source;
 
+pub use diff::{
+    CatalogDiff, Difference, ListDiff, ResourceChange, ResourceDiff, Shown, SourceDiff,
+};
 pub use id::CatalogId;
 pub use read::{CatalogReadError, Place};
 pub use reference::{InvalidReference, ResourceReference};

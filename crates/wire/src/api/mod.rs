@@ -3,17 +3,25 @@
 //! Both ends use these types, and the OpenAPI document is made from them, so
 //! that the three cannot drift apart. No behaviour in here.
 
+mod catalogs;
 mod certificates;
 mod commands;
 mod facts;
 mod join;
+pub mod locks;
 mod nodes;
+pub mod once;
 mod problem;
+mod releases;
 mod reports;
 mod runs;
 mod server;
 mod targets;
 
+pub use catalogs::{
+    CatalogDiffReply, CatalogState, CatalogSummary, FleetChange, FleetDiff, FleetDiffRequest,
+    FleetFailure,
+};
 pub use certificates::{
     CertificateEntry, CertificateState, IssueRequest, IssuedCertificate, NewToken, PendingRequest,
     RenewRequest, RevokeRequest, SignRequest, TokenEntry, TokenRequest,
@@ -22,10 +30,16 @@ pub use commands::{
     Command, CommandOutcome, CommandResult, CommandState, CommandStatus, Envelope, SendCommand,
     SentCommand, StreamMessage,
 };
-pub use facts::{FactsReceipt, FactsReply};
+pub use facts::{
+    FactChange, FactSetEntry, FactsDifference, FactsReceipt, FactsReply, SubmissionOrder,
+};
 pub use join::{JoinReply, JoinRequest};
 pub use nodes::{ActivityReceipt, ActivityReport, DisableRequest, NodeSummary};
 pub use problem::{Problem, ProblemBody, ProblemCode};
+pub use releases::{
+    CreateRelease, HoldRequest, ReleaseDetail, ReleaseEntry, ReleaseHold, ReleaseKind, ReleaseList,
+    ReleaseReply, ReleaseState, ReleaseSummary, ReleaseTo, RollbackRequest,
+};
 pub use reports::{
     EventCounts, EventStatus, FailedResource, LogLine, NumberedEvent, OmittedEvents,
     PropertyChange, ReportBatch, ReportEvent, ReportPage, ReportReceipt, ReportState,

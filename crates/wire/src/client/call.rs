@@ -15,6 +15,7 @@ pub(super) struct Call {
     pub(super) path: String,
     pub(super) content_type: Option<&'static str>,
     pub(super) accept: &'static str,
+    /// Beyond those that every request has.
     pub(super) headers: Vec<(HeaderName, HeaderValue)>,
     pub(super) body: CallBody,
 }
@@ -75,9 +76,7 @@ impl Call {
         if let Some(content_type) = self.content_type {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
         }
-        for (name, value) in &self.headers {
-            headers.insert(name, value.clone());
-        }
+        headers.extend(self.headers.iter().cloned());
         if let Ok(agent) = HeaderValue::from_str(user_agent) {
             headers.insert(USER_AGENT, agent);
         }
