@@ -26,13 +26,13 @@ use serde::de::DeserializeOwned;
 
 use super::Metrics;
 use super::reply::Refusal;
+use crate::Reports;
 use crate::catalogs::Catalogs;
 use crate::certificates::Certificates;
 use crate::{
     Clock, CommandHub, Commands, Contents, Facts, Locks, Nodes, Once, Presence, Releases,
     TargetBoard,
 };
-use crate::Reports;
 
 /// Everything that handlers reach. One pointer: every open stream holds it.
 #[derive(Clone)]
