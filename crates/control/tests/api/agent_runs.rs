@@ -374,7 +374,7 @@ async fn a_catalog_that_is_too_large_or_that_the_engine_does_not_know_is_refused
 
 #[tokio::test]
 async fn a_new_release_is_carried_out_when_the_node_is_told_if_it_is_configured_so() {
-    let mut server = TestServer::start().await;
+    let server = TestServer::start().await;
     let machine = Machine::new();
     let mut options = machine.joined(&server).await;
     options.runs.on_release = true;
