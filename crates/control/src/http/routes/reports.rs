@@ -136,8 +136,8 @@ pub(crate) async fn events(
     Ok(reply(stream::iter(lines)))
 }
 
-/// The events of a report as they come, one per line, to the end of the run.
-/// The report may be yet to come.
+/// The events of a report as they come, one per line, to the end of the run,
+/// or until its node is lost. The report may be yet to come.
 #[utoipa::path(get, path = "/v1/nodes/{node}/reports/{id}/stream", tag = "reports",
     params(("node" = String, Path), ("id" = String, Path), From),
     responses((status = 200, body = NumberedEvent, content_type = "application/x-ndjson"), (status = "default", body = Problem)))]
