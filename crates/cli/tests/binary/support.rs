@@ -194,6 +194,7 @@ impl Site {
         self.agent_with(node, servers, token, &[])
     }
 
+    /// An agent with further flags.
     pub(crate) fn agent_with(
         &self,
         node: &str,
@@ -208,7 +209,11 @@ impl Site {
             .collect();
         command.args(["agent", "--name", node, "--server", &addresses.join(",")]);
         command.args(["--ca-fingerprint", &servers[0].fingerprint]);
-        command.arg("--data-dir").arg(self.path(node)).args(flags);
+        command.arg("--data-dir").arg(self.path(node));
+        command
+            .arg("--state-dir")
+            .arg(self.path(&format!("{node}.engine")));
+        command.args(flags);
         if token {
             let made = servers[0].operator(&["token", "create", "--node", node]);
             assert!(made.status.success(), "{}", told(&made));

@@ -174,17 +174,6 @@ where
     }
 }
 
-/// The node run in the path.
-pub(crate) struct PathNodeRun(pub(crate) bunraku_model::NodeRunId);
-
-impl<S: Send + Sync> FromRequestParts<S> for PathNodeRun {
-    type Rejection = Refusal;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
-        path_parameter(parts, state, &["id"]).await.map(Self)
-    }
-}
-
 /// The environment in the path.
 pub(crate) struct PathEnvironment(pub(crate) bunraku_model::EnvironmentName);
 
