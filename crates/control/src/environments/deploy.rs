@@ -139,10 +139,14 @@ impl Environments {
         let deadline = Instant::now() + wait;
         loop {
             let mut changes = self.compiles.changes();
+            let looking = Instant::now();
             let status = self.status_now(name, number).await?;
             if status.finished || Instant::now() >= deadline {
                 return Ok(status);
             }
+            // Looking at a large fleet must not slow down what is looked at.
+            let rest = (looking.elapsed() * 10).min(Duration::from_secs(2));
+            tokio::time::sleep_until(deadline.min(Instant::now() + rest)).await;
             // Deploys change without the queue: look again after a moment at most.
             let moment = deadline.min(Instant::now() + Duration::from_millis(300));
             self.compiles.queue_changed(&mut changes, moment).await;
