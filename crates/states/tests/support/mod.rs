@@ -155,6 +155,7 @@ pub(crate) fn refused(text: &str) -> String {
 pub(crate) fn run(compiled: &Compiled, state: &Path, root: Option<PathBuf>) -> Summary {
     let options = PlanOptions {
         mode: Mode::Ansible,
+        ..PlanOptions::default()
     };
     let plan = Plan::new(&compiled.catalog, &Registry::standard(), options)
         .unwrap_or_else(|error| panic!("{error}"));
