@@ -140,8 +140,11 @@ fn apply(arguments: &ApplyArgs, json: bool) -> Result<ExitCode, ApplyError> {
     let mode = (Mode::ALL.into_iter())
         .find(|mode| arguments.order.as_deref() == Some(mode.as_str()))
         .unwrap_or(usual);
-    let plan = Plan::new(&catalog, &Registry::standard(), PlanOptions { mode })
-        .map_err(ApplyError::Plan)?;
+    let options = PlanOptions {
+        mode,
+        threads: std::thread::available_parallelism().map_or(1, usize::from),
+    };
+    let plan = Plan::new(&catalog, &Registry::standard(), options).map_err(ApplyError::Plan)?;
     if arguments.explain {
         apply_view::explain(&plan, json).map_err(ApplyError::Output)?;
         return Ok(ExitCode::SUCCESS);
