@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
-    agent, apply, cert, completions, config, demo, facts, man, node, restore, server, states, token,
+    agent, apply, cert, completions, config, demo, facts, man, module, node, restore, server,
+    states, token,
 };
 
 /// An asynchronous control plane for configuration management.
@@ -101,6 +102,9 @@ pub(crate) enum Command {
     Apply(apply::ApplyArgs),
     Restore(restore::RestoreArgs),
     States(states::StatesArgs),
+    /// Extension modules: pack, sign, verify, install
+    #[command(subcommand)]
+    Module(module::ModuleCommand),
     /// Nodes: where they stand, and whether they may run
     #[command(subcommand)]
     Node(node::NodeCommand),

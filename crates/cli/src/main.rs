@@ -13,6 +13,7 @@ mod duration;
 mod exit;
 mod failure;
 mod logging;
+mod machine_modules;
 mod output;
 mod state_tree;
 

@@ -6,9 +6,11 @@ use std::process::Command;
 /// What each crate may depend on among our own. Tests may use more.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("bunraku-model", &[]),
+    ("bunraku-module", &[]),
+    ("bunraku-example-module", &[]),
     ("bunraku-store", &["bunraku-model"]),
     ("bunraku-wire", &["bunraku-model"]),
-    ("bunraku-engine", &["bunraku-model"]),
+    ("bunraku-engine", &["bunraku-model", "bunraku-module"]),
     ("bunraku-states", &["bunraku-model"]),
     (
         "bunraku-control",
@@ -23,6 +25,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "bunraku",
         &[
             "bunraku-model",
+            "bunraku-module",
             "bunraku-store",
             "bunraku-wire",
             "bunraku-engine",
@@ -34,7 +37,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that do no I/O have none of these.
-const PURE: &[&str] = &["bunraku-model", "bunraku-states"];
+const PURE: &[&str] = &["bunraku-model", "bunraku-module", "bunraku-states"];
 const IMPURE: &[&str] = &[
     "tokio",
     "hyper",

@@ -8,6 +8,7 @@ pub(crate) mod config;
 pub(crate) mod demo;
 pub(crate) mod facts;
 pub(crate) mod man;
+pub(crate) mod module;
 pub(crate) mod node;
 pub(crate) mod restore;
 pub(crate) mod server;
@@ -51,6 +52,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Apply(arguments) => return Ok(apply::run(&arguments, context.global.json)),
         Command::Restore(arguments) => return Ok(restore::run(&arguments, context.global.json)),
         Command::States(arguments) => return Ok(states::run(&arguments, context.global.json)),
+        Command::Module(command) => module::run(command, context.global.json),
         Command::Server(arguments) => server::run(arguments, &context),
         Command::Agent(arguments) => agent::run(arguments, &context),
         Command::Demo(arguments) => demo::run(&arguments),

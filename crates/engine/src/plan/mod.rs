@@ -151,6 +151,11 @@ impl Plan {
         Ok(plan)
     }
 
+    /// Whether processes of extension modules may be running for it.
+    pub fn has_modules(&self) -> bool {
+        self.registry.has_modules()
+    }
+
     /// How many resources do something.
     pub fn len(&self) -> usize {
         self.steps.len()
