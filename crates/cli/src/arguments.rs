@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
     agent, apply, bound, catalog, cert, compile, completions, config, demo, environment, facts,
-    lock, man, node, once, plan, query, release, report, restore, server, states, token,
+    lock, man, module, node, once, plan, query, release, report, restore, server, states, token,
 };
 
 /// An asynchronous control plane for configuration management.
@@ -107,6 +107,9 @@ pub(crate) enum Command {
         after_help = "Examples:\n  bunraku plan --site site.pp --offline\n  bunraku plan --site graph.json --graph svg > plan.svg"
     )]
     Plan(plan::PlanArguments),
+    /// Extension modules: pack, sign, verify, install
+    #[command(subcommand)]
+    Module(module::ModuleCommand),
     /// Nodes: where they stand, and whether they may run
     #[command(subcommand)]
     Node(node::NodeCommand),

@@ -15,6 +15,7 @@ mod duration;
 mod exit;
 mod failure;
 mod logging;
+mod machine_modules;
 mod output;
 mod plan_view;
 mod report_view;

@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use bunraku_engine::Registry;
 use bunraku_states::{
     CompileError, Compiled, Function, Input, Lookup, Problem, Target, Tree, World, WorldError,
     compile, read_data,
 };
 use serde_json::{Map, Value, json};
+
+use crate::machine_modules::MachineModules;
 
 /// Options for state files.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -54,7 +55,11 @@ pub(crate) struct Loaded {
 
 /// Compiles what PATH means, if it means states: a directory with a top file,
 /// a state file, or a name below `--state-root`. Nothing for a catalog.
-pub(crate) fn load(path: &Path, arguments: &StateArgs) -> Result<Option<Loaded>, StateTreeError> {
+pub(crate) fn load(
+    path: &Path,
+    arguments: &StateArgs,
+    modules: &Arc<MachineModules>,
+) -> Result<Option<Loaded>, StateTreeError> {
     let Some((root, target)) = find(path, arguments) else {
         return Ok(None);
     };
@@ -66,7 +71,7 @@ pub(crate) fn load(path: &Path, arguments: &StateArgs) -> Result<Option<Loaded>,
             (Tree::States, vec![root.clone()]),
             (Tree::Pillar, directories),
         ]),
-        registry: Registry::standard(),
+        modules: Arc::clone(modules),
     });
     let node = arguments.node.clone().unwrap_or_else(|| node_name(&facts));
     let input = Input {
@@ -178,7 +183,7 @@ fn data(
 /// A tree on disk.
 struct Files {
     roots: HashMap<Tree, Vec<PathBuf>>,
-    registry: Registry,
+    modules: Arc<MachineModules>,
 }
 
 impl Files {
@@ -237,11 +242,12 @@ impl World for Files {
     }
 
     fn function(&self, name: &str) -> Lookup {
-        look_up(&self.registry, name)
+        let registry = self.modules.with_state_function(name);
+        look_up(registry.unwrap_or_else(|| self.modules.registry()), name)
     }
 
     fn functions(&self) -> Vec<String> {
-        names(&self.registry)
+        names(self.modules.registry())
     }
 
     fn call(

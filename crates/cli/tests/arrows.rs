@@ -6,9 +6,11 @@ use std::process::Command;
 /// What each crate may depend on among our own. Tests may use more.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("bunraku-model", &[]),
+    ("bunraku-module", &[]),
+    ("bunraku-example-module", &[]),
     ("bunraku-store", &["bunraku-model"]),
     ("bunraku-wire", &["bunraku-model"]),
-    ("bunraku-engine", &["bunraku-model"]),
+    ("bunraku-engine", &["bunraku-model", "bunraku-module"]),
     ("bunraku-states", &["bunraku-model"]),
     ("bunraku-query", &["bunraku-model"]),
     ("bunraku-puppet", &[]),
@@ -43,6 +45,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "bunraku",
         &[
             "bunraku-model",
+            "bunraku-module",
             "bunraku-store",
             "bunraku-wire",
             "bunraku-engine",
@@ -63,6 +66,7 @@ const PURE: &[&str] = &[
     "bunraku-puppet",
     "bunraku-plan",
 ];
+const PURE: &[&str] = &["bunraku-model", "bunraku-module", "bunraku-states"];
 const IMPURE: &[&str] = &[
     "tokio",
     "hyper",

@@ -14,6 +14,7 @@ pub(crate) mod environment;
 pub(crate) mod facts;
 pub(crate) mod lock;
 pub(crate) mod man;
+pub(crate) mod module;
 pub(crate) mod node;
 mod node_add;
 pub(crate) mod node_queue;
@@ -70,6 +71,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Lock(command) => return lock::run(command, &context),
         Command::Once(command) => once::run(command, &context),
         Command::Bound(arguments) => bound::run(&arguments),
+        Command::Module(command) => module::run(command, context.global.json),
         Command::Server(arguments) => server::run(arguments, &context),
         Command::Agent(arguments) => agent::run(arguments, &context),
         Command::Demo(arguments) => demo::run(&arguments),
