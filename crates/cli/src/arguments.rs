@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
     agent, apply, bound, cert, completions, config, demo, facts, lock, man, node, once, restore,
-    server, states, token,
+    server, states, token, trigger,
 };
 
 /// An asynchronous control plane for configuration management.
@@ -124,6 +124,9 @@ pub(crate) enum Command {
     /// Locks that nodes and people share
     #[command(subcommand)]
     Lock(lock::LockCommand),
+    /// Cues that start runs on other nodes
+    #[command(subcommand)]
+    Trigger(trigger::TriggerCommand),
     #[command(hide = true)]
     Bound(bound::BoundArguments),
     /// The configuration

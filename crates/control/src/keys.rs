@@ -3,7 +3,7 @@
 //! One writer per key (see each line), so that nobody overwrites what another
 //! part decided.
 
-use bunraku_model::{AppName, CommandId, LockName, NodeName, ServerId};
+use bunraku_model::{AppName, CommandId, LockName, NodeName, ServerId, TriggerName};
 
 /// All nodes.
 pub const NODES: &str = "nodes/";
@@ -168,4 +168,38 @@ pub fn lock_session(name: &LockName, owner: &str, session: &str) -> String {
 pub fn parse_lock_key(key: &str) -> Option<LockName> {
     let (name, _) = key.strip_prefix(LOCKS)?.split_once('/')?;
     LockName::new(name).ok()
+}
+
+/// Limits of triggers, by name.
+pub const TRIGGER_LIMITS: &str = "triggers/limits/";
+/// What limits hold back, by trigger.
+pub const TRIGGER_HELD: &str = "triggers/held/";
+/// What waits for each node.
+pub const TRIGGER_QUEUES: &str = "triggers/queues/";
+/// What happened; the newest are kept.
+pub const TRIGGER_EVENTS: &str = "triggers/events/";
+
+/// Written by operators.
+pub fn trigger_limits(trigger: &TriggerName) -> String {
+    format!("{TRIGGER_LIMITS}{trigger}")
+}
+
+/// Written by the trigger service with each firing of a trigger with limits.
+pub fn trigger_held(trigger: &TriggerName) -> String {
+    format!("{TRIGGER_HELD}{trigger}")
+}
+
+/// Written by the trigger service; deleted when nothing waits or is on its way.
+pub fn trigger_queue(node: &NodeName) -> String {
+    format!("{TRIGGER_QUEUES}{node}")
+}
+
+/// Which node's queue a key under [`TRIGGER_QUEUES`] is.
+pub fn parse_trigger_queue(key: &str) -> Option<NodeName> {
+    NodeName::new(key.strip_prefix(TRIGGER_QUEUES)?).ok()
+}
+
+/// Written by the trigger service, once.
+pub fn trigger_event(id: uuid::Uuid) -> String {
+    format!("{TRIGGER_EVENTS}{id}")
 }

@@ -25,6 +25,7 @@ mod once;
 mod presence;
 mod server;
 mod signals;
+mod triggers;
 mod upkeep;
 
 pub use certificates::{CertificateOptions, Certificates};
@@ -39,4 +40,16 @@ pub use nodes::Nodes;
 pub use once::Once;
 pub use presence::{Presence, PresenceOptions, Session};
 pub use server::{Server, ServerOptions, StartError};
+pub use triggers::Triggers;
 pub use upkeep::UpkeepOptions;
+
+/// Which nodes a query finds, for services that take hosts by a query.
+pub(crate) type FindNodes = std::sync::Arc<
+    dyn Fn(
+            String,
+        ) -> futures::future::BoxFuture<
+            'static,
+            Result<Vec<bunraku_model::NodeName>, ServiceError>,
+        > + Send
+        + Sync,
+>;

@@ -20,7 +20,8 @@ use crate::http::{self, AcceptOptions, RouterOptions, ServerIdentity, ServiceSet
 use crate::upkeep::Upkeep;
 use crate::{
     CertificateOptions, Certificates, Clock, CommandHub, CommandOptions, Commands, FactOptions,
-    Facts, Locks, Nodes, Once, Presence, PresenceOptions, ServiceError, UpkeepOptions,
+    Facts, Locks, Metrics, Nodes, Once, Presence, PresenceOptions, ServiceError, Triggers,
+    UpkeepOptions,
 };
 
 /// How often the server looks at the age of its own certificate and of its peers'.
@@ -198,7 +199,9 @@ async fn build_services(
     let nodes = Nodes::new(store.clone(), clock.clone());
     let commands = Commands::new(store.clone(), clock.clone(), options.commands.clone());
     let revocations = Revocations::new([]);
+    let metrics: Arc<Metrics> = Arc::default();
     let services = ServiceSet {
+        triggers: Triggers::new(store.clone(), clock.clone(), Arc::clone(&metrics)),
         once: Once::new(store.clone(), clock.clone()),
         locks: Locks::new(store.clone(), clock.clone()),
         facts: Facts::new(store.clone(), blobs, clock.clone(), options.facts.clone()),
@@ -216,7 +219,7 @@ async fn build_services(
             started: clock.now(),
             store: options.store_kind,
         }),
-        metrics: Arc::default(),
+        metrics,
         closing: TaskTracker::new(),
         shutdown: CancellationToken::new(),
         store,
@@ -330,6 +333,8 @@ fn spawn_background(
     tasks.spawn(async move { presence.run(lease, stop).await });
     let stop = background.clone();
     tasks.spawn(async move { hub.run(stop).await });
+    let (triggers, stop) = (services.triggers.clone(), background.clone());
+    tasks.spawn(async move { triggers.run(stop).await });
     let (certificates, stop) = (services.certificates.clone(), background.clone());
     let revoked = Arc::new(Notify::new());
     let tell = Arc::clone(&revoked);

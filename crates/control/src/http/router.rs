@@ -11,7 +11,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::routes::{
-    Services, certificates, commands, facts, join, locks, nodes, once, server, tokens,
+    Services, certificates, commands, facts, join, locks, nodes, once, server, tokens, triggers,
 };
 use super::{access, health, reply::Refusal};
 
@@ -91,7 +91,11 @@ fn routes() -> (OpenApiRouter<Services>, OpenApiRouter<Services>) {
         .routes(routes!(locks::renew))
         .routes(routes!(locks::release))
         .routes(routes!(locks::leave))
-        .routes(routes!(locks::break_lock));
+        .routes(routes!(locks::break_lock))
+        .routes(routes!(triggers::fire))
+        .routes(routes!(triggers::list))
+        .routes(routes!(triggers::show, triggers::define, triggers::forget))
+        .routes(routes!(triggers::history));
     (facts, others)
 }
 

@@ -12,4 +12,5 @@ mod puppet_authority;
 mod revocation;
 mod silence;
 mod support;
+mod triggers;
 mod two_servers;

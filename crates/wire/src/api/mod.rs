@@ -15,6 +15,7 @@ mod reports;
 mod runs;
 mod server;
 mod targets;
+pub mod triggers;
 
 pub use certificates::{
     CertificateEntry, CertificateState, IssueRequest, IssuedCertificate, NewToken, PendingRequest,

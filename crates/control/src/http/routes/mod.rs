@@ -9,6 +9,7 @@ pub(super) mod nodes;
 pub(super) mod once;
 pub(super) mod server;
 pub(super) mod tokens;
+pub(super) mod triggers;
 
 use std::sync::Arc;
 
@@ -23,7 +24,7 @@ use serde::de::DeserializeOwned;
 use super::Metrics;
 use super::reply::Refusal;
 use crate::certificates::Certificates;
-use crate::{Clock, CommandHub, Commands, Facts, Locks, Nodes, Once, Presence};
+use crate::{Clock, CommandHub, Commands, Facts, Locks, Nodes, Once, Presence, Triggers};
 
 /// Everything that handlers reach. One pointer: every open stream holds it.
 #[derive(Clone)]
@@ -49,6 +50,7 @@ pub(crate) struct ServiceSet {
     pub(crate) nodes: Nodes,
     pub(crate) facts: Facts,
     pub(crate) once: Once,
+    pub(crate) triggers: Triggers,
     pub(crate) locks: Locks,
     pub(crate) commands: Commands,
     pub(crate) hub: CommandHub,
