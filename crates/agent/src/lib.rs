@@ -61,6 +61,17 @@ struct Shared {
     tls: bunraku_wire::ReloadableClientTls,
     /// The certificate was renewed: the stream is opened again with the new one.
     renewed: Arc<tokio::sync::Notify>,
+    submissions: Arc<schedule::Submissions>,
+}
+
+/// Only joins, if need be. False: cancelled before it was let in.
+pub async fn join(
+    options: &AgentOptions,
+    shutdown: &CancellationToken,
+) -> Result<bool, AgentError> {
+    let credentials = Credentials::new(options.data_dir.join("tls"));
+    let tls = join::ensure_identity(options, &credentials, shutdown).await?;
+    Ok(tls.is_some())
 }
 
 /// Runs until cancelled: joins if need be, then serves.
@@ -77,6 +88,7 @@ pub async fn run(options: AgentOptions, shutdown: CancellationToken) -> Result<(
         client,
         tls,
         renewed: Arc::default(),
+        submissions: Arc::default(),
     };
     tracing::info!(node = %shared.options.name, "the agent is up");
     tokio::join!(

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
-    agent, apply, bound, cert, completions, config, demo, facts, lock, man, node, once, restore,
-    server, states, token, trigger,
+    agent, apply, bound, cert, completions, config, demo, facts, lock, man, node, once, plan,
+    restore, server, states, token, trigger,
 };
 
 /// An asynchronous control plane for configuration management.
@@ -102,6 +102,11 @@ pub(crate) enum Command {
     Apply(apply::ApplyArgs),
     Restore(restore::RestoreArgs),
     States(states::StatesArgs),
+    /// Show what a run over many nodes would do, in which order, and why
+    #[command(
+        after_help = "Examples:\n  bunraku plan --site site.pp --offline\n  bunraku plan --site graph.json --graph svg > plan.svg"
+    )]
+    Plan(plan::PlanArguments),
     /// Nodes: where they stand, and whether they may run
     #[command(subcommand)]
     Node(node::NodeCommand),

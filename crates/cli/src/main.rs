@@ -15,6 +15,9 @@ mod exit;
 mod failure;
 mod logging;
 mod output;
+mod plan_view;
+mod site_source;
+mod ssh;
 mod state_tree;
 
 use std::process::ExitCode;

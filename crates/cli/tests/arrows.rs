@@ -10,9 +10,16 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("bunraku-wire", &["bunraku-model"]),
     ("bunraku-engine", &["bunraku-model"]),
     ("bunraku-states", &["bunraku-model"]),
+    ("bunraku-puppet", &[]),
+    ("bunraku-plan", &["bunraku-model", "bunraku-puppet"]),
     (
         "bunraku-control",
-        &["bunraku-model", "bunraku-store", "bunraku-wire"],
+        &[
+            "bunraku-model",
+            "bunraku-store",
+            "bunraku-wire",
+            "bunraku-plan",
+        ],
     ),
     // As root on other people's machines: never a store, never a compiler.
     (
@@ -27,6 +34,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "bunraku-wire",
             "bunraku-engine",
             "bunraku-states",
+            "bunraku-puppet",
+            "bunraku-plan",
             "bunraku-control",
             "bunraku-agent",
         ],
@@ -34,7 +43,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that do no I/O have none of these.
-const PURE: &[&str] = &["bunraku-model", "bunraku-states"];
+const PURE: &[&str] = &[
+    "bunraku-model",
+    "bunraku-states",
+    "bunraku-puppet",
+    "bunraku-plan",
+];
 const IMPURE: &[&str] = &[
     "tokio",
     "hyper",

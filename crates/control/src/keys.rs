@@ -7,6 +7,8 @@ use bunraku_model::{AppName, CommandId, LockName, NodeName, ServerId, TriggerNam
 
 /// All nodes.
 pub const NODES: &str = "nodes/";
+/// Submitted facts that wait to be persisted, one entry per node.
+pub const FACT_QUEUE: &str = "fact-queue/";
 /// All commands that wait, and recent answers.
 pub const COMMANDS: &str = "commands/";
 /// The servers that are alive, each bound to its lease.
@@ -37,6 +39,21 @@ pub fn node_activity(node: &NodeName) -> String {
 /// Written by the fact service: which facts are the newest.
 pub fn node_facts(node: &NodeName) -> String {
     format!("{NODES}{node}/facts")
+}
+
+/// Written by the fact service: which facts came before.
+pub fn node_fact_history(node: &NodeName) -> String {
+    format!("{NODES}{node}/fact-history")
+}
+
+/// Written when facts are submitted; deleted when they are persisted.
+pub fn fact_queue(node: &NodeName) -> String {
+    format!("{FACT_QUEUE}{node}")
+}
+
+/// Which node's submission a key under [`FACT_QUEUE`] is.
+pub fn parse_fact_queue(key: &str) -> Option<NodeName> {
+    NodeName::new(key.strip_prefix(FACT_QUEUE)?).ok()
 }
 
 /// Everything of one node.

@@ -33,7 +33,7 @@ pub use clock::Clock;
 pub use command_hub::{CommandHub, Subscription};
 pub use commands::{CommandOptions, Commands};
 pub use error::ServiceError;
-pub use facts::{FactOptions, Facts};
+pub use facts::{EnvironmentOf, FactHooks, FactOptions, Facts, FactsChanged, Persisted};
 pub use http::{AcceptOptions, Metrics, RouterOptions, openapi_document};
 pub use locks::Locks;
 pub use nodes::Nodes;

@@ -163,19 +163,26 @@ impl Nodes {
         }
     }
 
-    /// Forgets a node: its record, facts, and commands.
+    /// Forgets a node: its record and commands. False when facts of it are
+    /// there: they must be forgotten first, or what they refer to would stay.
     ///
     /// Revoking its certificates is the caller's, before this: a node whose
     /// certificate is valid would come back.
-    pub async fn remove(&self, node: &NodeName) -> Result<(), ServiceError> {
+    pub async fn remove(&self, node: &NodeName) -> Result<bool, ServiceError> {
+        let record = keys::node_record(node);
         let transaction = Transaction::new()
-            .when(bunraku_store::Compare::Exists(keys::node_record(node)))
+            .when(bunraku_store::Compare::Exists(record.clone()))
+            .when(bunraku_store::Compare::Absent(keys::node_facts(node)))
+            .read_on_failure(record)
             .delete_prefix(keys::node_prefix(node))
             .delete_prefix(keys::command_pending_prefix(node))
             .delete_prefix(keys::command_result_prefix(node));
         match self.store.commit(transaction).await? {
-            TransactionOutcome::Committed(_) => Ok(()),
-            TransactionOutcome::Refused(_) => Err(ServiceError::no_such_node(node)),
+            TransactionOutcome::Committed(_) => Ok(true),
+            TransactionOutcome::Refused(reads) if reads.first().is_some_and(Option::is_none) => {
+                Err(ServiceError::no_such_node(node))
+            }
+            TransactionOutcome::Refused(_) => Ok(false),
         }
     }
 }

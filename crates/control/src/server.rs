@@ -19,9 +19,9 @@ use crate::credentials::{self, Wanted};
 use crate::http::{self, AcceptOptions, RouterOptions, ServerIdentity, ServiceSet, Services};
 use crate::upkeep::Upkeep;
 use crate::{
-    CertificateOptions, Certificates, Clock, CommandHub, CommandOptions, Commands, FactOptions,
-    Facts, Locks, Metrics, Nodes, Once, Presence, PresenceOptions, ServiceError, Triggers,
-    UpkeepOptions,
+    CertificateOptions, Certificates, Clock, CommandHub, CommandOptions, Commands, FactHooks,
+    FactOptions, Facts, Locks, Metrics, Nodes, Once, Presence, PresenceOptions, ServiceError,
+    Triggers, UpkeepOptions,
 };
 
 /// How often the server looks at the age of its own certificate and of its peers'.
@@ -204,7 +204,16 @@ async fn build_services(
         triggers: Triggers::new(store.clone(), clock.clone(), Arc::clone(&metrics)),
         once: Once::new(store.clone(), clock.clone()),
         locks: Locks::new(store.clone(), clock.clone()),
-        facts: Facts::new(store.clone(), blobs, clock.clone(), options.facts.clone()),
+        facts: Facts::new(
+            store.clone(),
+            blobs,
+            clock.clone(),
+            FactOptions {
+                server: id,
+                ..options.facts.clone()
+            },
+            FactHooks::default(),
+        ),
         hub: CommandHub::new(store.clone(), commands.clone()),
         certificates: Certificates::new(
             store.clone(),
@@ -335,6 +344,9 @@ fn spawn_background(
     tasks.spawn(async move { hub.run(stop).await });
     let (triggers, stop) = (services.triggers.clone(), background.clone());
     tasks.spawn(async move { triggers.run(stop).await });
+    let (facts, metrics) = (services.facts.clone(), Arc::clone(&services.metrics));
+    let stop = background.clone();
+    tasks.spawn(async move { facts.run_workers(metrics, stop).await });
     let (certificates, stop) = (services.certificates.clone(), background.clone());
     let revoked = Arc::new(Notify::new());
     let tell = Arc::clone(&revoked);

@@ -47,6 +47,10 @@ pub(crate) struct AgentArguments {
     #[arg(long, value_name = "DIR")]
     external_facts: Vec<PathBuf>,
 
+    /// Join, and end; the next start needs no token
+    #[arg(long)]
+    join_only: bool,
+
     /// End when the process with this id, which started this one, ends
     #[arg(long, hide = true, value_name = "PID")]
     end_with_parent: Option<i32>,
@@ -54,6 +58,7 @@ pub(crate) struct AgentArguments {
 
 pub(crate) fn run(arguments: AgentArguments, context: &Context) -> Result<Exit, Failure> {
     end_with_parent(arguments.end_with_parent)?;
+    let join_only = arguments.join_only;
     let options = agent_options(arguments, context)?;
     // One thread: an agent waits, nearly all of the time.
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -68,6 +73,12 @@ pub(crate) fn run(arguments: AgentArguments, context: &Context) -> Result<Exit, 
             }
             stop.cancel();
         });
+        if join_only {
+            return match bunraku_agent::join(&options, &shutdown).await? {
+                true => Ok(Exit::Done),
+                false => Err(Failure::new("asked to end before the node was let in")),
+            };
+        }
         bunraku_agent::run(options, shutdown).await?;
         Ok(Exit::Done)
     })

@@ -2,6 +2,7 @@
 
 pub(crate) mod agent;
 pub(crate) mod apply;
+mod apply_ssh;
 pub(crate) mod bound;
 pub(crate) mod cert;
 pub(crate) mod completions;
@@ -11,7 +12,9 @@ pub(crate) mod facts;
 pub(crate) mod lock;
 pub(crate) mod man;
 pub(crate) mod node;
+mod node_add;
 pub(crate) mod once;
+pub(crate) mod plan;
 pub(crate) mod restore;
 pub(crate) mod server;
 pub(crate) mod states;
@@ -64,6 +67,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Server(arguments) => server::run(arguments, &context),
         Command::Agent(arguments) => agent::run(arguments, &context),
         Command::Demo(arguments) => demo::run(&arguments),
+        Command::Plan(arguments) => plan::run(&arguments, &context),
         Command::Node(command) => node::run(command, &context),
         Command::Facts(command) => facts::run(command, &context),
         Command::Cert(command) => cert::run(command, &context),

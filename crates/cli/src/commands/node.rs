@@ -47,6 +47,8 @@ pub(crate) enum NodeCommand {
         #[arg(required = true)]
         nodes: Vec<NodeName>,
     },
+    /// Put an agent on a machine over SSH: copies Bunraku, joins with a one-time token, starts it
+    Add(Box<super::node_add::AddArguments>),
     /// Ask nodes to answer
     Ping {
         #[arg(required = true)]
@@ -59,8 +61,15 @@ pub(crate) enum NodeCommand {
 
 pub(crate) fn run(command: NodeCommand, context: &Context) -> Result<Exit, Failure> {
     let json = context.global.json;
+    let servers = match context.global.servers.as_slice() {
+        [] => &context.loaded.file.client.servers,
+        named => named,
+    };
     context.with_client(|client| async move {
         match command {
+            NodeCommand::Add(arguments) => {
+                super::node_add::run(&client, &arguments, servers, json).await
+            }
             NodeCommand::List => list(&client, json).await,
             NodeCommand::Show { node } => show(&client, &node, json).await,
             NodeCommand::Disable { nodes, reason } => {

@@ -267,7 +267,13 @@ fn server_options(
             most_waiting: section.limits.waiting_requests,
         },
         commands: CommandOptions::default(),
-        facts: FactOptions::default(),
+        facts: FactOptions {
+            volatile: section.facts.volatile.clone(),
+            volatile_in: section.facts.volatile_in.clone(),
+            // More would not fit into one transaction.
+            history: section.facts.history.min(50),
+            ..FactOptions::default()
+        },
         upkeep: UpkeepOptions {
             // The embedded store compacts by itself.
             history: (!exclusive_store).then_some(section.store.history.0),

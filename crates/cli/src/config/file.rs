@@ -1,8 +1,10 @@
 //! What the configuration file may say, with every default.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use bunraku_model::{EnvironmentName, VolatileFacts};
 use serde::Deserialize;
 
 use super::DEFAULT_PORT;
@@ -47,6 +49,7 @@ pub(crate) struct ServerSection {
     pub(crate) authority: AuthoritySection,
     pub(crate) certificates: CertificatesSection,
     pub(crate) limits: LimitsSection,
+    pub(crate) facts: FactsSection,
 }
 
 impl Default for ServerSection {
@@ -61,6 +64,7 @@ impl Default for ServerSection {
             authority: AuthoritySection::default(),
             certificates: CertificatesSection::default(),
             limits: LimitsSection::default(),
+            facts: FactsSection::default(),
         }
     }
 }
@@ -159,6 +163,28 @@ impl Default for LimitsSection {
             facts_bytes: 8 << 20,
             body_bytes: 1 << 20,
             waiting_requests: 10_000,
+        }
+    }
+}
+
+/// Which facts count, and how many fact sets are kept.
+#[derive(Deserialize, Debug)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct FactsSection {
+    /// Dotted paths of facts that change all the time and decide nothing.
+    pub(crate) volatile: VolatileFacts,
+    /// Lists of environments that have their own.
+    pub(crate) volatile_in: BTreeMap<EnvironmentName, VolatileFacts>,
+    /// Fact sets before the newest that can still be compared, per node.
+    pub(crate) history: usize,
+}
+
+impl Default for FactsSection {
+    fn default() -> Self {
+        Self {
+            volatile: VolatileFacts::default(),
+            volatile_in: BTreeMap::new(),
+            history: 5,
         }
     }
 }

@@ -2,8 +2,10 @@
 
 mod configuration;
 mod demo;
+mod facts;
 mod fleet;
 mod locks;
 mod once;
+mod ssh;
 mod support;
 mod usage;

@@ -42,6 +42,16 @@ pub(crate) const TABLE: &[(&str, &str, Access)] = &[
     ("PUT", "/v1/nodes/{node}/activity", Access::OwnNode),
     ("PUT", "/v1/nodes/{node}/facts", Access::OwnNode),
     ("GET", "/v1/nodes/{node}/facts", Access::OwnNodeOrOperator),
+    (
+        "GET",
+        "/v1/nodes/{node}/facts/history",
+        Access::OwnNodeOrOperator,
+    ),
+    (
+        "GET",
+        "/v1/nodes/{node}/facts/difference",
+        Access::OwnNodeOrOperator,
+    ),
     ("GET", "/v1/nodes/{node}/stream", Access::OwnNode),
     ("GET", "/v1/nodes/{node}/commands/{id}", Access::Operator),
     (

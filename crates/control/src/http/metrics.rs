@@ -41,6 +41,7 @@ pub struct Metrics {
     requests: Family<RequestLabels, Counter>,
     durations: Family<RouteLabels, Histogram, fn() -> Histogram>,
     facts: Family<ChangedLabels, Counter>,
+    facts_waiting: Gauge,
     commands: Counter<u64, AtomicU64>,
     refused_connections: Family<ReasonLabels, Counter>,
     triggers: Counter<u64, AtomicU64>,
@@ -58,6 +59,7 @@ impl Default for Metrics {
             requests: Family::default(),
             durations: Family::new_with_constructor(make),
             facts: Family::default(),
+            facts_waiting: Gauge::default(),
             commands: Counter::default(),
             refused_connections: Family::default(),
             triggers: Counter::default(),
@@ -89,6 +91,11 @@ impl Default for Metrics {
             "facts_submitted",
             "Fact sets by whether they changed",
             metrics.facts.clone(),
+        );
+        registry.register(
+            "facts_waiting",
+            "Submitted fact sets that wait to be persisted",
+            metrics.facts_waiting.clone(),
         );
         registry.register(
             "commands_sent",
@@ -140,6 +147,10 @@ impl Metrics {
     pub(crate) fn facts_submitted(&self, changed: bool) {
         let changed = if changed { "true" } else { "false" };
         self.facts.get_or_create(&ChangedLabels { changed }).inc();
+    }
+
+    pub(crate) fn facts_waiting(&self, count: usize) {
+        self.facts_waiting.set(count as i64);
     }
 
     pub(crate) fn commands_sent(&self, count: usize) {

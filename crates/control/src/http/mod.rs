@@ -13,6 +13,7 @@ mod routes;
 pub use accept::AcceptOptions;
 pub(crate) use accept::serve;
 pub use metrics::Metrics;
+pub(crate) use reply::chain;
 pub use router::{RouterOptions, openapi_document};
 pub(crate) use router::{health_router, router};
 pub(crate) use routes::{ServerIdentity, ServiceSet, Services};

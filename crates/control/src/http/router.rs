@@ -48,7 +48,10 @@ pub(super) struct BodyLimit(pub(super) usize);
 struct Document;
 
 fn routes() -> (OpenApiRouter<Services>, OpenApiRouter<Services>) {
-    let facts = OpenApiRouter::new().routes(routes!(facts::submit, facts::show));
+    let facts = OpenApiRouter::new()
+        .routes(routes!(facts::submit, facts::show))
+        .routes(routes!(facts::history))
+        .routes(routes!(facts::difference));
     let others = OpenApiRouter::with_openapi(Document::openapi())
         .routes(routes!(join::join))
         .routes(routes!(health::healthz))

@@ -115,6 +115,8 @@ async fn each_role_reaches_its_own_things_and_nothing_else() {
         "GET /v1/nodes/{node}/facts",
         "PUT /v1/once/{app}/fragments/{node}",
         "DELETE /v1/once/{app}/fragments/{node}",
+        "GET /v1/nodes/{node}/facts/history",
+        "GET /v1/nodes/{node}/facts/difference",
     ];
     for (method, template, path) in documented("web-1") {
         // It takes the node away from under the others.

@@ -2,6 +2,7 @@
 
 mod access;
 mod commands;
+mod fact_queue;
 mod facts;
 mod joining;
 mod lifecycle;

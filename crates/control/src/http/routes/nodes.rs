@@ -51,8 +51,13 @@ pub(crate) async fn remove(
         Err(error) => return Err(error.into()),
     }
     services.hub.disconnect(&node);
-    services.facts.forget(&node).await?;
-    services.nodes.remove(&node).await?;
+    // A submission that was under way may bring facts back until the record goes.
+    loop {
+        services.facts.forget(&node).await?;
+        if services.nodes.remove(&node).await? {
+            break;
+        }
+    }
     Ok(StatusCode::NO_CONTENT)
 }
 
