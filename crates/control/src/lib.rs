@@ -41,6 +41,7 @@ pub use once::Once;
 pub use presence::{Presence, PresenceOptions, Session};
 pub use server::{Server, ServerOptions, StartError};
 pub use triggers::Triggers;
+pub use triggers::chain as chains;
 pub use upkeep::UpkeepOptions;
 
 /// Which nodes a query finds, for services that take hosts by a query.

@@ -2,6 +2,7 @@
 
 mod fire;
 mod limits;
+mod providers;
 
 use bunraku_model::TriggerName;
 use bunraku_wire::Client;
@@ -19,6 +20,7 @@ use crate::output::{self, Table, ago};
 #[derive(Subcommand)]
 pub(crate) enum TriggerCommand {
     Fire(fire::FireArguments),
+    Watch(crate::cues::WatchArguments),
     Define(limits::DefineArguments),
     /// Take the limits of a trigger away
     Forget {
@@ -44,6 +46,7 @@ pub(crate) fn run(command: TriggerCommand, context: &Context) -> Result<Exit, Fa
     let json = context.global.json;
     let command = match command {
         TriggerCommand::Fire(arguments) => return fire::run(arguments, context),
+        TriggerCommand::Watch(arguments) => return watch(arguments),
         other => other,
     };
     context.with_client(|client| async move {
@@ -57,8 +60,25 @@ pub(crate) fn run(command: TriggerCommand, context: &Context) -> Result<Exit, Fa
             TriggerCommand::List => list(&client, json).await,
             TriggerCommand::Show { name } => show(&client, &name, json).await,
             TriggerCommand::History { name, most } => history(&client, name, most, json).await,
-            TriggerCommand::Fire(_) => Ok(Exit::Done),
+            TriggerCommand::Fire(_) | TriggerCommand::Watch(_) => Ok(Exit::Done),
         }
+    })
+}
+
+fn watch(arguments: crate::cues::WatchArguments) -> Result<Exit, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        let shutdown = tokio_util::sync::CancellationToken::new();
+        let stop = shutdown.clone();
+        tokio::spawn(async move {
+            // Without signals it is ended by other means.
+            let _ = super::asked_to_end().await;
+            stop.cancel();
+        });
+        crate::cues::watch(arguments, shutdown).await?;
+        Ok(Exit::Done)
     })
 }
 

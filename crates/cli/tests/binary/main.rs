@@ -1,6 +1,7 @@
 //! The binary as people use it: exit codes, output, real processes.
 
 mod configuration;
+mod cues;
 mod demo;
 mod facts;
 mod fleet;

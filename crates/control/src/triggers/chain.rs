@@ -15,7 +15,7 @@ const MOST_CAUSES: usize = 50;
 
 /// What a firing leads to.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) enum Chained {
+pub enum Chained {
     /// It goes on, for each of these causes.
     On(Vec<TriggerCause>),
     /// Every chain that led here has ended.
@@ -27,7 +27,7 @@ pub(super) enum Chained {
 
 /// Continues every chain of the run that fires. A run that was (also) started
 /// by something other than a trigger is a beginning of its own.
-pub(super) fn continue_chains(
+pub fn continue_chains(
     trigger: &TriggerName,
     by: Option<&NodeName>,
     request: &FireTrigger,

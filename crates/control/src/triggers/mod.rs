@@ -8,7 +8,7 @@
 //!
 //! Absent: running anything. A node gets a run command and has its own queue.
 
-mod chain;
+pub mod chain;
 mod dispatch;
 mod history;
 mod lanes;

@@ -7,9 +7,11 @@ use bunraku_wire::{Client, ClientError};
 use clap::Args;
 use uuid::Uuid;
 
+use super::providers::{self, Provider, ProviderArguments};
 use super::{hops, path};
 use crate::commands::Context;
 use crate::connection::failed;
+use crate::cues;
 use crate::duration::HumanDuration;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -51,6 +53,9 @@ pub(crate) struct FireArguments {
     /// The run that fires has changed something
     #[arg(long)]
     changed: bool,
+
+    #[command(flatten)]
+    providers: ProviderArguments,
 }
 
 pub(super) fn run(arguments: FireArguments, context: &Context) -> Result<Exit, Failure> {
@@ -68,13 +73,48 @@ pub(super) fn run(arguments: FireArguments, context: &Context) -> Result<Exit, F
         causes: causes_of_this_run()?,
         changed: arguments.changed,
     };
-    context.with_client(|client| async move {
-        let reply = send(&client, &arguments.name, &request).await?;
+    let (name, providers) = (arguments.name, arguments.providers);
+    let (name, request) = (&name, &request);
+    let finish = |reply: FireReply| {
         if json {
             output::json(&reply)?;
         }
-        Ok(told(&arguments.name, &reply))
-    })
+        Ok(told(name, &reply))
+    };
+    if providers.provider == Provider::Bunraku {
+        return context
+            .with_client(|client| async move { finish(send(&client, name, request).await?) });
+    }
+    if request.query.is_some() {
+        return Err(Failure::usage("only the `bunraku` provider takes a query"));
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let reply = runtime.block_on(without_a_server(name, &providers, request))?;
+    finish(reply)
+}
+
+async fn without_a_server(
+    name: &TriggerName,
+    providers: &ProviderArguments,
+    request: &FireTrigger,
+) -> Result<FireReply, Failure> {
+    let fired = FireReply::Fired {
+        hosts: request.hosts.clone(),
+        unknown: Vec::new(),
+    };
+    match providers.provider {
+        Provider::Etcd => {
+            let from = cues::own_name(providers.name_of_this_host.clone())?;
+            cues::fire(&providers.etcd, name, &from, &providers.tags, request).await
+        }
+        Provider::Mcollective => {
+            providers::mcollective(name, &request.hosts).await?;
+            Ok(fired)
+        }
+        Provider::Dummy | Provider::Bunraku => Ok(fired),
+    }
 }
 
 /// What started the run that this command is part of.
