@@ -220,3 +220,11 @@ pub fn parse_trigger_queue(key: &str) -> Option<NodeName> {
 pub fn trigger_event(id: uuid::Uuid) -> String {
     format!("{TRIGGER_EVENTS}{id}")
 }
+
+/// What other services ask to be fired.
+pub const TRIGGER_ANNOUNCED: &str = "triggers/announced/";
+
+/// Written by the lock service with a change of holders; deleted when it was fired.
+pub fn trigger_announced(id: bunraku_model::FiringId) -> String {
+    format!("{TRIGGER_ANNOUNCED}{id}")
+}

@@ -7,6 +7,7 @@ mod facts;
 mod fleet;
 mod locks;
 mod once;
+mod puppet_module;
 mod ssh;
 mod support;
 mod usage;

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use bunraku_model::{CommandId, NodeName, TriggerName};
-use bunraku_store::{Change, Follow, Followed, Transaction, TransactionOutcome};
+use bunraku_store::{Change, Follow, Followed, KeyValue, Transaction, TransactionOutcome};
 use bunraku_wire::api::triggers::TriggerNews;
 use bunraku_wire::api::{CommandOutcome, CommandResult};
 use tokio_util::sync::CancellationToken;
@@ -31,6 +31,7 @@ impl Triggers {
             () = self.follow_answers() => {}
             () = self.follow_held() => {}
             () = self.look_now_and_then() => {}
+            () = self.follow_announced() => {}
         }
     }
 
@@ -55,6 +56,48 @@ impl Triggers {
                 }
             }
         }
+    }
+
+    /// Fires what other services announced, then crosses it out.
+    async fn follow_announced(&self) {
+        let mut announced = Follow::new(self.store.clone(), keys::TRIGGER_ANNOUNCED);
+        loop {
+            let entries = match announced.next().await {
+                Ok(Followed::Snapshot { items, .. }) => items,
+                Ok(Followed::Changes(batch)) => {
+                    let put = batch.changes.into_iter().filter_map(|change| match change {
+                        Change::Put(entry) => Some(entry),
+                        Change::Delete { .. } => None,
+                    });
+                    put.collect()
+                }
+                Err(error) => {
+                    tracing::warn!(error = %error, "announced triggers wait; trying again");
+                    tokio::time::sleep(RETRY).await;
+                    continue;
+                }
+            };
+            for entry in entries {
+                while let Err(error) = self.fire_entry(&entry).await {
+                    tracing::warn!(error = %error, "an announced trigger waits; trying again");
+                    tokio::time::sleep(RETRY).await;
+                }
+            }
+        }
+    }
+
+    async fn fire_entry(&self, entry: &KeyValue) -> Result<(), ServiceError> {
+        // Another server may have been quicker.
+        if self.store.get(&entry.key).await?.is_none() {
+            return Ok(());
+        }
+        match document::decode(entry) {
+            Ok(announced) => self.fire_announced(&announced).await?,
+            Err(error) => tracing::error!(error = %error, "an announced trigger is left out"),
+        }
+        let done = Transaction::new().delete(entry.key.clone());
+        self.store.commit(done).await?;
+        Ok(())
     }
 
     async fn look_now_and_then(&self) {

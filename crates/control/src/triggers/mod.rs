@@ -18,13 +18,14 @@ mod node_queue;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bunraku_model::{CommandId, NodeName, NodeRunId, Role, TriggerName};
+use bunraku_model::{CommandId, FiringId, NodeName, NodeRunId, Role, TriggerName};
 use bunraku_store::{Compare, KeyValue, SharedStore, Transaction};
 use bunraku_wire::api::triggers::{
     FireReply, FireTrigger, TriggerLimits, TriggerNews, TriggerSummary,
 };
 use bunraku_wire::api::{Cause, Command, Envelope, RunRequest, RunSubject, TriggerCause};
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::clock::Clock;
@@ -54,6 +55,15 @@ pub struct Triggers {
     lanes: Arc<lanes::Lanes>,
     /// Those who send out what was held back take turns.
     releasing: Arc<tokio::sync::Mutex<()>>,
+}
+
+/// What another service asks to be fired, in the transaction of its own change.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct Announced {
+    pub(crate) id: FiringId,
+    pub(crate) trigger: TriggerName,
+    pub(crate) hosts: Vec<NodeName>,
+    pub(crate) reason: String,
 }
 
 /// A firing that passed the first gate.
@@ -119,7 +129,6 @@ impl Triggers {
                 Ok(FireReply::Stopped { why, chain })
             }
             Chained::On(causes) => {
-                self.metrics.triggers_fired();
                 let firing = Firing {
                     trigger,
                     by: asker.name.to_string(),
@@ -127,12 +136,48 @@ impl Triggers {
                     causes,
                     deadline_seconds: request.deadline_seconds.unwrap_or(DEFAULT_DEADLINE),
                 };
-                match limits::are_any(&limits) {
-                    false => self.send_out(&firing).await,
-                    true => self.hold(&firing, &limits).await,
-                }
+                self.go_on(&firing, &limits).await
             }
         }
+    }
+
+    async fn go_on(
+        &self,
+        firing: &Firing<'_>,
+        limits: &TriggerLimits,
+    ) -> Result<FireReply, ServiceError> {
+        self.metrics.triggers_fired();
+        match limits::are_any(limits) {
+            false => self.send_out(firing).await,
+            true => self.hold(firing, limits).await,
+        }
+    }
+
+    /// Fires what another service announced: the beginning of a chain.
+    async fn fire_announced(&self, announced: &Announced) -> Result<(), ServiceError> {
+        let request = FireTrigger {
+            id: announced.id,
+            hosts: announced.hosts.clone(),
+            query: None,
+            ttl: None,
+            reason: Some(announced.reason.clone()),
+            deadline_seconds: None,
+            causes: Vec::new(),
+            changed: true,
+        };
+        let limits = self.limits(&announced.trigger).await?;
+        let chained = chain::continue_chains(&announced.trigger, None, &request, self.clock.now());
+        if let Chained::On(causes) = chained {
+            let firing = Firing {
+                trigger: &announced.trigger,
+                by: "a lock".to_owned(),
+                hosts: announced.hosts.clone(),
+                causes,
+                deadline_seconds: DEFAULT_DEADLINE,
+            };
+            self.go_on(&firing, &limits).await?;
+        }
+        Ok(())
     }
 
     async fn hosts(&self, request: &FireTrigger) -> Result<Vec<NodeName>, ServiceError> {
