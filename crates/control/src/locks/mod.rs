@@ -72,7 +72,7 @@ impl Locks {
         token: u64,
     ) -> Result<(), ServiceError> {
         self.remove(name, |read| {
-            held(read, name, owner, token).map(Clone::clone).map(Some)
+            held(read, name, owner, token).cloned().map(Some)
         })
         .await
     }
