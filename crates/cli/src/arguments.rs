@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
     agent, apply, bound, cert, completions, config, demo, facts, lock, man, node, once, plan,
-    restore, server, states, token, trigger,
+    report, restore, server, states, token, trigger,
 };
 
 /// An asynchronous control plane for configuration management.
@@ -110,6 +110,9 @@ pub(crate) enum Command {
     /// Nodes: where they stand, and whether they may run
     #[command(subcommand)]
     Node(node::NodeCommand),
+    /// What nodes did
+    #[command(subcommand)]
+    Report(report::ReportCommand),
     /// What nodes say of themselves
     #[command(subcommand)]
     Facts(facts::FactsCommand),

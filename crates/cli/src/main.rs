@@ -17,6 +17,7 @@ mod failure;
 mod logging;
 mod output;
 mod plan_view;
+mod report_view;
 mod site_source;
 mod ssh;
 mod state_tree;

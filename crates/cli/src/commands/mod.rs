@@ -13,8 +13,11 @@ pub(crate) mod lock;
 pub(crate) mod man;
 pub(crate) mod node;
 mod node_add;
+pub(crate) mod node_queue;
+pub(crate) mod node_run;
 pub(crate) mod once;
 pub(crate) mod plan;
+pub(crate) mod report;
 pub(crate) mod restore;
 pub(crate) mod server;
 pub(crate) mod states;
@@ -69,6 +72,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Plan(arguments) => plan::run(&arguments, &context),
         Command::Node(command) => node::run(command, &context),
+        Command::Report(command) => report::run(command, &context),
         Command::Facts(command) => facts::run(command, &context),
         Command::Cert(command) => cert::run(command, &context),
         Command::Token(command) => token::run(command, &context),

@@ -10,7 +10,7 @@ use clap::Subcommand;
 use futures::StreamExt;
 use jiff::Timestamp;
 
-use super::Context;
+use super::{Context, node_queue, node_run};
 use crate::connection::failed;
 use crate::duration::HumanDuration;
 use crate::exit::Exit;
@@ -49,6 +49,10 @@ pub(crate) enum NodeCommand {
     },
     /// Put an agent on a machine over SSH: copies Bunraku, joins with a one-time token, starts it
     Add(Box<super::node_add::AddArguments>),
+    /// What a node runs, what waits there, and why
+    Queue { node: NodeName },
+    /// Ask nodes to run now
+    Run(node_run::RunArguments),
     /// Ask nodes to answer
     Ping {
         #[arg(required = true)]
@@ -106,6 +110,8 @@ pub(crate) fn run(command: NodeCommand, context: &Context) -> Result<Exit, Failu
                 }
                 Ok(Exit::Done)
             }
+            NodeCommand::Queue { node } => node_queue::show(&client, &node, json).await,
+            NodeCommand::Run(arguments) => node_run::run(&client, arguments, json).await,
             NodeCommand::Ping { nodes, timeout } => {
                 let statuses = send_and_wait(&client, nodes, Command::Ping, timeout).await?;
                 report_answers(&statuses, json)

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bunraku_control::{
-    AcceptOptions, CertificateOptions, Clock, CommandOptions, FactOptions, RouterOptions, Server,
-    ServerOptions, UpkeepOptions,
+    AcceptOptions, CertificateOptions, Clock, CommandOptions, FactOptions, ReportOptions,
+    RouterOptions, Server, ServerOptions, UpkeepOptions,
 };
 use bunraku_model::NodeName;
 use bunraku_store::blobs::{BlobOptions, DirectoryBlobs, SharedBlobs, StoreBlobs};
@@ -273,6 +273,12 @@ fn server_options(
             // More would not fit into one transaction.
             history: section.facts.history.min(50),
             ..FactOptions::default()
+        },
+        catalogs: bunraku_control::catalogs::CatalogOptions::default(),
+        releases: bunraku_control::ReleaseOptions::default(),
+        reports: ReportOptions {
+            kept_per_node: section.reports.kept_per_node,
+            kept_for: section.reports.kept_for.0,
         },
         upkeep: UpkeepOptions {
             // The embedded store compacts by itself.

@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
 
-pub(crate) use file::{AuthorityKind, ConfigFile, ServerSection, StoreKind, StoreSection};
+pub(crate) use file::{
+    AgentSection, AuthorityKind, ConfigFile, RunMethodKind, ServerSection, StoreKind, StoreSection,
+};
 
 /// Where the file is looked for when nobody says.
 pub(crate) const DEFAULT_FILE: &str = "/etc/bunraku/bunraku.toml";

@@ -20,6 +20,9 @@ use crate::failure::Failure;
 /// How long to wait before asking etcd again when it was away.
 const RETRY: Duration = Duration::from_secs(1);
 
+/// Causes that a run gets to know: they are one variable of its environment.
+const MOST_CAUSES: usize = 50;
+
 /// Run a command when a cue for this host comes, without a server of ours
 #[derive(Args)]
 #[command(
@@ -204,6 +207,7 @@ impl Watcher {
         let causes: Vec<Cause> = cues
             .iter()
             .flat_map(|cue| cue.causes.iter().cloned().map(Cause::Trigger))
+            .take(MOST_CAUSES)
             .collect();
         let (program, words) = self
             .arguments

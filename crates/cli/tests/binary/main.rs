@@ -10,4 +10,5 @@ mod once;
 mod puppet_module;
 mod ssh;
 mod support;
+mod triggers;
 mod usage;

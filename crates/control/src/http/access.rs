@@ -40,6 +40,27 @@ pub(crate) const TABLE: &[(&str, &str, Access)] = &[
     ("POST", "/v1/nodes/{node}/disable", Access::Operator),
     ("POST", "/v1/nodes/{node}/enable", Access::Operator),
     ("PUT", "/v1/nodes/{node}/activity", Access::OwnNode),
+    ("PUT", "/v1/nodes/{node}/queue", Access::OwnNode),
+    ("GET", "/v1/nodes/{node}/queue", Access::OwnNodeOrOperator),
+    (
+        "POST",
+        "/v1/nodes/{node}/reports/{id}/events",
+        Access::OwnNode,
+    ),
+    (
+        "GET",
+        "/v1/nodes/{node}/reports/{id}/events",
+        Access::Operator,
+    ),
+    (
+        "GET",
+        "/v1/nodes/{node}/reports/{id}/stream",
+        Access::Operator,
+    ),
+    ("GET", "/v1/nodes/{node}/reports/{id}", Access::Operator),
+    ("GET", "/v1/reports", Access::Operator),
+    ("GET", "/v1/reports/stream", Access::Operator),
+    ("GET", "/v1/reports/{id}", Access::Operator),
     ("PUT", "/v1/nodes/{node}/facts", Access::OwnNode),
     ("GET", "/v1/nodes/{node}/facts", Access::OwnNodeOrOperator),
     (
@@ -117,6 +138,32 @@ pub(crate) const TABLE: &[(&str, &str, Access)] = &[
     ("PUT", "/v1/triggers/{trigger}", Access::Operator),
     ("DELETE", "/v1/triggers/{trigger}", Access::Operator),
     ("GET", "/v1/trigger-events", Access::Operator),
+    // To a node, only what its released catalogs name.
+    ("GET", "/v1/content/{id}", Access::AnyRole),
+    ("GET", "/v1/nodes/{node}/target", Access::OwnNodeOrOperator),
+    (
+        "GET",
+        "/v1/nodes/{node}/catalogs/{id}",
+        Access::OwnNodeOrOperator,
+    ),
+    ("GET", "/v1/releases/{environment}", Access::Operator),
+    ("POST", "/v1/releases/{environment}", Access::Operator),
+    (
+        "GET",
+        "/v1/releases/{environment}/{number}",
+        Access::Operator,
+    ),
+    (
+        "POST",
+        "/v1/releases/{environment}/rollback",
+        Access::Operator,
+    ),
+    ("PUT", "/v1/releases/{environment}/hold", Access::Operator),
+    (
+        "DELETE",
+        "/v1/releases/{environment}/hold",
+        Access::Operator,
+    ),
 ];
 
 /// What a route asks, if it is in the table.

@@ -33,6 +33,11 @@ struct ReasonLabels {
     reason: &'static str,
 }
 
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct EndingLabels {
+    ending: &'static str,
+}
+
 /// Every metric of a server.
 pub struct Metrics {
     registry: Registry,
@@ -47,6 +52,8 @@ pub struct Metrics {
     triggers: Counter<u64, AtomicU64>,
     stopped_triggers: Family<ReasonLabels, Counter>,
     expired_triggers: Counter<u64, AtomicU64>,
+    runs: Family<EndingLabels, Counter>,
+    report_events: Counter<u64, AtomicU64>,
 }
 
 impl Default for Metrics {
@@ -65,6 +72,8 @@ impl Default for Metrics {
             triggers: Counter::default(),
             stopped_triggers: Family::default(),
             expired_triggers: Counter::default(),
+            runs: Family::default(),
+            report_events: Counter::default(),
             registry: Registry::default(),
         };
         registry.register(
@@ -122,6 +131,16 @@ impl Default for Metrics {
             "Triggers whose node was away until their time was up",
             metrics.expired_triggers.clone(),
         );
+        registry.register(
+            "node_runs",
+            "Node runs by how they ended",
+            metrics.runs.clone(),
+        );
+        registry.register(
+            "report_events",
+            "Events of node runs that were stored",
+            metrics.report_events.clone(),
+        );
         Self {
             registry,
             ..metrics
@@ -155,6 +174,14 @@ impl Metrics {
 
     pub(crate) fn commands_sent(&self, count: usize) {
         self.commands.inc_by(count as u64);
+    }
+
+    pub(crate) fn run_ended(&self, ending: &'static str) {
+        self.runs.get_or_create(&EndingLabels { ending }).inc();
+    }
+
+    pub(crate) fn report_events(&self, count: usize) {
+        self.report_events.inc_by(count as u64);
     }
 
     pub(crate) fn connection_refused(&self, reason: &'static str) {

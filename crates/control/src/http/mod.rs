@@ -2,8 +2,10 @@
 
 mod accept;
 mod access;
+mod byte_range;
 mod caller;
 mod command_stream;
+mod gzip;
 mod health;
 mod metrics;
 mod reply;

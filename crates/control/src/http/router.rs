@@ -11,7 +11,8 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::routes::{
-    Services, certificates, commands, facts, join, locks, nodes, once, server, tokens, triggers,
+    Services, certificates, commands, content, facts, join, locks, nodes, once, releases, reports,
+    server, targets, tokens, triggers,
 };
 use super::{access, health, reply::Refusal};
 
@@ -64,6 +65,13 @@ fn routes() -> (OpenApiRouter<Services>, OpenApiRouter<Services>) {
         .routes(routes!(nodes::disable))
         .routes(routes!(nodes::enable))
         .routes(routes!(nodes::report_activity))
+        .routes(routes!(nodes::queue, nodes::report_queue))
+        .routes(routes!(reports::list))
+        .routes(routes!(reports::stream_all))
+        .routes(routes!(reports::find))
+        .routes(routes!(reports::show))
+        .routes(routes!(reports::take, reports::events))
+        .routes(routes!(reports::follow))
         .routes(routes!(commands::send))
         .routes(routes!(commands::status))
         .routes(routes!(commands::answer))
@@ -98,7 +106,14 @@ fn routes() -> (OpenApiRouter<Services>, OpenApiRouter<Services>) {
         .routes(routes!(triggers::fire))
         .routes(routes!(triggers::list))
         .routes(routes!(triggers::show, triggers::define, triggers::forget))
-        .routes(routes!(triggers::history));
+        .routes(routes!(triggers::history))
+        .routes(routes!(content::show))
+        .routes(routes!(targets::show))
+        .routes(routes!(targets::catalog))
+        .routes(routes!(releases::list, releases::create))
+        .routes(routes!(releases::show))
+        .routes(routes!(releases::rollback))
+        .routes(routes!(releases::hold, releases::resume));
     (facts, others)
 }
 

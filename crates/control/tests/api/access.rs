@@ -19,6 +19,8 @@ fn documented(node: &str) -> Vec<(String, String, String)> {
                 .replace("{lock}", "lock")
                 .replace("{trigger}", "trigger")
                 .replace("{token}", "1")
+                .replace("{environment}", "production")
+                .replace("{number}", "1")
                 .replace("{id}", "00000000-0000-7000-8000-000000000000");
             routes.push((method.to_uppercase(), path.clone(), filled));
         }
@@ -106,6 +108,8 @@ async fn each_role_reaches_its_own_things_and_nothing_else() {
     ];
     let own_only = [
         "PUT /v1/nodes/{node}/activity",
+        "PUT /v1/nodes/{node}/queue",
+        "POST /v1/nodes/{node}/reports/{id}/events",
         "PUT /v1/nodes/{node}/facts",
         "GET /v1/nodes/{node}/stream",
         "PUT /v1/nodes/{node}/commands/{id}/result",
@@ -117,6 +121,9 @@ async fn each_role_reaches_its_own_things_and_nothing_else() {
         "DELETE /v1/once/{app}/fragments/{node}",
         "GET /v1/nodes/{node}/facts/history",
         "GET /v1/nodes/{node}/facts/difference",
+        "GET /v1/nodes/{node}/target",
+        "GET /v1/nodes/{node}/catalogs/{id}",
+        "GET /v1/nodes/{node}/queue",
     ];
     for (method, template, path) in documented("web-1") {
         // It takes the node away from under the others.
@@ -128,7 +135,8 @@ async fn each_role_reaches_its_own_things_and_nothing_else() {
         let route = format!("{method} {template}");
         let any = anyone.contains(&template.as_str())
             || template == "/v1/certificates/renew"
-            || route == "GET /v1/locks/{lock}";
+            || route == "GET /v1/locks/{lock}"
+            || template == "/v1/content/{id}";
         let node_may =
             any || own_only.contains(&route.as_str()) || own_or_operator.contains(&route.as_str());
         let operator_may = !own_only.contains(&route.as_str());
