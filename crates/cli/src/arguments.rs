@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::commands::{
     agent, apply, bound, catalog, cert, compile, completions, config, demo, environment, facts,
     lock, man, module, node, once, plan, query, release, report, restore, server, states, token,
+    trigger,
 };
 
 /// An asynchronous control plane for configuration management.
@@ -148,6 +149,9 @@ pub(crate) enum Command {
     /// Locks that nodes and people share
     #[command(subcommand)]
     Lock(lock::LockCommand),
+    /// Cues that start runs on other nodes
+    #[command(subcommand)]
+    Trigger(trigger::TriggerCommand),
     #[command(hide = true)]
     Bound(bound::BoundArguments),
     /// The configuration

@@ -9,6 +9,7 @@ mod bound_child;
 mod commands;
 mod config;
 mod connection;
+mod cues;
 mod demo;
 mod diff_view;
 mod duration;

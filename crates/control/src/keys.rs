@@ -5,7 +5,7 @@
 
 use bunraku_model::{
     AppName, CatalogId, CodeId, CommandId, EnvironmentName, LockName, NodeName, NodeRunId,
-    ReleaseNumber, ServerId,
+    ReleaseNumber, ServerId, TriggerName,
 };
 use jiff::Timestamp;
 
@@ -213,6 +213,48 @@ pub fn lock_session(name: &LockName, owner: &str, session: &str) -> String {
 pub fn parse_lock_key(key: &str) -> Option<LockName> {
     let (name, _) = key.strip_prefix(LOCKS)?.split_once('/')?;
     LockName::new(name).ok()
+}
+
+/// Limits of triggers, by name.
+pub const TRIGGER_LIMITS: &str = "triggers/limits/";
+/// What limits hold back, by trigger.
+pub const TRIGGER_HELD: &str = "triggers/held/";
+/// What waits for each node.
+pub const TRIGGER_QUEUES: &str = "triggers/queues/";
+/// What happened; the newest are kept.
+pub const TRIGGER_EVENTS: &str = "triggers/events/";
+
+/// Written by operators.
+pub fn trigger_limits(trigger: &TriggerName) -> String {
+    format!("{TRIGGER_LIMITS}{trigger}")
+}
+
+/// Written by the trigger service with each firing of a trigger with limits.
+pub fn trigger_held(trigger: &TriggerName) -> String {
+    format!("{TRIGGER_HELD}{trigger}")
+}
+
+/// Written by the trigger service; deleted when nothing waits or is on its way.
+pub fn trigger_queue(node: &NodeName) -> String {
+    format!("{TRIGGER_QUEUES}{node}")
+}
+
+/// Which node's queue a key under [`TRIGGER_QUEUES`] is.
+pub fn parse_trigger_queue(key: &str) -> Option<NodeName> {
+    NodeName::new(key.strip_prefix(TRIGGER_QUEUES)?).ok()
+}
+
+/// Written by the trigger service, once.
+pub fn trigger_event(id: uuid::Uuid) -> String {
+    format!("{TRIGGER_EVENTS}{id}")
+}
+
+/// What other services ask to be fired.
+pub const TRIGGER_ANNOUNCED: &str = "triggers/announced/";
+
+/// Written by the lock service with a change of holders; deleted when it was fired.
+pub fn trigger_announced(id: bunraku_model::FiringId) -> String {
+    format!("{TRIGGER_ANNOUNCED}{id}")
 }
 
 /// Reports without their events, by node and run.

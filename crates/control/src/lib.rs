@@ -36,6 +36,7 @@ mod reports;
 mod server;
 mod signals;
 pub mod targets;
+mod triggers;
 mod upkeep;
 
 pub use catalog_diffs::CatalogDiffs;
@@ -59,4 +60,17 @@ pub use reports::{
 };
 pub use server::{Server, ServerOptions, StartError};
 pub use targets::TargetBoard;
+pub use triggers::Triggers;
+pub use triggers::chain as chains;
 pub use upkeep::UpkeepOptions;
+
+/// Which nodes a query finds, for services that take hosts by a query.
+pub(crate) type FindNodes = std::sync::Arc<
+    dyn Fn(
+            String,
+        ) -> futures::future::BoxFuture<
+            'static,
+            Result<Vec<bunraku_model::NodeName>, ServiceError>,
+        > + Send
+        + Sync,
+>;

@@ -24,9 +24,9 @@ use crate::releases::ReleaseWorker;
 use crate::upkeep::Upkeep;
 use crate::{
     CatalogDiffs, CertificateOptions, Certificates, Clock, CommandHub, CommandOptions, Commands,
-    Contents, FactHooks, FactOptions, Facts, Locks, Nodes, Once, Presence, PresenceOptions,
-    Queries, ReleaseOptions, Releases, ReportOptions, Reports, ServiceError, TargetBoard,
-    UpkeepOptions,
+    Contents, FactHooks, FactOptions, Facts, Locks, Nodes, Once, Presence,
+    PresenceOptions, Queries, ReleaseOptions, Releases, ReportOptions, Reports, ServiceError,
+    TargetBoard, Triggers, UpkeepOptions,
 };
 
 /// How often the server looks at the age of its own certificate and of its peers'.
@@ -275,6 +275,7 @@ async fn build_services(
         options.releases.clone(),
     );
     let services = ServiceSet {
+        triggers: Triggers::new(store.clone(), clock.clone(), Arc::clone(&metrics)),
         diffs: CatalogDiffs::new(
             store.clone(),
             blobs.clone(),
@@ -442,6 +443,8 @@ fn spawn_background(
     tasks.spawn(async move { presence.run(lease, stop).await });
     let stop = background.clone();
     tasks.spawn(async move { hub.run(stop).await });
+    let (triggers, stop) = (services.triggers.clone(), background.clone());
+    tasks.spawn(async move { triggers.run(stop).await });
     let (facts, metrics) = (services.facts.clone(), Arc::clone(&services.metrics));
     let stop = background.clone();
     tasks.spawn(async move { facts.run_workers(metrics, stop).await });

@@ -38,5 +38,5 @@ pub use restore::restore;
 pub use secrets::Secrets;
 pub use sight::{Hands, LocalSources, Sight, SourceEntry, Sources};
 pub use spec::{Argument, EVERYWHERE, ParameterSpec, StateFunction, TypeSpec};
-pub use types::Registry;
 pub use types::file::{Backup, BackupError, backups};
+pub use types::{Registry, Trigger};

@@ -28,6 +28,7 @@ pub(crate) mod restore;
 pub(crate) mod server;
 pub(crate) mod states;
 pub(crate) mod token;
+pub(crate) mod trigger;
 
 use std::future::Future;
 use std::process::ExitCode;
@@ -70,6 +71,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Init(arguments) => return once::init(&arguments, &context),
         Command::Lock(command) => return lock::run(command, &context),
         Command::Once(command) => once::run(command, &context),
+        Command::Trigger(command) => trigger::run(command, &context),
         Command::Bound(arguments) => bound::run(&arguments),
         Command::Module(command) => module::run(command, context.global.json),
         Command::Server(arguments) => server::run(arguments, &context),

@@ -2,12 +2,15 @@
 
 mod code;
 mod configuration;
+mod cues;
 mod demo;
 mod facts;
 mod fleet;
 mod locks;
 mod once;
+mod puppet_module;
 mod runs;
 mod ssh;
 mod support;
+mod triggers;
 mod usage;

@@ -67,7 +67,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    fn start(mut command: Command, log: &Path) -> Self {
+    pub(crate) fn start(mut command: Command, log: &Path) -> Self {
         let file = std::fs::File::create(log).expect("a log");
         let child = command
             .stdout(Stdio::piped())

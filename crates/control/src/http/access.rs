@@ -185,6 +185,12 @@ pub(crate) const TABLE: &[(&str, &str, Access)] = &[
     ("POST", "/v1/locks/{lock}/release", Access::AnyRole),
     ("POST", "/v1/locks/{lock}/leave", Access::AnyRole),
     ("POST", "/v1/locks/{lock}/break", Access::Operator),
+    ("POST", "/v1/triggers/{trigger}/fire", Access::AnyRole),
+    ("GET", "/v1/triggers", Access::Operator),
+    ("GET", "/v1/triggers/{trigger}", Access::Operator),
+    ("PUT", "/v1/triggers/{trigger}", Access::Operator),
+    ("DELETE", "/v1/triggers/{trigger}", Access::Operator),
+    ("GET", "/v1/trigger-events", Access::Operator),
 ];
 
 /// What a route asks, if it is in the table.

@@ -12,7 +12,7 @@ use utoipa_axum::routes;
 
 use super::routes::{
     Services, catalogs, certificates, commands, compiles, content, environments, facts, join,
-    locks, nodes, once, query, releases, reports, server, targets, tokens,
+    locks, nodes, once, query, releases, reports, server, targets, tokens, triggers,
 };
 use super::{access, health, reply::Refusal};
 
@@ -128,7 +128,11 @@ fn routes() -> (OpenApiRouter<Services>, OpenApiRouter<Services>) {
         .routes(routes!(locks::renew))
         .routes(routes!(locks::release))
         .routes(routes!(locks::leave))
-        .routes(routes!(locks::break_lock));
+        .routes(routes!(locks::break_lock))
+        .routes(routes!(triggers::fire))
+        .routes(routes!(triggers::list))
+        .routes(routes!(triggers::show, triggers::define, triggers::forget))
+        .routes(routes!(triggers::history));
     (facts, others)
 }
 

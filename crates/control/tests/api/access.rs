@@ -19,6 +19,7 @@ fn documented(node: &str) -> Vec<(String, String, String)> {
                 .replace("{number}", "1")
                 .replace("{app}", "app")
                 .replace("{lock}", "lock")
+                .replace("{trigger}", "trigger")
                 .replace("{token}", "1")
                 .replace("{id}", "00000000-0000-7000-8000-000000000000");
             routes.push((method.to_uppercase(), path.clone(), filled));
@@ -103,6 +104,7 @@ async fn each_role_reaches_its_own_things_and_nothing_else() {
         "/v1/locks/{lock}/lease",
         "/v1/locks/{lock}/release",
         "/v1/locks/{lock}/leave",
+        "/v1/triggers/{trigger}/fire",
     ];
     let own_only = [
         "PUT /v1/nodes/{node}/activity",

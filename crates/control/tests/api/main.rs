@@ -23,5 +23,6 @@ mod repository;
 mod revocation;
 mod silence;
 mod support;
+mod triggers;
 mod two_compilers;
 mod two_servers;

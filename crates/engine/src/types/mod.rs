@@ -50,12 +50,14 @@ pub(crate) mod testing;
 #[cfg(test)]
 pub(crate) mod testing_root;
 mod tool;
+mod trigger;
 mod user;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 pub(crate) use erased::{AnyInstance, AnyType, Observing};
+pub use trigger::Trigger;
 
 use crate::{Provider, TypeSpec};
 
@@ -86,6 +88,7 @@ impl Registry {
         registry.add(ssh_authorized_key::SshAuthorizedKey);
         registry.add(sysctl::Sysctl);
         registry.add(user::User);
+        registry.add(trigger::Trigger::default());
         registry.add(test::Test);
         registry.add(marker::Marker(&marker::ANCHOR));
         registry.add(marker::Marker(&marker::SCHEDULE));

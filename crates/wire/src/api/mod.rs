@@ -20,6 +20,7 @@ mod reports;
 mod runs;
 mod server;
 mod targets;
+pub mod triggers;
 
 pub use catalogs::{
     CatalogDiffReply, CatalogState, CatalogSummary, FleetChange, FleetDiff, FleetDiffRequest,

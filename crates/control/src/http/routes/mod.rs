@@ -17,6 +17,7 @@ pub(super) mod reports;
 pub(super) mod server;
 pub(super) mod targets;
 pub(super) mod tokens;
+pub(super) mod triggers;
 
 use std::sync::Arc;
 
@@ -36,7 +37,7 @@ use crate::compiles::Compiles;
 use crate::environments::Environments;
 use crate::{
     CatalogDiffs, Clock, CommandHub, Commands, Contents, Facts, Locks, Nodes, Once, Presence,
-    Queries, Releases, Reports, TargetBoard,
+    Queries, Releases, Reports, TargetBoard, Triggers,
 };
 
 /// Everything that handlers reach. One pointer: every open stream holds it.
@@ -67,6 +68,7 @@ pub(crate) struct ServiceSet {
     pub(crate) compiles: Compiles,
     pub(crate) environments: Environments,
     pub(crate) once: Once,
+    pub(crate) triggers: Triggers,
     pub(crate) locks: Locks,
     pub(crate) commands: Commands,
     pub(crate) reports: Reports,
