@@ -277,7 +277,13 @@ fn server_options(
             history: section.facts.history.min(50),
             ..FactOptions::default()
         },
-        releases: bunraku_control::ReleaseOptions::default(),
+        releases: bunraku_control::ReleaseOptions {
+            keep: section.releases.keep,
+            quiet: section.releases.quiet.0,
+            longest_wait: section.releases.longest_wait.0,
+            leader_ttl: SERVER_TTL,
+            ..bunraku_control::ReleaseOptions::default()
+        },
         catalogs: CatalogOptions {
             max_size: section.compile.max_catalog_bytes,
             max_files: section.compile.max_catalog_files,

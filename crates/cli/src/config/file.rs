@@ -51,6 +51,7 @@ pub(crate) struct ServerSection {
     pub(crate) limits: LimitsSection,
     pub(crate) facts: FactsSection,
     pub(crate) compile: CompileSection,
+    pub(crate) releases: ReleasesSection,
 }
 
 impl Default for ServerSection {
@@ -67,6 +68,29 @@ impl Default for ServerSection {
             limits: LimitsSection::default(),
             facts: FactsSection::default(),
             compile: CompileSection::default(),
+            releases: ReleasesSection::default(),
+        }
+    }
+}
+
+/// Which compiled catalogs nodes get.
+#[derive(Deserialize, Debug)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ReleasesSection {
+    /// Releases that are kept per environment; never fewer than two.
+    pub(crate) keep: usize,
+    /// Nothing was compiled for so long: what was is released, together.
+    pub(crate) quiet: HumanDuration,
+    /// Released after so long, even if compiling goes on.
+    pub(crate) longest_wait: HumanDuration,
+}
+
+impl Default for ReleasesSection {
+    fn default() -> Self {
+        Self {
+            keep: 50,
+            quiet: HumanDuration::from_secs(1),
+            longest_wait: HumanDuration::from_secs(10),
         }
     }
 }
