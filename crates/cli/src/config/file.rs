@@ -52,6 +52,7 @@ pub(crate) struct ServerSection {
     pub(crate) facts: FactsSection,
     pub(crate) reports: ReportsSection,
     pub(crate) compile: CompileSection,
+    pub(crate) releases: ReleasesSection,
 }
 
 impl Default for ServerSection {
@@ -69,6 +70,29 @@ impl Default for ServerSection {
             facts: FactsSection::default(),
             reports: ReportsSection::default(),
             compile: CompileSection::default(),
+            releases: ReleasesSection::default(),
+        }
+    }
+}
+
+/// Which compiled catalogs nodes get.
+#[derive(Deserialize, Debug)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ReleasesSection {
+    /// Releases that are kept per environment; never fewer than two.
+    pub(crate) keep: usize,
+    /// Nothing was compiled for so long: what was is released, together.
+    pub(crate) quiet: HumanDuration,
+    /// Released after so long, even if compiling goes on.
+    pub(crate) longest_wait: HumanDuration,
+}
+
+impl Default for ReleasesSection {
+    fn default() -> Self {
+        Self {
+            keep: 50,
+            quiet: HumanDuration::from_secs(1),
+            longest_wait: HumanDuration::from_secs(10),
         }
     }
 }
