@@ -93,18 +93,22 @@ impl World {
     }
 
     fn seen(&self) -> Seen {
-        let servers = self.servers.iter().enumerate().map(|(number, server)| Server {
-            name: name(number),
-            state: match server.up {
-                true => Liveness::Alive,
-                false => Liveness::Dead,
-            },
-            since: server.since,
-            eligible: true,
-            draining: server.draining,
-            peer_url: peer_url(number),
-            ordered: server.ordered,
-        });
+        let servers = self
+            .servers
+            .iter()
+            .enumerate()
+            .map(|(number, server)| Server {
+                name: name(number),
+                state: match server.up {
+                    true => Liveness::Alive,
+                    false => Liveness::Dead,
+                },
+                since: server.since,
+                eligible: true,
+                draining: server.draining,
+                peer_url: peer_url(number),
+                ordered: server.ordered,
+            });
         let datastores = self.members.iter().map(|(id, entry)| Datastore {
             id: *id,
             peer_url: peer_url(entry.server),

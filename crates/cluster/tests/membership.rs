@@ -56,7 +56,13 @@ impl Fleet {
         let mut fleet = Self {
             now: Duration::from_secs(1),
             members: (0..size)
-                .map(|number| Some(Swim::new(identity(number, 1), &options, seed ^ number as u64)))
+                .map(|number| {
+                    Some(Swim::new(
+                        identity(number, 1),
+                        &options,
+                        seed ^ number as u64,
+                    ))
+                })
                 .collect(),
             inboxes: vec![VecDeque::new(); size],
             flying: BTreeMap::new(),

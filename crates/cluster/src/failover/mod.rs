@@ -159,13 +159,19 @@ fn proceed(plan: &Plan, change: &Change, seen: &Seen, now: Timestamp) -> Next {
 /// A dead member goes before its successor comes: etcd takes nobody new
 /// while it counts on someone who is not there.
 fn remove_first(plan: &Plan, change: &Change, seen: &Seen) -> Option<Next> {
-    let out = change.out.as_ref().filter(|_| change.reason == Reason::Dead)?;
+    let out = change
+        .out
+        .as_ref()
+        .filter(|_| change.reason == Reason::Dead)?;
     let member = seen.datastore(out.id)?;
     if member.healthy {
         return Some(Next::Store(plan.given_up()));
     }
     // Gone is gone: only once someone is there to take the place.
-    if !seen.server(&change.into).is_some_and(Server::can_take_the_role) {
+    if !seen
+        .server(&change.into)
+        .is_some_and(Server::can_take_the_role)
+    {
         return Some(another_place(plan, change, seen));
     }
     Some(match seen.majority_without(out.id) {

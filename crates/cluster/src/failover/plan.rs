@@ -80,7 +80,9 @@ impl Plan {
     pub(super) fn paused(&self, limits: &Limits, now: Timestamp) -> bool {
         // A clock that was set back must not stop changes for ever.
         let age = |ended: &Timestamp| now.duration_since(*ended).abs();
-        self.ended.last().is_some_and(|last| age(last) < limits.pause)
+        self.ended
+            .last()
+            .is_some_and(|last| age(last) < limits.pause)
     }
 
     pub(super) fn finished_within_hour(&self, now: Timestamp) -> usize {

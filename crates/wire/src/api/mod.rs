@@ -4,6 +4,7 @@
 //! that the three cannot drift apart. No behaviour in here.
 
 mod certificates;
+pub mod cluster;
 mod commands;
 mod facts;
 mod join;
