@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
-    agent, apply, cert, completions, config, demo, facts, man, node, restore, server, states, token,
+    agent, apply, cert, cluster, completions, config, demo, facts, man, node, restore, server,
+    states, token,
 };
 
 /// An asynchronous control plane for configuration management.
@@ -113,6 +114,9 @@ pub(crate) enum Command {
     /// One-time tokens that let nodes in
     #[command(subcommand)]
     Token(token::TokenCommand),
+    /// The servers among themselves: make a cluster, join, look, drain, recover
+    #[command(subcommand)]
+    Cluster(cluster::ClusterCommand),
     /// The configuration
     #[command(subcommand)]
     Config(config::ConfigCommand),

@@ -14,6 +14,11 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "bunraku-control",
         &["bunraku-model", "bunraku-store", "bunraku-wire"],
     ),
+    // Control never uses it: a server that is no member knows nothing of it.
+    (
+        "bunraku-cluster",
+        &["bunraku-model", "bunraku-store", "bunraku-wire"],
+    ),
     // As root on other people's machines: never a store, never a compiler.
     (
         "bunraku-agent",
@@ -28,6 +33,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "bunraku-engine",
             "bunraku-states",
             "bunraku-control",
+            "bunraku-cluster",
             "bunraku-agent",
         ],
     ),

@@ -16,6 +16,7 @@ pub mod failover;
 pub mod identity;
 pub mod member;
 pub mod membership;
+pub mod operator;
 pub mod recover;
 pub mod setup;
 pub mod transport;

@@ -11,6 +11,7 @@
 
 mod certificates;
 mod clock;
+mod cluster;
 mod command_hub;
 mod commands;
 mod credentials;
@@ -27,6 +28,7 @@ mod upkeep;
 
 pub use certificates::{CertificateOptions, Certificates};
 pub use clock::Clock;
+pub use cluster::{Cluster, ClusterLink, ClusterMember};
 pub use command_hub::{CommandHub, Subscription};
 pub use commands::{CommandOptions, Commands};
 pub use error::ServiceError;

@@ -19,8 +19,8 @@ use crate::credentials::{self, Wanted};
 use crate::http::{self, AcceptOptions, RouterOptions, ServerIdentity, ServiceSet, Services};
 use crate::upkeep::Upkeep;
 use crate::{
-    CertificateOptions, Certificates, Clock, CommandHub, CommandOptions, Commands, FactOptions,
-    Facts, Nodes, Presence, PresenceOptions, ServiceError, UpkeepOptions,
+    CertificateOptions, Certificates, Clock, Cluster, ClusterLink, CommandHub, CommandOptions,
+    Commands, FactOptions, Facts, Nodes, Presence, PresenceOptions, ServiceError, UpkeepOptions,
 };
 
 /// How often the server looks at the age of its own certificate and of its peers'.
@@ -48,6 +48,8 @@ pub struct ServerOptions {
     pub server_ttl: Duration,
     /// How often a silent command stream gets an empty line.
     pub heartbeat: Duration,
+    /// The member of a cluster that this server is.
+    pub cluster: Option<ClusterLink>,
     pub certificates: CertificateOptions,
     pub commands: CommandOptions,
     pub facts: FactOptions,
@@ -198,17 +200,24 @@ async fn build_services(
     let nodes = Nodes::new(store.clone(), clock.clone());
     let commands = Commands::new(store.clone(), clock.clone(), options.commands.clone());
     let revocations = Revocations::new([]);
+    let certificates = Certificates::new(
+        store.clone(),
+        clock.clone(),
+        authority,
+        revocations.clone(),
+        nodes.clone(),
+        options.certificates.clone(),
+    );
     let services = ServiceSet {
-        facts: Facts::new(store.clone(), blobs, clock.clone(), options.facts.clone()),
-        hub: CommandHub::new(store.clone(), commands.clone()),
-        certificates: Certificates::new(
+        cluster: Cluster::new(
             store.clone(),
             clock.clone(),
-            authority,
-            revocations.clone(),
-            nodes.clone(),
-            options.certificates.clone(),
+            certificates.clone(),
+            options.cluster.clone(),
         ),
+        facts: Facts::new(store.clone(), blobs, clock.clone(), options.facts.clone()),
+        hub: CommandHub::new(store.clone(), commands.clone()),
+        certificates,
         identity: Arc::new(ServerIdentity {
             id,
             started: clock.now(),

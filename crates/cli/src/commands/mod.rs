@@ -3,11 +3,13 @@
 pub(crate) mod agent;
 pub(crate) mod apply;
 pub(crate) mod cert;
+pub(crate) mod cluster;
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod demo;
 pub(crate) mod facts;
 pub(crate) mod man;
+mod member;
 pub(crate) mod node;
 pub(crate) mod restore;
 pub(crate) mod server;
@@ -58,6 +60,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Facts(command) => facts::run(command, &context),
         Command::Cert(command) => cert::run(command, &context),
         Command::Token(command) => token::run(command, &context),
+        Command::Cluster(command) => cluster::run(command, &context),
         Command::Completions(arguments) => completions::run(&arguments),
         Command::Man(arguments) => man::run(&arguments),
         Command::Config(_) => Ok(Exit::Done),

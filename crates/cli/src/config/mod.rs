@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
 
-pub(crate) use file::{AuthorityKind, ConfigFile, ServerSection, StoreKind, StoreSection};
+pub(crate) use file::{
+    AuthorityKind, ClusterSection, ConfigFile, ServerSection, StoreKind, StoreSection,
+};
 
 /// Where the file is looked for when nobody says.
 pub(crate) const DEFAULT_FILE: &str = "/etc/bunraku/bunraku.toml";
@@ -82,7 +84,7 @@ mod tests {
                   |
                 3 | liten = 1
                   | ^^^^^
-                unknown field `liten`, expected one of `listen`, `name`, `names`, `data_dir`, `health_listen`, `store`, `authority`, `certificates`, `limits`
+                unknown field `liten`, expected one of `listen`, `name`, `names`, `data_dir`, `health_listen`, `store`, `authority`, `certificates`, `limits`, `cluster`
             "#]],
         );
     }

@@ -10,7 +10,9 @@ use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::routes::{Services, certificates, commands, facts, join, nodes, server, tokens};
+use super::routes::{
+    Services, certificates, cluster, commands, facts, join, nodes, server, tokens,
+};
 use super::{access, health, reply::Refusal};
 
 /// Limits on requests.
@@ -71,6 +73,11 @@ fn routes() -> (OpenApiRouter<Services>, OpenApiRouter<Services>) {
         .routes(routes!(certificates::sign))
         .routes(routes!(certificates::reject))
         .routes(routes!(certificates::revocation_list))
+        .routes(routes!(cluster::status))
+        .routes(routes!(cluster::servers))
+        .routes(routes!(cluster::invite))
+        .routes(routes!(cluster::join))
+        .routes(routes!(cluster::drain))
         .routes(routes!(tokens::list, tokens::create))
         .routes(routes!(tokens::revoke));
     (facts, others)

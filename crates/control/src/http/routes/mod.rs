@@ -1,6 +1,7 @@
 //! One file per kind of thing that the API speaks of.
 
 pub(super) mod certificates;
+pub(super) mod cluster;
 pub(super) mod commands;
 pub(super) mod facts;
 pub(super) mod join;
@@ -50,6 +51,7 @@ pub(crate) struct ServiceSet {
     pub(crate) hub: CommandHub,
     pub(crate) presence: Presence,
     pub(crate) certificates: Certificates,
+    pub(crate) cluster: crate::Cluster,
     pub(crate) revocations: Revocations,
     pub(crate) clock: Clock,
     /// How often a silent command stream gets an empty line.
