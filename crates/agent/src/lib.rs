@@ -12,6 +12,7 @@ mod join;
 mod journal;
 mod renewal;
 mod schedule;
+mod servers;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -26,6 +26,8 @@ struct Machine {
     since: Timestamp,
     draining: bool,
     ordered: Option<u64>,
+    /// Its data is damaged, since then.
+    broken: Option<Timestamp>,
 }
 
 struct EtcdEntry {
@@ -58,6 +60,7 @@ impl World {
                     since: now,
                     draining: false,
                     ordered: ordered(number),
+                    broken: None,
                 })
                 .collect(),
             members: (0..datastores)
@@ -76,7 +79,7 @@ impl World {
     fn healthy(&self, id: u64) -> bool {
         let entry = &self.members[&id];
         let server = &self.servers[entry.server];
-        server.up && server.ordered == Some(id)
+        server.up && server.ordered == Some(id) && server.broken.is_none()
     }
 
     fn healthy_voters(&self) -> usize {
@@ -114,7 +117,7 @@ impl World {
             peer_url: peer_url(entry.server),
             learner: entry.learner,
             healthy: self.healthy(*id),
-            failing_since: None,
+            failing_since: self.servers[entry.server].broken,
         });
         Seen {
             wanted: self.wanted,
@@ -158,6 +161,7 @@ impl World {
                 let ordered = self.servers[number].ordered.expect("it was told to run");
                 assert!(!self.members.contains_key(&ordered), "retired while needed");
                 self.servers[number].ordered = None;
+                self.servers[number].broken = None;
             }
             Action::Promote { id } => {
                 let healthy = self.healthy(*id);
@@ -331,6 +335,18 @@ fn a_datastore_that_fails_on_a_living_server_is_replaced_too() {
 }
 
 #[test]
+fn a_broken_datastore_begins_anew_where_it_is_when_there_is_no_other_place() {
+    let mut world = World::new(3, 3, 3);
+    world.servers[1].broken = Some(world.now);
+    assert_eq!(world.step(true), Next::Wait(Waiting::Grace(name(1))));
+    world.pass(61);
+    assert_eq!(world.settle(), Waiting::Content);
+    assert_eq!(world.datastore_servers(), [0, 1, 2].into());
+    assert_eq!(world.removals, 1);
+    assert!(world.servers[1].ordered > Some(99), "a new one");
+}
+
+#[test]
 fn an_even_number_is_never_aimed_at() {
     let aims: Vec<usize> = (0..8).map(|eligible| target(5, eligible)).collect();
     assert_eq!(aims, [1, 1, 1, 3, 3, 5, 5, 5]);
@@ -358,6 +374,11 @@ proptest! {
                 1 | 2 => world.set(number, true),
                 3 => world.servers[number].draining = random.random_bool(0.3),
                 4 => world.pass(random.random_range(0..90)),
+                5 => {
+                    let keeps_data = world.servers[number].ordered.is_some();
+                    world.servers[number].broken = keeps_data.then_some(world.now);
+                    if !world.has_majority() { world.servers[number].broken = None; }
+                }
                 _ => {
                     let performed = random.random_bool(0.7);
                     world.step(performed);

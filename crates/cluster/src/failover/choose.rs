@@ -80,7 +80,15 @@ fn replace(
     reason: Reason,
     now: Timestamp,
 ) -> Result<Change, Waiting> {
-    let into = replacement(seen).ok_or_else(|| Waiting::NoReplacement(server.name.clone()))?;
+    // A server that lives and whose datastore is broken can begin anew itself,
+    // with nothing of what it had.
+    let itself = || {
+        let broken = reason == Reason::Dead && server.is_alive() && server.can_take_the_role();
+        broken.then(|| server.name.clone())
+    };
+    let into = replacement(seen)
+        .or_else(itself)
+        .ok_or_else(|| Waiting::NoReplacement(server.name.clone()))?;
     Ok(Change {
         number: 0,
         reason,

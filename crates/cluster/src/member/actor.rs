@@ -269,7 +269,12 @@ async fn note_waiting(
     store: &EtcdStore,
     waiting: &Waiting,
 ) -> Result<(), TurnError> {
-    let text = (*waiting != Waiting::Content).then(|| waiting.to_string());
+    // What passes by itself within a moment is not worth a line.
+    let passing = matches!(
+        waiting,
+        Waiting::Content | Waiting::Pause | Waiting::Starting(_)
+    );
+    let text = (!passing).then(|| waiting.to_string());
     let changed = {
         let mut known = locked(&shared.waiting);
         let changed = *known != text;

@@ -1,5 +1,11 @@
 //! Members as real processes, with real etcd, on loopback.
 
+#![allow(dead_code, reason = "each test uses its part")]
+
+pub(crate) mod faults;
+pub(crate) mod history;
+pub(crate) mod workload;
+
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -46,7 +52,7 @@ impl Server {
             .append(true)
             .open(self.data_dir.join("log"))
             .expect("a log");
-        let process = Command::new(env!("CARGO_BIN_EXE_bunraku-cluster-member"))
+        let process = Command::new(member_program())
             .arg(&self.data_dir)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -101,6 +107,17 @@ impl Drop for Cluster {
                 eprintln!("--- {}\n{}", server.name, lines[from..].join("\n"));
             }
         }
+    }
+}
+
+/// Beside this test in the target directory; a long-running program that is
+/// not a test looks beside itself.
+fn member_program() -> PathBuf {
+    match option_env!("CARGO_BIN_EXE_bunraku-cluster-member") {
+        Some(path) => PathBuf::from(path),
+        None => std::env::current_exe()
+            .expect("a running program has a path")
+            .with_file_name("bunraku-cluster-member"),
     }
 }
 
