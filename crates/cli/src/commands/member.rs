@@ -60,6 +60,7 @@ pub(super) fn options(section: &ClusterSection, data_dir: &Path) -> MemberOption
             grace: section.grace.signed(),
             pause: section.pause_between_changes.signed(),
             most_per_hour: section.most_changes_per_hour,
+            ..Limits::default()
         },
         snapshot_every: section.snapshot_every.0,
         snapshots_kept: section.snapshots_kept,

@@ -28,6 +28,8 @@ pub use seen::{Datastore, Liveness, Seen, Server};
 pub struct Limits {
     /// A dead server may be rebooting: how long it is waited for.
     pub grace: SignedDuration,
+    /// How long a datastore that was told to start may take to answer.
+    pub start: SignedDuration,
     /// Between the end of one change and the start of the next.
     pub pause: SignedDuration,
     /// More changes in an hour mean that something else is wrong.
@@ -38,6 +40,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             grace: SignedDuration::from_secs(60),
+            start: SignedDuration::from_secs(60),
             pause: SignedDuration::from_secs(10),
             most_per_hour: 12,
         }
@@ -104,7 +107,7 @@ pub fn next(plan: &Plan, seen: &Seen, limits: &Limits, now: Timestamp) -> Next {
         });
     }
     match &plan.current {
-        Some(change) => proceed(plan, change, seen, now),
+        Some(change) => proceed(plan, change, seen, limits, now),
         None => begin(plan, seen, limits, now),
     }
 }
@@ -128,7 +131,7 @@ fn begin(plan: &Plan, seen: &Seen, limits: &Limits, now: Timestamp) -> Next {
     }
 }
 
-fn proceed(plan: &Plan, change: &Change, seen: &Seen, now: Timestamp) -> Next {
+fn proceed(plan: &Plan, change: &Change, seen: &Seen, limits: &Limits, now: Timestamp) -> Next {
     if let Some(step) = remove_first(plan, change, seen) {
         return step;
     }
@@ -143,13 +146,16 @@ fn proceed(plan: &Plan, change: &Change, seen: &Seen, now: Timestamp) -> Next {
             false => another_place(plan, change, seen),
         };
     };
+    let failing = datastore
+        .failing_since
+        .is_some_and(|since| now.duration_since(since) >= limits.start);
     if datastore.learner {
-        return raise(change, server, datastore, seen);
+        return raise(change, server, datastore, seen, failing);
     }
     if !datastore.healthy {
         // It has its vote, and is not well: that is for the next change to see.
         return match server.state {
-            Liveness::Alive => Next::Wait(Waiting::Starting(server.name.clone())),
+            Liveness::Alive if !failing => Next::Wait(Waiting::Starting(server.name.clone())),
             _ => Next::Store(plan.given_up()),
         };
     }
@@ -180,10 +186,16 @@ fn remove_first(plan: &Plan, change: &Change, seen: &Seen) -> Option<Next> {
     })
 }
 
-fn raise(change: &Change, server: &Server, learner: &Datastore, seen: &Seen) -> Next {
-    if !server.can_take_the_role() {
+fn raise(
+    change: &Change,
+    server: &Server,
+    learner: &Datastore,
+    seen: &Seen,
+    failing: bool,
+) -> Next {
+    if failing || !server.can_take_the_role() {
         // It has no vote: taking it off the list is always safe. What comes
-        // next is decided when it is off.
+        // next is decided when it is off; another try finds no old data.
         return Next::Act(Action::Remove { id: learner.id });
     }
     if server.ordered != Some(learner.id) {
@@ -206,7 +218,9 @@ fn remove_last(plan: &Plan, change: &Change, seen: &Seen, now: Timestamp) -> Nex
     match left_over {
         None => Next::Store(plan.done(now)),
         Some(out) if seen.majority_without(out.id) => Next::Act(Action::Remove { id: out.id }),
-        Some(_) => Next::Wait(Waiting::Unsafe),
+        // Another one failed meanwhile, and is more urgent. What this change
+        // was for is still to be seen, and comes up again.
+        Some(_) => Next::Store(plan.given_up()),
     }
 }
 

@@ -29,6 +29,7 @@ async fn main() -> ExitCode {
         guard: true,
     };
     options.limits.grace = SignedDuration::from_millis(500);
+    options.limits.start = SignedDuration::from_secs(15);
     options.limits.pause = SignedDuration::from_millis(200);
     options.limits.most_per_hour = 1000;
     options.look_every = Duration::from_millis(300);
