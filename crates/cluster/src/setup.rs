@@ -46,7 +46,7 @@ pub fn check_datastores(count: usize) -> Result<(), SetupError> {
     match count {
         0 => Err(SetupError::NoDatastore),
         8.. => Err(SetupError::TooMany),
-        count if count % 2 == 0 => Err(SetupError::Even(count)),
+        count if count.is_multiple_of(2) => Err(SetupError::Even(count)),
         _ => Ok(()),
     }
 }

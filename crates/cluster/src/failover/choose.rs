@@ -12,7 +12,11 @@ use super::{Limits, Waiting};
 /// when either of them does, so they are worse than one.
 pub fn target(wanted: usize, eligible: usize) -> usize {
     let most = wanted.min(eligible).max(1);
-    if most % 2 == 0 { most - 1 } else { most }
+    if most.is_multiple_of(2) {
+        most - 1
+    } else {
+        most
+    }
 }
 
 /// The first server, by name, that could take the role and has none.
