@@ -1,6 +1,7 @@
 //! The API as its callers see it: real TLS, real stores, on loopback.
 
 mod access;
+mod cluster;
 mod commands;
 mod facts;
 mod joining;
