@@ -24,8 +24,8 @@ pub(crate) struct DemoArguments {
     keep: bool,
 
     /// So many servers keep the data together, and one is to spare: 3 or 5
-    #[arg(long, value_name = "COUNT")]
-    servers: Option<usize>,
+    #[arg(long = "servers", value_name = "COUNT")]
+    cluster: Option<usize>,
 
     /// Directory to work in; must be empty or new [default: a temporary one]
     #[arg(long, value_name = "DIR")]
@@ -82,7 +82,7 @@ async fn perform(
 ) -> Result<Exit, Failure> {
     let keep = arguments.keep;
     let play = async {
-        if let Some(servers) = arguments.servers {
+        if let Some(servers) = arguments.cluster {
             return perform_cluster(fleet, stage, servers).await;
         }
         stage.act("a server starts, with a store and an authority of its own");
