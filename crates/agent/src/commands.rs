@@ -1,10 +1,13 @@
 //! What the agent does when it is asked.
 
-use bunraku_model::Activity;
-use bunraku_wire::api::{ActivityReport, Command, CommandOutcome, CommandResult, Envelope};
+use bunraku_model::{Activity, NodeRunId};
+use bunraku_wire::api::{
+    ActivityReceipt, ActivityReport, Command, CommandOutcome, CommandResult, Envelope, RunRequest,
+};
 use jiff::Timestamp;
 
 use crate::Shared;
+use crate::runs::{Found, Submitted};
 use crate::schedule;
 
 /// Carries a command out, and says how it went.
@@ -19,9 +22,48 @@ pub(crate) async fn carry_out(shared: &Shared, envelope: &Envelope) -> CommandRe
     match &envelope.command {
         Command::Ping => result(CommandOutcome::Done, "pong".to_owned()),
         Command::RefreshFacts => refresh_facts(shared).await,
-        Command::Run(_) | Command::CancelRun { .. } => result(
-            CommandOutcome::NotUnderstood,
-            "this agent has no run queue".to_owned(),
+        Command::Run(request) => queue_run(shared, request),
+        Command::CancelRun { run, reason } => cancel_run(shared, *run, reason, &envelope.sent_by),
+        Command::Administer { administration } => {
+            shared.runs.administer(administration.clone());
+            result(CommandOutcome::Done, "noted".to_owned())
+        }
+    }
+}
+
+/// Done means that the queue has it, durably.
+fn queue_run(shared: &Shared, request: &RunRequest) -> CommandResult {
+    match shared.runs.submit(request.clone()) {
+        Ok(Submitted::Queued { behind: 0 }) => {
+            result(CommandOutcome::Done, "it starts now".to_owned())
+        }
+        Ok(Submitted::Queued { behind }) => {
+            result(CommandOutcome::Done, format!("it waits behind {behind}"))
+        }
+        Ok(Submitted::Folded { into }) => {
+            result(CommandOutcome::Done, format!("folded into run {into}"))
+        }
+        Ok(Submitted::Known) => result(CommandOutcome::Done, "it was asked for before".to_owned()),
+        Err(refused) => result(CommandOutcome::Failed, refused.to_string()),
+    }
+}
+
+fn cancel_run(shared: &Shared, run: NodeRunId, reason: &str, by: &str) -> CommandResult {
+    let reason = format!("cancelled by {by}: {reason}");
+    match shared.runs.cancel(run, &reason) {
+        Ok(Found::Pending(_)) => result(CommandOutcome::Done, "it will not start".to_owned()),
+        Ok(Found::Running) => result(CommandOutcome::Done, "it is being ended".to_owned()),
+        Ok(Found::Folded { into }) => result(
+            CommandOutcome::Done,
+            format!("run {into}, which it was folded into, goes on for the others"),
+        ),
+        Ok(Found::Nowhere) => result(
+            CommandOutcome::Failed,
+            "there is no such run in the queue".to_owned(),
+        ),
+        Err(error) => result(
+            CommandOutcome::Failed,
+            format!("the queue cannot be written: {error}"),
         ),
     }
 }
@@ -49,13 +91,7 @@ async fn refresh_facts(shared: &Shared) -> CommandResult {
             format!("facts could not be submitted: {error}"),
         ),
     };
-    report_activity(
-        shared,
-        Activity::Idle {
-            since: Timestamp::now(),
-        },
-    )
-    .await;
+    report_activity(shared, shared.runs.activity()).await;
     outcome
 }
 
@@ -64,7 +100,7 @@ pub(crate) async fn report_activity(shared: &Shared, activity: Activity) {
     let path = format!("/v1/nodes/{}/activity", shared.options.name);
     if let Err(error) = shared
         .client
-        .put::<_, ()>(&path, &ActivityReport { activity })
+        .put::<_, ActivityReceipt>(&path, &ActivityReport { activity })
         .await
     {
         tracing::warn!(error = %error, "cannot tell the server what the agent does");

@@ -10,7 +10,7 @@
 
 use std::time::{Duration, Instant};
 
-use bunraku_model::{Activity, CommandId};
+use bunraku_model::CommandId;
 use bunraku_wire::api::{CommandOutcome, CommandResult, Envelope, StreamMessage};
 use bunraku_wire::client::{BackOff, Lines};
 use bunraku_wire::{Client, ClientError, ClientOptions, ReloadableClientTls};
@@ -18,7 +18,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use crate::commands::{carry_out, report_activity};
+use crate::commands::carry_out;
 use crate::journal::Journal;
 use crate::{AgentOptions, Shared, servers};
 
@@ -64,7 +64,9 @@ pub(crate) async fn hold_stream(
     let mut failures = 0;
     while !shutdown.is_cancelled() {
         let opened = Instant::now();
-        let Some(ended) = one_stream(shared, &mut journal, shutdown).await else {
+        let ended = one_stream(shared, &mut journal, shutdown).await;
+        shared.connected.send_replace(false);
+        let Some(ended) = ended else {
             return;
         };
         if opened.elapsed() > GOOD {
@@ -130,9 +132,7 @@ async fn one_stream(
                 }
             }
             Ok(StreamMessage::Command(envelope)) => take(shared, journal, &envelope).await,
-            Ok(StreamMessage::Target { target }) => {
-                tracing::debug!(?target, "told of a target");
-            }
+            Ok(StreamMessage::Target { target }) => shared.catalogs.told(target),
             Ok(StreamMessage::Goodbye) => return Some(Ended::Goodbye),
             Ok(StreamMessage::Superseded) => return Some(Ended::Superseded),
             Err(_) => not_understood(shared, journal, &message).await,
@@ -140,15 +140,13 @@ async fn one_stream(
     }
 }
 
-/// What the server should know first: that nothing runs, and old answers.
+/// What the server should know first: what runs, and old answers. The agent
+/// hears whether it may run before it takes the first command.
 async fn greet(shared: &Shared, journal: &mut Journal) {
-    report_activity(
-        shared,
-        Activity::Idle {
-            since: Timestamp::now(),
-        },
-    )
-    .await;
+    if let Err(error) = shared.runs.tell(shared).await {
+        tracing::warn!(error = %error, "cannot tell the server what the agent does");
+    }
+    shared.connected.send_replace(true);
     for (id, result) in journal.unconfirmed() {
         send_answer(shared, journal, id, &result).await;
     }

@@ -4,14 +4,42 @@
 //! that started together does not come together.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bunraku_wire::ClientError;
-use bunraku_wire::api::FactsReceipt;
+use bunraku_wire::api::{FactsReceipt, SubmissionOrder};
 use bunraku_wire::client::BackOff;
 use tokio_util::sync::CancellationToken;
 
+use uuid::Uuid;
+
 use crate::Shared;
+
+/// Numbers this process's submissions, so that a server can tell one that was
+/// on its way for long from a newer one. The clock would not do: it is set back.
+pub(crate) struct Submissions {
+    session: Uuid,
+    next: AtomicU64,
+}
+
+impl Default for Submissions {
+    fn default() -> Self {
+        Self {
+            session: Uuid::new_v4(),
+            next: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Submissions {
+    fn next(&self) -> SubmissionOrder {
+        SubmissionOrder {
+            session: self.session,
+            number: self.next.fetch_add(1, Ordering::Relaxed),
+        }
+    }
+}
 
 /// Submits facts until cancelled.
 pub(crate) async fn submit_facts(shared: &Shared, shutdown: &CancellationToken) {
@@ -32,6 +60,12 @@ pub(crate) async fn submit_facts(shared: &Shared, shutdown: &CancellationToken) 
                 failures = 0;
                 usual.random_wait(0)
             }
+            // Sending the same again would be refused again, and facts may be large.
+            Err(error) if matches!(error.status(), Some(400 | 413)) => {
+                tracing::error!(error = %error, "the server refuses this node's facts; the next ones are sent as usual");
+                failures = 0;
+                usual.random_wait(0)
+            }
             Err(error) => {
                 tracing::warn!(error = %error, "facts could not be submitted; trying again");
                 failures += 1;
@@ -47,12 +81,18 @@ pub(crate) async fn submit_facts(shared: &Shared, shutdown: &CancellationToken) 
 
 /// Collects and submits facts now.
 pub(crate) async fn submit_now(shared: &Shared) -> Result<FactsReceipt, ClientError> {
+    let order = shared.submissions.next();
     let collect = Arc::clone(&shared.options.collect_facts);
     let facts = tokio::task::spawn_blocking(move || collect())
         .await
         .unwrap_or_else(|error| {
             std::panic::resume_unwind(error.into_panic());
         });
-    let path = format!("/v1/nodes/{}/facts", shared.options.name);
+    // Numbered when they were collected: that is what makes them newer.
+    let SubmissionOrder { session, number } = order;
+    let path = format!(
+        "/v1/nodes/{}/facts?session={session}&number={number}",
+        shared.options.name
+    );
     shared.client.put(&path, &facts).await
 }

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
-    agent, apply, cert, cluster, completions, config, demo, facts, man, node, restore, server,
-    states, token,
+    agent, apply, bound, cert, cluster, completions, config, demo, facts, lock, man, node, once,
+    plan, report, restore, server, states, token,
 };
 
 /// An asynchronous control plane for configuration management.
@@ -102,9 +102,17 @@ pub(crate) enum Command {
     Apply(apply::ApplyArgs),
     Restore(restore::RestoreArgs),
     States(states::StatesArgs),
+    /// Show what a run over many nodes would do, in which order, and why
+    #[command(
+        after_help = "Examples:\n  bunraku plan --site site.pp --offline\n  bunraku plan --site graph.json --graph svg > plan.svg"
+    )]
+    Plan(plan::PlanArguments),
     /// Nodes: where they stand, and whether they may run
     #[command(subcommand)]
     Node(node::NodeCommand),
+    /// What nodes did
+    #[command(subcommand)]
+    Report(report::ReportCommand),
     /// What nodes say of themselves
     #[command(subcommand)]
     Facts(facts::FactsCommand),
@@ -117,6 +125,18 @@ pub(crate) enum Command {
     /// The servers among themselves: make a cluster, join, look, drain, recover
     #[command(subcommand)]
     Cluster(cluster::ClusterCommand),
+    /// Would an init be accepted now? The exit code says
+    Stat(once::StatArguments),
+    /// Do a thing that is done once per fleet, unless somebody does or did
+    Init(once::InitArguments),
+    /// Things that are done once per fleet
+    #[command(subcommand)]
+    Once(once::OnceCommand),
+    /// Locks that nodes and people share
+    #[command(subcommand)]
+    Lock(lock::LockCommand),
+    #[command(hide = true)]
+    Bound(bound::BoundArguments),
     /// The configuration
     #[command(subcommand)]
     Config(config::ConfigCommand),

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bunraku_model::NodeName;
 use bunraku_wire::tls::ClientTls;
 use bunraku_wire::{
     Client, ClientError, ClientOptions, Credentials, ReloadableClientTls, ServerAddress,
@@ -43,7 +44,11 @@ pub(crate) fn servers(
 /// Reads credentials and makes the client. Nothing is sent yet.
 pub(crate) fn connect(global: &Global, loaded: &Loaded) -> Result<Client, Failure> {
     let credentials = credentials(global, loaded)?;
-    let servers = servers(&global.servers, &loaded.file.client.servers)?;
+    let configured = match loaded.file.client.servers.is_empty() {
+        true => &loaded.file.agent.servers,
+        false => &loaded.file.client.servers,
+    };
+    let servers = servers(&global.servers, configured)?;
     let missing = |what: &str| {
         let place = credentials.directory().display();
         Failure::new(format!("there is no {what} in {place}"))
@@ -64,6 +69,16 @@ pub(crate) fn connect(global: &Global, loaded: &Loaded) -> Result<Client, Failur
     Ok(Client::new(options))
 }
 
+/// The name in the credentials.
+pub(crate) fn own_name(global: &Global, loaded: &Loaded) -> Result<NodeName, Failure> {
+    let credentials = credentials(global, loaded)?;
+    let identity = credentials.identity()?.ok_or_else(|| {
+        let place = credentials.directory().display();
+        Failure::new(format!("there is no cert.pem in {place}"))
+    })?;
+    Ok(identity.certificate().name()?)
+}
+
 fn credentials(global: &Global, loaded: &Loaded) -> Result<Credentials, Failure> {
     let named = global
         .credentials
@@ -72,7 +87,9 @@ fn credentials(global: &Global, loaded: &Loaded) -> Result<Credentials, Failure>
     let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".config/bunraku"));
     let usual = home
         .into_iter()
-        .chain(DEFAULT_CREDENTIALS.map(PathBuf::from));
+        .chain(DEFAULT_CREDENTIALS.map(PathBuf::from))
+        // Root on a node speaks as that node.
+        .chain([loaded.file.agent.data_dir.join("tls")]);
     named.or_else(|| usual.into_iter().find(|directory| directory.join("cert.pem").exists())).map(Credentials::new).ok_or_else(
         || {
             Failure::new("no credentials were found")

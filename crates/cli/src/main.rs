@@ -5,6 +5,7 @@
 
 mod apply_view;
 mod arguments;
+mod bound_child;
 mod commands;
 mod config;
 mod connection;
@@ -14,6 +15,10 @@ mod exit;
 mod failure;
 mod logging;
 mod output;
+mod plan_view;
+mod report_view;
+mod site_source;
+mod ssh;
 mod state_tree;
 
 use std::process::ExitCode;

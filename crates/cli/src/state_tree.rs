@@ -17,16 +17,16 @@ use serde_json::{Map, Value, json};
 pub(crate) struct StateArgs {
     /// The root of the state tree; PATH is then the name of a state file (`web.nginx`), or several joined with commas.
     #[arg(long, value_name = "DIRECTORY")]
-    state_root: Option<PathBuf>,
+    pub(crate) state_root: Option<PathBuf>,
     /// Data for states: a directory with a top file, or a file in YAML or JSON. By default the directory `pillar` beside the tree, if there is one.
     #[arg(long, value_name = "PATH")]
-    pillar: Vec<PathBuf>,
+    pub(crate) pillar: Vec<PathBuf>,
     /// Data as a JSON object; it wins over all files.
     #[arg(long, value_name = "JSON")]
-    pillar_json: Option<String>,
+    pub(crate) pillar_json: Option<String>,
     /// The node's name for top files, instead of this machine's.
     #[arg(long, value_name = "NAME")]
-    node: Option<String>,
+    pub(crate) node: Option<String>,
 }
 
 /// Why there is nothing to apply.
@@ -78,6 +78,23 @@ pub(crate) fn load(path: &Path, arguments: &StateArgs) -> Result<Option<Loaded>,
     };
     let compiled = compile(&world, &input).map_err(StateTreeError::Compile)?;
     Ok(Some(Loaded { compiled, root }))
+}
+
+/// The root of the tree that PATH belongs to, and the directories of data
+/// that go with it by default. Nothing for a catalog.
+pub(crate) fn tree_of(path: &Path, arguments: &StateArgs) -> Option<(PathBuf, Option<PathBuf>)> {
+    let (root, _) = find(path, arguments)?;
+    let beside = match arguments.pillar.is_empty() {
+        true => data_beside(&root),
+        false => None,
+    };
+    Some((root, beside))
+}
+
+/// The directory `pillar` beside a tree.
+fn data_beside(root: &Path) -> Option<PathBuf> {
+    let beside = root.canonicalize().ok()?.parent()?.join("pillar");
+    beside.is_dir().then_some(beside)
 }
 
 fn find(path: &Path, arguments: &StateArgs) -> Option<(PathBuf, Target)> {
@@ -147,11 +164,7 @@ fn data(
         over.extend(found);
     }
     if arguments.pillar.is_empty() {
-        let beside = root
-            .canonicalize()
-            .ok()
-            .and_then(|root| Some(root.parent()?.join("pillar")));
-        directories.extend(beside.filter(|beside| beside.is_dir()));
+        directories.extend(data_beside(root));
     }
     if let Some(text) = &arguments.pillar_json {
         match serde_json::from_str(text) {

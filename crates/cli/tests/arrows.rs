@@ -10,9 +10,16 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("bunraku-wire", &["bunraku-model"]),
     ("bunraku-engine", &["bunraku-model"]),
     ("bunraku-states", &["bunraku-model"]),
+    ("bunraku-puppet", &[]),
+    ("bunraku-plan", &["bunraku-model", "bunraku-puppet"]),
     (
         "bunraku-control",
-        &["bunraku-model", "bunraku-store", "bunraku-wire"],
+        &[
+            "bunraku-model",
+            "bunraku-store",
+            "bunraku-wire",
+            "bunraku-plan",
+        ],
     ),
     // Control never uses it: a server that is no member knows nothing of it.
     (
@@ -32,6 +39,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "bunraku-wire",
             "bunraku-engine",
             "bunraku-states",
+            "bunraku-puppet",
+            "bunraku-plan",
             "bunraku-control",
             "bunraku-cluster",
             "bunraku-agent",
@@ -40,7 +49,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that do no I/O have none of these.
-const PURE: &[&str] = &["bunraku-model", "bunraku-states"];
+const PURE: &[&str] = &[
+    "bunraku-model",
+    "bunraku-states",
+    "bunraku-puppet",
+    "bunraku-plan",
+];
 const IMPURE: &[&str] = &[
     "tokio",
     "hyper",

@@ -29,6 +29,15 @@ enum Signal {
     Command(Envelope),
     /// The hub may have missed something: read what waits again.
     Reread,
+    /// The node's target changed: look at the board.
+    Target,
+}
+
+/// What a subscription gives.
+pub enum Told {
+    Command(Box<Envelope>),
+    /// The node's target may have changed.
+    Target,
 }
 
 /// Ids that a subscription remembers before it asks which of them still wait.
@@ -100,6 +109,21 @@ impl CommandHub {
     /// Ends the subscription of a node: its certificate was revoked, or it was removed.
     pub fn disconnect(&self, node: &NodeName) {
         self.subscribers().by_node.remove(node);
+    }
+
+    /// Tells a node's agent that its target changed, if it is connected here.
+    /// One word is enough for any number of changes.
+    pub fn tell_target(&self, node: &NodeName) {
+        let mut subscribers = self.subscribers();
+        let Some(subscriber) = subscribers.by_node.get(node) else {
+            return;
+        };
+        let told = subscriber
+            .signals
+            .send_once(Signal::Target, |waiting| matches!(waiting, Signal::Target));
+        if !told {
+            subscribers.by_node.remove(node);
+        }
     }
 
     /// Hands commands on until cancelled.
@@ -176,8 +200,8 @@ impl CommandHub {
 }
 
 impl Subscription {
-    /// The next command, or nothing when a newer connection took over.
-    pub async fn next(&mut self) -> Result<Option<Envelope>, ServiceError> {
+    /// What is next, or nothing when a newer connection took over.
+    pub async fn next(&mut self) -> Result<Option<Told>, ServiceError> {
         loop {
             if self.reread || self.delivered.len() > REMEMBERED {
                 let pending = self.hub.commands.pending(&self.node).await?;
@@ -190,12 +214,13 @@ impl Subscription {
             }
             while let Some(envelope) = self.queue.pop_front() {
                 if self.delivered.insert(envelope.id) {
-                    return Ok(Some(envelope));
+                    return Ok(Some(Told::Command(Box::new(envelope))));
                 }
             }
             match self.signals.recv().await {
                 Some(Signal::Command(envelope)) => self.queue.push_back(envelope),
                 Some(Signal::Reread) => self.reread = true,
+                Some(Signal::Target) => return Ok(Some(Told::Target)),
                 None => return Ok(None),
             }
         }

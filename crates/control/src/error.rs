@@ -36,6 +36,10 @@ pub enum ServiceError {
         hint: Option<String>,
     },
 
+    /// Something is missing in between.
+    #[error("event {wanted} is wanted next")]
+    Gap { wanted: u64 },
+
     /// Too much waits already.
     #[error("{message}")]
     Busy { message: String },

@@ -3,10 +3,16 @@
 //! One writer per key (see each line), so that nobody overwrites what another
 //! part decided.
 
-use bunraku_model::{CommandId, NodeName, ServerId};
+use bunraku_model::{
+    AppName, CatalogId, CommandId, EnvironmentName, LockName, NodeName, NodeRunId, ReleaseNumber,
+    ServerId,
+};
+use jiff::Timestamp;
 
 /// All nodes.
 pub const NODES: &str = "nodes/";
+/// Submitted facts that wait to be persisted, one entry per node.
+pub const FACT_QUEUE: &str = "fact-queue/";
 /// All commands that wait, and recent answers.
 pub const COMMANDS: &str = "commands/";
 /// The servers that are alive, each bound to its lease.
@@ -17,6 +23,13 @@ pub const CERTIFICATES: &str = "certificates/";
 pub const REQUESTS: &str = "certificate-requests/";
 /// Join tokens, by the hash of the token.
 pub const TOKENS: &str = "join-tokens/";
+
+/// The newest good catalog of each node.
+pub const COMPILED: &str = "compiled/";
+/// The newest failure of each node.
+pub const COMPILE_ERRORS: &str = "compile-errors/";
+/// All catalogs that are kept, by id.
+pub const CATALOGS: &str = "catalogs/";
 
 /// Written when the node's certificate is signed, then by operators.
 pub fn node_record(node: &NodeName) -> String {
@@ -37,6 +50,26 @@ pub fn node_activity(node: &NodeName) -> String {
 /// Written by the fact service: which facts are the newest.
 pub fn node_facts(node: &NodeName) -> String {
     format!("{NODES}{node}/facts")
+}
+
+/// Written by the fact service: which facts came before.
+pub fn node_fact_history(node: &NodeName) -> String {
+    format!("{NODES}{node}/fact-history")
+}
+
+/// Written when facts are submitted; deleted when they are persisted.
+pub fn fact_queue(node: &NodeName) -> String {
+    format!("{FACT_QUEUE}{node}")
+}
+
+/// Which node's submission a key under [`FACT_QUEUE`] is.
+pub fn parse_fact_queue(key: &str) -> Option<NodeName> {
+    NodeName::new(key.strip_prefix(FACT_QUEUE)?).ok()
+}
+
+/// Written by the node: its run queue.
+pub fn node_queue(node: &NodeName) -> String {
+    format!("{NODES}{node}/queue")
 }
 
 /// Everything of one node.
@@ -110,4 +143,232 @@ pub fn certificate_request(node: &NodeName) -> String {
 /// Written when a token is made; deleted when it is used.
 pub fn join_token(id: &str) -> String {
     format!("{TOKENS}{id}")
+}
+
+/// Things that are done once.
+pub const ONCE: &str = "once/";
+
+/// Everything of one thing, but its logs.
+pub fn once_prefix(app: &AppName) -> String {
+    format!("{ONCE}{app}/")
+}
+
+/// Written by whoever defines it, and by hosts that contribute.
+pub fn once_parts(app: &AppName) -> String {
+    format!("{ONCE}{app}/parts")
+}
+
+/// Written with a claim, with its outcome, and by a reset.
+pub fn once_state(app: &AppName) -> String {
+    format!("{ONCE}{app}/state")
+}
+
+/// Written with a claim and bound to its lease; deleted with the outcome.
+pub fn once_claim(app: &AppName) -> String {
+    format!("{ONCE}{app}/claim")
+}
+
+/// Which thing a key under [`ONCE`] is of.
+pub fn parse_once_key(key: &str) -> Option<AppName> {
+    let (app, _) = key.strip_prefix(ONCE)?.split_once('/')?;
+    AppName::new(app).ok()
+}
+
+/// Written by the claimant while its claim lives; deleted when its attempt is forgotten.
+pub fn once_log(app: &AppName, token: u64) -> String {
+    format!("once-logs/{app}/{token:020}")
+}
+
+/// Locks.
+pub const LOCKS: &str = "locks/";
+
+/// Everything of one lock.
+pub fn lock_prefix(name: &LockName) -> String {
+    format!("{LOCKS}{name}/")
+}
+
+/// Written by the lock service: who holds it and who waits.
+pub fn lock_line(name: &LockName) -> String {
+    format!("{LOCKS}{name}/line")
+}
+
+/// Bound to the lease of somebody who holds a lock or waits for it.
+pub fn lock_session(name: &LockName, owner: &str, session: &str) -> String {
+    format!("{LOCKS}{name}/sessions/{owner}/{session}")
+}
+
+/// Which lock a key under [`LOCKS`] is of.
+pub fn parse_lock_key(key: &str) -> Option<LockName> {
+    let (name, _) = key.strip_prefix(LOCKS)?.split_once('/')?;
+    LockName::new(name).ok()
+}
+
+/// Reports without their events, by node and run.
+pub const REPORTS: &str = "reports/";
+/// Events of reports that are not in one piece yet.
+pub const REPORT_EVENTS: &str = "report-events/";
+/// Reports from the newest to the oldest, by when they reached a server.
+pub const REPORT_TIMES: &str = "report-times/";
+/// Which node a run's report belongs to.
+pub const REPORT_IDS: &str = "report-ids/";
+/// Reports that are not finished, or whose events are not in one piece yet.
+pub const OPEN_REPORTS: &str = "report-open/";
+
+/// Written by the report service.
+pub fn report(node: &NodeName, run: NodeRunId) -> String {
+    format!("{}{run}", reports_of(node))
+}
+
+/// All reports of one node.
+pub fn reports_of(node: &NodeName) -> String {
+    format!("{REPORTS}{node}/")
+}
+
+/// Which report a key under [`REPORTS`] is.
+pub fn parse_report(key: &str) -> Option<(NodeName, NodeRunId)> {
+    parse_node_run(key.strip_prefix(REPORTS)?)
+}
+
+/// Written by the report service: some events, from this number on.
+pub fn report_events(node: &NodeName, run: NodeRunId, first: u64) -> String {
+    format!("{}{first:020}", report_events_of(node, run))
+}
+
+/// All events of one report.
+pub fn report_events_of(node: &NodeName, run: NodeRunId) -> String {
+    format!("{}{run}/", report_events_of_node(node))
+}
+
+/// All events of one node's reports.
+pub fn report_events_of_node(node: &NodeName) -> String {
+    format!("{REPORT_EVENTS}{node}/")
+}
+
+/// Which events a key under [`REPORT_EVENTS`] holds.
+pub fn parse_report_events(key: &str) -> Option<(NodeName, NodeRunId, u64)> {
+    let (report, first) = key.strip_prefix(REPORT_EVENTS)?.rsplit_once('/')?;
+    let (node, run) = parse_node_run(report)?;
+    Some((node, run, first.parse().ok()?))
+}
+
+/// Written with a report's first event. The newest sorts first.
+pub fn report_time(received: Timestamp, run: NodeRunId) -> String {
+    format!("{}/{run}", report_times_from(received))
+}
+
+/// Where the reports begin that were received then or before.
+pub fn report_times_from(received: Timestamp) -> String {
+    let micros = u64::try_from(received.as_microsecond()).unwrap_or(0);
+    format!("{REPORT_TIMES}{:016x}", u64::MAX - micros)
+}
+
+/// Written with a report's first event, for its run and for those folded into it.
+pub fn report_id(run: NodeRunId) -> String {
+    format!("{REPORT_IDS}{run}")
+}
+
+/// Written with a report's first event; deleted when its events are in one piece.
+pub fn open_report(node: &NodeName, run: NodeRunId) -> String {
+    format!("{OPEN_REPORTS}{node}/{run}")
+}
+
+/// Which report a key under [`OPEN_REPORTS`] is.
+pub fn parse_open_report(key: &str) -> Option<(NodeName, NodeRunId)> {
+    parse_node_run(key.strip_prefix(OPEN_REPORTS)?)
+}
+
+fn parse_node_run(text: &str) -> Option<(NodeName, NodeRunId)> {
+    let (node, run) = text.split_once('/')?;
+    Some((NodeName::new(node).ok()?, run.parse().ok()?))
+}
+
+/// Written by whoever keeps the catalog, and by the collector.
+pub fn catalog(id: CatalogId) -> String {
+    format!("{CATALOGS}{id}")
+}
+
+/// Which catalog a key under [`CATALOGS`] names.
+pub fn parse_catalog(key: &str) -> Option<CatalogId> {
+    key.strip_prefix(CATALOGS)?.parse().ok()
+}
+
+/// Written by whoever holds the catalog, under its own name.
+pub fn catalog_hold(id: CatalogId, holder: &str) -> String {
+    format!("{}{holder}", catalog_holds(id))
+}
+
+/// Everyone who holds it.
+pub fn catalog_holds(id: CatalogId) -> String {
+    format!("catalog-holds/{id}/")
+}
+
+/// Written by the compile service when the node's catalog changes.
+pub fn compiled(node: &NodeName) -> String {
+    format!("{COMPILED}{node}")
+}
+
+/// Written by the compile service when compiling fails; deleted when it succeeds.
+pub fn compile_error(node: &NodeName) -> String {
+    format!("{COMPILE_ERRORS}{node}")
+}
+
+/// All targets: which released catalog each node should carry out.
+pub const TARGETS: &str = "targets/";
+/// The newest release of each environment.
+pub const RELEASE_HEADS: &str = "release-heads/";
+/// Environments in which nothing is released by itself.
+pub const RELEASE_HOLDS: &str = "release-holds/";
+/// Everyone who holds any catalog.
+pub const CATALOG_HOLDS: &str = "catalog-holds/";
+/// The server that applies releases, bound to its lease.
+pub const RELEASE_LEADER: &str = "leaders/releases";
+
+/// Which node a key under [`COMPILED`] names.
+pub fn parse_compiled(key: &str) -> Option<NodeName> {
+    NodeName::new(key.strip_prefix(COMPILED)?).ok()
+}
+
+/// Written when a release is applied; deleted with the node.
+pub fn target(node: &NodeName) -> String {
+    format!("{TARGETS}{node}")
+}
+
+/// Which node a key under [`TARGETS`] names.
+pub fn parse_target(key: &str) -> Option<NodeName> {
+    NodeName::new(key.strip_prefix(TARGETS)?).ok()
+}
+
+/// All releases of an environment that are kept, in order.
+pub fn releases(environment: &EnvironmentName) -> String {
+    format!("releases/{environment}/")
+}
+
+/// Written once, when the release is made; deleted when it is forgotten.
+pub fn release(environment: &EnvironmentName, number: ReleaseNumber) -> String {
+    format!("{}{:010}", releases(environment), number.0)
+}
+
+/// Written with every release, and when catalogs of forgotten ones are let go.
+pub fn release_head(environment: &EnvironmentName) -> String {
+    format!("{RELEASE_HEADS}{environment}")
+}
+
+/// Which environment a key under [`RELEASE_HEADS`] names.
+pub fn parse_release_head(key: &str) -> Option<EnvironmentName> {
+    EnvironmentName::new(key.strip_prefix(RELEASE_HEADS)?).ok()
+}
+
+/// Written when every target shows the newest release.
+pub fn release_applied(environment: &EnvironmentName) -> String {
+    format!("release-applied/{environment}")
+}
+
+/// Written by operators, and by going back to an old release.
+pub fn release_hold(environment: &EnvironmentName) -> String {
+    format!("{RELEASE_HOLDS}{environment}")
+}
+
+/// Which environment a key under [`RELEASE_HOLDS`] names.
+pub fn parse_release_hold(key: &str) -> Option<EnvironmentName> {
+    EnvironmentName::new(key.strip_prefix(RELEASE_HOLDS)?).ok()
 }

@@ -9,32 +9,50 @@
 //! Absent here: certificates' cryptography (`wire`), how things are kept
 //! (`store`), and anything that changes a machine (`engine`).
 
+pub mod catalogs;
 mod certificates;
 mod clock;
 mod cluster;
 mod command_hub;
 mod commands;
+pub mod compiles;
+mod content;
 mod credentials;
 mod document;
 mod error;
 mod facts;
 mod http;
 pub mod keys;
+mod leader;
+mod locks;
 mod nodes;
+mod once;
 mod presence;
+pub mod releases;
+mod reports;
 mod server;
 mod signals;
+pub mod targets;
 mod upkeep;
 
 pub use certificates::{CertificateOptions, Certificates};
 pub use clock::Clock;
 pub use cluster::{Cluster, ClusterLink, ClusterMember};
-pub use command_hub::{CommandHub, Subscription};
+pub use command_hub::{CommandHub, Subscription, Told};
 pub use commands::{CommandOptions, Commands};
+pub use content::Contents;
 pub use error::ServiceError;
-pub use facts::{FactOptions, Facts};
+pub use facts::{EnvironmentOf, FactHooks, FactOptions, Facts, FactsChanged, Persisted};
 pub use http::{AcceptOptions, Metrics, RouterOptions, openapi_document};
+pub use locks::Locks;
 pub use nodes::Nodes;
+pub use once::Once;
 pub use presence::{Presence, PresenceOptions, Session};
+pub use releases::{ReleaseOptions, Releases};
+pub use reports::{
+    FollowedEvents, NodeRunNews, ReportFilter, ReportHead, ReportOptions, ReportSubscription,
+    Reports, TakenBatch,
+};
 pub use server::{Server, ServerOptions, StartError};
+pub use targets::TargetBoard;
 pub use upkeep::UpkeepOptions;

@@ -2,23 +2,35 @@
 
 use std::collections::BTreeMap;
 
-use bunraku_model::{Activity, Administration, Connection, NodeName, NodeStatus};
+use bunraku_model::{Activity, Administration, CommandId, Connection, NodeName, NodeStatus};
 use bunraku_store::{KeyValue, SharedStore, Transaction, TransactionOutcome};
-use bunraku_wire::api::NodeSummary;
-use jiff::Timestamp;
+use bunraku_wire::api::{ActivityReceipt, Command, Envelope, NodeQueue, NodeSummary, QueueReport};
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 use crate::clock::Clock;
-use crate::document::{self, Decision};
+use crate::document;
 use crate::facts::FactsPointer;
 use crate::presence::StoredConnection;
 use crate::{ServiceError, keys};
+
+/// How long a connected agent has to hear that it was disabled or enabled; one
+/// that is away hears it when it comes back.
+const TOLD_WITHIN: SignedDuration = SignedDuration::from_mins(10);
 
 /// The part of a node that is there from its first certificate on.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct NodeRecord {
     joined: Timestamp,
     administration: Administration,
+}
+
+/// A run queue as it is kept.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct StoredQueue {
+    queue: QueueReport,
+    received: Timestamp,
 }
 
 /// The handle on the node service.
@@ -104,7 +116,7 @@ impl Nodes {
             ));
         }
         let now = self.clock.now();
-        self.administer(node, |current| match current {
+        self.administer(node, by, |current| match current {
             Administration::Disabled { reason: known, .. } if known == reason => None,
             _ => Some(Administration::Disabled {
                 since: now,
@@ -116,66 +128,150 @@ impl Nodes {
     }
 
     /// Puts it back.
-    pub async fn enable(&self, node: &NodeName) -> Result<(), ServiceError> {
+    pub async fn enable(&self, node: &NodeName, by: &str) -> Result<(), ServiceError> {
         let now = self.clock.now();
-        self.administer(node, |current| match current {
+        self.administer(node, by, |current| match current {
             Administration::Enabled { .. } => None,
             Administration::Disabled { .. } => Some(Administration::Enabled { since: now }),
         })
         .await
     }
 
+    /// Writes it down, and tells the agent in the same transaction.
     async fn administer(
         &self,
         node: &NodeName,
+        by: &str,
         decide: impl Fn(&Administration) -> Option<Administration>,
     ) -> Result<(), ServiceError> {
-        document::update(
-            &*self.store,
-            &keys::node_record(node),
-            |current: Option<NodeRecord>| {
-                let record = current.ok_or_else(|| ServiceError::no_such_node(node))?;
-                Ok(match decide(&record.administration) {
-                    None => Decision::Keep,
-                    Some(administration) => Decision::Write(NodeRecord {
-                        administration,
-                        ..record
-                    }),
-                })
-            },
-        )
-        .await?;
-        Ok(())
+        let key = keys::node_record(node);
+        let mut entry = self.store.get(&key).await?;
+        loop {
+            let Some(known) = &entry else {
+                return Err(ServiceError::no_such_node(node));
+            };
+            let record: NodeRecord = document::decode(known)?;
+            let Some(administration) = decide(&record.administration) else {
+                return Ok(());
+            };
+            let tell = self.tell(administration.clone(), by);
+            let record = NodeRecord {
+                administration,
+                ..record
+            };
+            let transaction = Transaction::new()
+                .when_unchanged(&key, Some(known))
+                .put(key.clone(), document::encode(&record))
+                .put(
+                    keys::command_pending(node, tell.id),
+                    document::encode(&tell),
+                )
+                .read_on_failure(key.clone());
+            match self.store.commit(transaction).await? {
+                TransactionOutcome::Committed(_) => return Ok(()),
+                TransactionOutcome::Refused(reads) => entry = reads.into_iter().next().flatten(),
+            }
+        }
     }
 
-    /// The agent's own word of what it does.
+    fn tell(&self, administration: Administration, by: &str) -> Envelope {
+        let now = self.clock.now();
+        Envelope {
+            id: CommandId(Uuid::now_v7()),
+            command: Command::Administer { administration },
+            sent_by: by.to_owned(),
+            sent: now,
+            expires: now.saturating_add(TOLD_WITHIN).unwrap_or(now),
+        }
+    }
+
+    /// The agent's own word of what it does. It hears whether it may.
     pub async fn report_activity(
         &self,
         node: &NodeName,
         activity: &Activity,
+    ) -> Result<ActivityReceipt, ServiceError> {
+        self.put_document(node, keys::node_activity(node), document::encode(activity))
+            .await?;
+        let record: NodeRecord =
+            match document::read(&*self.store, &keys::node_record(node)).await? {
+                Some(known) => known.document,
+                None => return Err(ServiceError::no_such_node(node)),
+            };
+        Ok(ActivityReceipt {
+            administration: record.administration,
+        })
+    }
+
+    /// The agent's own word of its run queue.
+    pub async fn report_queue(
+        &self,
+        node: &NodeName,
+        queue: &QueueReport,
+    ) -> Result<(), ServiceError> {
+        let stored = StoredQueue {
+            queue: queue.clone(),
+            received: self.clock.now(),
+        };
+        self.put_document(node, keys::node_queue(node), document::encode(&stored))
+            .await
+    }
+
+    /// The run queue, as the node told it last.
+    pub async fn queue(&self, node: &NodeName) -> Result<NodeQueue, ServiceError> {
+        let waiting = keys::command_pending_prefix(node);
+        let waiting = document::keys_under(&*self.store, &waiting).await?;
+        let waiting_commands = waiting.len() as u64;
+        match document::read::<StoredQueue>(&*self.store, &keys::node_queue(node)).await? {
+            Some(known) => Ok(NodeQueue {
+                queue: known.document.queue,
+                received: known.document.received,
+                waiting_commands,
+            }),
+            None if self.exists(node).await? => Err(ServiceError::NotFound {
+                what: format!("a run queue of `{node}`"),
+                hint: Some("it comes with the agent's first connection".to_owned()),
+            }),
+            None => Err(ServiceError::no_such_node(node)),
+        }
+    }
+
+    async fn put_document(
+        &self,
+        node: &NodeName,
+        key: String,
+        value: bytes::Bytes,
     ) -> Result<(), ServiceError> {
         let transaction = Transaction::new()
             .when(bunraku_store::Compare::Exists(keys::node_record(node)))
-            .put(keys::node_activity(node), document::encode(activity));
+            .put(key, value);
         match self.store.commit(transaction).await? {
             TransactionOutcome::Committed(_) => Ok(()),
             TransactionOutcome::Refused(_) => Err(ServiceError::no_such_node(node)),
         }
     }
 
-    /// Forgets a node: its record, facts, and commands.
+    /// Forgets a node: its record and commands. False when facts of it are
+    /// there: they must be forgotten first, or what they refer to would stay.
     ///
     /// Revoking its certificates is the caller's, before this: a node whose
     /// certificate is valid would come back.
-    pub async fn remove(&self, node: &NodeName) -> Result<(), ServiceError> {
+    pub async fn remove(&self, node: &NodeName) -> Result<bool, ServiceError> {
+        let record = keys::node_record(node);
         let transaction = Transaction::new()
-            .when(bunraku_store::Compare::Exists(keys::node_record(node)))
+            .when(bunraku_store::Compare::Exists(record.clone()))
+            .when(bunraku_store::Compare::Absent(keys::node_facts(node)))
+            .read_on_failure(record)
             .delete_prefix(keys::node_prefix(node))
+            .delete(keys::target(node))
             .delete_prefix(keys::command_pending_prefix(node))
             .delete_prefix(keys::command_result_prefix(node));
         match self.store.commit(transaction).await? {
-            TransactionOutcome::Committed(_) => Ok(()),
-            TransactionOutcome::Refused(_) => Err(ServiceError::no_such_node(node)),
+            TransactionOutcome::Committed(_) => Ok(true),
+            TransactionOutcome::Refused(reads) if reads.first().is_some_and(Option::is_none) => {
+                Err(ServiceError::no_such_node(node))
+            }
+            TransactionOutcome::Refused(_) => Ok(false),
         }
     }
 }

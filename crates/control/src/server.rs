@@ -15,12 +15,16 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
+use crate::catalogs::{CatalogOptions, Catalogs};
 use crate::credentials::{self, Wanted};
 use crate::http::{self, AcceptOptions, RouterOptions, ServerIdentity, ServiceSet, Services};
+use crate::releases::{NoQueries, ReleaseWorker};
 use crate::upkeep::Upkeep;
 use crate::{
     CertificateOptions, Certificates, Clock, Cluster, ClusterLink, CommandHub, CommandOptions,
-    Commands, FactOptions, Facts, Nodes, Presence, PresenceOptions, ServiceError, UpkeepOptions,
+    Commands, Contents, FactHooks, FactOptions, Facts, Locks, Nodes, Once, Presence,
+    PresenceOptions, ReleaseOptions, Releases, ReportOptions, Reports, ServiceError, TargetBoard,
+    UpkeepOptions,
 };
 
 /// How often the server looks at the age of its own certificate and of its peers'.
@@ -53,6 +57,9 @@ pub struct ServerOptions {
     pub certificates: CertificateOptions,
     pub commands: CommandOptions,
     pub facts: FactOptions,
+    pub catalogs: CatalogOptions,
+    pub releases: ReleaseOptions,
+    pub reports: ReportOptions,
     pub upkeep: UpkeepOptions,
     pub router: RouterOptions,
     pub accept: AcceptOptions,
@@ -109,6 +116,8 @@ impl Server {
             store: services.store.clone(),
             blobs: upkeep_blobs,
             commands: services.commands.clone(),
+            catalogs: services.catalogs.clone(),
+            reports: services.reports.clone(),
             clock: services.clock.clone(),
             options: options.upkeep.clone(),
         };
@@ -208,15 +217,45 @@ async fn build_services(
         nodes.clone(),
         options.certificates.clone(),
     );
+    let catalogs = Catalogs::new(
+        store.clone(),
+        blobs.clone(),
+        clock.clone(),
+        options.catalogs.clone(),
+    );
+    let releases = Releases::new(
+        store.clone(),
+        blobs.clone(),
+        catalogs.clone(),
+        clock.clone(),
+        Arc::new(NoQueries),
+        options.releases.clone(),
+    );
     let services = ServiceSet {
+        once: Once::new(store.clone(), clock.clone()),
+        locks: Locks::new(store.clone(), clock.clone()),
+        facts: Facts::new(
+            store.clone(),
+            blobs.clone(),
+            clock.clone(),
+            FactOptions {
+                server: id,
+                ..options.facts.clone()
+            },
+            FactHooks::default(),
+        ),
+        contents: Contents::new(blobs.clone(), catalogs.clone()),
+        board: TargetBoard::new(store.clone()),
+        catalogs,
+        releases,
+        reports: Reports::new(store.clone(), blobs, clock.clone(), options.reports.clone()),
+        hub: CommandHub::new(store.clone(), commands.clone()),
         cluster: Cluster::new(
             store.clone(),
             clock.clone(),
             certificates.clone(),
             options.cluster.clone(),
         ),
-        facts: Facts::new(store.clone(), blobs, clock.clone(), options.facts.clone()),
-        hub: CommandHub::new(store.clone(), commands.clone()),
         certificates,
         identity: Arc::new(ServerIdentity {
             id,
@@ -337,6 +376,18 @@ fn spawn_background(
     tasks.spawn(async move { presence.run(lease, stop).await });
     let stop = background.clone();
     tasks.spawn(async move { hub.run(stop).await });
+    let (facts, metrics) = (services.facts.clone(), Arc::clone(&services.metrics));
+    let stop = background.clone();
+    tasks.spawn(async move { facts.run_workers(metrics, stop).await });
+    let (board, hub) = (services.board.clone(), services.hub.clone());
+    let stop = background.clone();
+    tasks.spawn(async move { board.run(hub, stop).await });
+    let worker = ReleaseWorker {
+        releases: services.releases.clone(),
+        name: services.identity.id.to_string(),
+    };
+    let stop = background.clone();
+    tasks.spawn(async move { worker.run(stop).await });
     let (certificates, stop) = (services.certificates.clone(), background.clone());
     let revoked = Arc::new(Notify::new());
     let tell = Arc::clone(&revoked);

@@ -62,6 +62,14 @@ impl<T> Sender<T> {
         self.shared.changed.notify_one();
         true
     }
+
+    /// As [`Sender::send`], unless one that says the same waits already.
+    pub(crate) fn send_once(&self, value: T, same: impl Fn(&T) -> bool) -> bool {
+        if self.shared.queue().values.iter().any(same) {
+            return true;
+        }
+        self.send(value)
+    }
 }
 
 impl<T> Drop for Sender<T> {
@@ -137,6 +145,19 @@ mod tests {
         }
         drop(sender);
         assert_eq!(received.await.unwrap(), (0..1_000).collect::<Vec<_>>());
+    }
+
+    #[tokio::test]
+    async fn what_waits_already_is_not_queued_again() {
+        let (sender, mut receiver) = channel(2);
+        for _ in 0..10 {
+            assert!(sender.send_once(1, |waiting| *waiting == 1));
+        }
+        assert!(sender.send(2));
+        assert_eq!(receiver.recv().await, Some(1));
+        assert_eq!(receiver.recv().await, Some(2));
+        assert!(sender.send_once(1, |waiting| *waiting == 1));
+        assert_eq!(receiver.recv().await, Some(1));
     }
 
     #[tokio::test]

@@ -10,8 +10,9 @@ use bunraku_store::{Range, Revision, SharedStore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::catalogs::Catalogs;
 use crate::clock::Clock;
-use crate::{Commands, ServiceError};
+use crate::{Commands, Reports, ServiceError};
 
 /// How often, and how much is kept.
 #[derive(Clone, Debug)]
@@ -39,6 +40,8 @@ pub(crate) struct Upkeep {
     pub(crate) store: SharedStore,
     pub(crate) blobs: SharedBlobs,
     pub(crate) commands: Commands,
+    pub(crate) catalogs: Catalogs,
+    pub(crate) reports: Reports,
     pub(crate) clock: Clock,
     pub(crate) options: UpkeepOptions,
 }
@@ -80,6 +83,10 @@ impl Upkeep {
     }
 
     async fn collect(&self) -> Result<(), ServiceError> {
+        let catalogs = self.catalogs.collect().await?;
+        tracing::debug!(?catalogs, "collected catalogs that nothing holds");
+        let old = self.reports.upkeep().await?;
+        tracing::debug!(old, "let go of old reports");
         let collected = self.blobs.collect(self.clock.now()).await;
         let collected = collected
             .map_err(|error| ServiceError::internal("content cannot be collected", error))?;

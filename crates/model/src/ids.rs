@@ -139,6 +139,16 @@ drawn_id! {
 }
 
 drawn_id! {
+    /// One claim on a thing that is done once, drawn by the claimant.
+    ClaimId
+}
+
+drawn_id! {
+    /// One firing of a trigger.
+    FiringId
+}
+
+drawn_id! {
     /// One life of a server process: a restart is a new one.
     ServerId
 }

@@ -16,9 +16,9 @@ pub use canonical::{canonical_json, content_id_of_json};
 pub use catalog::{Catalog, CatalogId};
 pub use facts::{FactSet, FactSetError, VolatileFacts};
 pub use ids::{
-    CodeId, CommandId, ContentId, ContentIdError, FactSetId, NodeRunId, ReleaseNumber, RunId,
-    ServerId,
+    ClaimId, CodeId, CommandId, ContentId, ContentIdError, FactSetId, FiringId, NodeRunId,
+    ReleaseNumber, RunId, ServerId,
 };
-pub use names::{EnvironmentName, InvalidName, NodeName};
+pub use names::{AppName, EnvironmentName, InvalidName, LockName, NodeName, TriggerName};
 pub use node::{Activity, Administration, Connection, NodeStatus, StatusWord};
 pub use role::{InvalidRole, Role};

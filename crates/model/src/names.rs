@@ -88,6 +88,27 @@ name! {
     "only a-z, 0-9 and `_` are allowed"
 }
 
+name! {
+    /// A thing that is done once per fleet, by its name.
+    AppName, "a thing done once",
+    |byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_'),
+    "only A-Z, a-z, 0-9, `.`, `-` and `_` are allowed"
+}
+
+name! {
+    /// A lock that nodes and people share.
+    LockName, "a lock",
+    |byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b':'),
+    "only A-Z, a-z, 0-9, `.`, `-`, `_` and `:` are allowed"
+}
+
+name! {
+    /// A trigger. Spaces are allowed, because resource titles have them.
+    TriggerName, "a trigger",
+    |byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b':' | b' '),
+    "only A-Z, a-z, 0-9, `.`, `-`, `_`, `:` and spaces are allowed"
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

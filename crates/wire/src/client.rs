@@ -11,9 +11,11 @@
 mod address;
 mod back_off;
 mod call;
+mod conditional;
 mod connection;
 mod dial;
 mod error;
+mod fetch;
 mod idle;
 mod lines;
 mod refusal;
@@ -23,7 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method, Response};
+use http::{Method, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
@@ -34,6 +36,7 @@ use tokio::time::Instant;
 
 pub use address::{DEFAULT_PORT, InvalidAddress, ServerAddress};
 pub use back_off::BackOff;
+pub use conditional::Fetched;
 pub use error::{ClientError, ConnectError, Problem, ServerFailure};
 pub use lines::Lines;
 pub use refusal::Refusal;
@@ -284,7 +287,8 @@ impl Client {
         deadline: Instant,
     ) -> Result<Reply, ClientError> {
         let status = response.status();
-        if status.is_success() {
+        // Only who asked "anything newer?" is told that nothing is.
+        if status.is_success() || status == StatusCode::NOT_MODIFIED {
             return Ok(Reply {
                 response,
                 server: channel.server,

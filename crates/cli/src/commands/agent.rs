@@ -3,13 +3,17 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use bunraku_agent::AgentOptions;
+use bunraku_agent::{
+    AgentOptions, CatalogOptions, CommandOptions, ConfiguredMethod, EngineOptions, RunOptions,
+    RunSettings, SpoolOptions, Window, Windows,
+};
 use bunraku_model::NodeName;
 use bunraku_wire::Fingerprint;
 use clap::Args;
 use tokio_util::sync::CancellationToken;
 
 use super::{Context, asked_to_end, end_with_parent, facts};
+use crate::config::{AgentSection, RunMethodKind};
 use crate::connection::servers;
 use crate::duration::HumanDuration;
 use crate::exit::Exit;
@@ -47,13 +51,61 @@ pub(crate) struct AgentArguments {
     #[arg(long, value_name = "DIR")]
     external_facts: Vec<PathBuf>,
 
+    /// Join, and end; the next start needs no token
+    #[arg(long)]
+    join_only: bool,
+
+    #[command(flatten)]
+    runs: RunArguments,
+
     /// End when the process with this id, which started this one, ends
     #[arg(long, hide = true, value_name = "PID")]
     end_with_parent: Option<i32>,
 }
 
+/// How runs are carried out.
+#[derive(Args)]
+struct RunArguments {
+    /// What a run is
+    #[arg(long, value_enum)]
+    run_method: Option<RunMethodKind>,
+
+    /// The command for `--run-method command`, through a shell
+    #[arg(long, value_name = "COMMAND")]
+    run_command: Option<String>,
+
+    /// How often to run by itself; `0s` for never
+    #[arg(long, value_name = "SPAN")]
+    run_interval: Option<HumanDuration>,
+
+    /// The first run is within this after the start
+    #[arg(long, value_name = "SPAN")]
+    run_splay: Option<HumanDuration>,
+
+    /// Run when a new release reaches this node
+    #[arg(long)]
+    run_on_release: bool,
+
+    /// Only say what would change, unless a request says otherwise
+    #[arg(long)]
+    noop: bool,
+
+    /// When runs enforce, such as `mon-fri 22:00-04:00 Europe/Berlin`; may be given several times
+    #[arg(long = "window", value_name = "WINDOW")]
+    windows: Vec<Window>,
+
+    /// Where backups and the record of the last run are kept
+    #[arg(long, value_name = "DIR", env = "BUNRAKU_STATE_DIR")]
+    state_dir: Option<PathBuf>,
+
+    /// The directory under which the managed machine lies
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+}
+
 pub(crate) fn run(arguments: AgentArguments, context: &Context) -> Result<Exit, Failure> {
     end_with_parent(arguments.end_with_parent)?;
+    let join_only = arguments.join_only;
     let options = agent_options(arguments, context)?;
     // One thread: an agent waits, nearly all of the time.
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -68,6 +120,12 @@ pub(crate) fn run(arguments: AgentArguments, context: &Context) -> Result<Exit, 
             }
             stop.cancel();
         });
+        if join_only {
+            return match bunraku_agent::join(&options, &shutdown).await? {
+                true => Ok(Exit::Done),
+                false => Err(Failure::new("asked to end before the node was let in")),
+            };
+        }
         bunraku_agent::run(options, shutdown).await?;
         Ok(Exit::Done)
     })
@@ -105,7 +163,67 @@ fn agent_options(arguments: AgentArguments, context: &Context) -> Result<AgentOp
             }
             collected.facts
         }),
+        runs: run_options(arguments.runs, section)?,
     })
+}
+
+fn run_options(arguments: RunArguments, section: &AgentSection) -> Result<RunOptions, Failure> {
+    let none_if_zero = |span: HumanDuration| Some(span.0).filter(|span| !span.is_zero());
+    let configured: Result<Vec<Window>, _> =
+        section.windows.iter().map(|text| text.parse()).collect();
+    let windows = match arguments.windows.is_empty() {
+        true => configured.map_err(|error| Failure::usage(error.to_string()))?,
+        false => arguments.windows,
+    };
+    Ok(RunOptions {
+        method: method(
+            arguments.run_method.unwrap_or(section.run_method),
+            arguments.run_command,
+            section,
+        )?,
+        settings: RunSettings {
+            noop: arguments.noop || section.noop,
+            windows: Windows(windows),
+            timeout: none_if_zero(section.run_timeout),
+        },
+        interval: none_if_zero(arguments.run_interval.unwrap_or(section.run_interval)),
+        splay: arguments.run_splay.unwrap_or(section.run_splay).0,
+        on_release: arguments.run_on_release || section.run_on_release,
+        engine: EngineOptions {
+            state_directory: (arguments.state_dir).unwrap_or_else(|| section.state_dir.clone()),
+            root: arguments.root.or_else(|| section.root.clone()),
+            lock_wait: section.lock_wait.0,
+            catalogs: CatalogOptions {
+                largest_catalog: section.catalog_bytes,
+                ..CatalogOptions::default()
+            },
+        },
+        spool: SpoolOptions {
+            most_bytes: section.spool_bytes,
+            ..SpoolOptions::default()
+        },
+    })
+}
+
+fn method(
+    kind: RunMethodKind,
+    named: Option<String>,
+    section: &AgentSection,
+) -> Result<ConfiguredMethod, Failure> {
+    if kind == RunMethodKind::Engine {
+        return Ok(ConfiguredMethod::Engine);
+    }
+    let shell = |text: String| vec!["/bin/sh".to_owned(), "-c".to_owned(), text];
+    let command = named.map_or_else(|| section.run_command.clone(), shell);
+    if command.is_empty() {
+        return Err(Failure::usage("a run is a command, and there is none")
+            .hint("pass `--run-command COMMAND`, or set `run_command` under [agent]"));
+    }
+    Ok(ConfiguredMethod::Command(CommandOptions {
+        command,
+        noop_command: section.run_noop_command.clone(),
+        success_codes: section.run_success_codes.clone(),
+    }))
 }
 
 /// From a file or the environment; a token on the command line could be read

@@ -16,6 +16,9 @@ use bunraku_model::Catalog;
 use crate::apply_view::{self, View};
 use crate::state_tree::{self, StateArgs};
 
+/// Where the engine keeps its records when nobody says.
+pub(super) const USUAL_STATE_DIR: &str = "/var/lib/bunraku/engine";
+
 /// Carry out states or a catalog on this machine.
 ///
 /// PATH is a state file, a directory of state files with a top file, or a
@@ -23,50 +26,58 @@ use crate::state_tree::{self, StateArgs};
 #[derive(clap::Args)]
 pub(crate) struct ApplyArgs {
     /// The states or the catalog.
-    path: PathBuf,
+    pub(super) path: PathBuf,
+    /// Carry it out on another machine over SSH, without leaving an agent there.
+    #[arg(long, value_name = "[USER@]HOST")]
+    pub(super) ssh: Option<String>,
     #[command(flatten)]
-    states: StateArgs,
+    pub(super) connection: crate::ssh::SshArgs,
+    /// With `--ssh`: the build of Bunraku for that machine, instead of this one.
+    #[arg(long, value_name = "FILE", requires = "ssh")]
+    pub(super) binary: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) states: StateArgs,
     /// Only show what would change.
     #[arg(long)]
-    noop: bool,
+    pub(super) noop: bool,
     /// How to order what requisites leave open; by default states go in file order (`ansible`), catalogs by what is inferred (`genius`).
     #[arg(long, value_name = "MODE", value_parser = ["justdoit", "ansible", "genius"])]
-    order: Option<String>,
+    pub(super) order: Option<String>,
     /// Show why each step stands where it stands, and do nothing.
     #[arg(long)]
-    explain: bool,
+    pub(super) explain: bool,
     /// Exit with 2 when something changed or would change.
     #[arg(long)]
-    detailed_exitcodes: bool,
+    pub(super) detailed_exitcodes: bool,
     /// End the run at the first failure.
     #[arg(long)]
-    failhard: bool,
+    pub(super) failhard: bool,
     /// How many resources may be at work at once.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
-    parallel: Option<u16>,
+    pub(super) parallel: Option<u16>,
     /// Wait so many seconds for another apply to end, instead of refusing.
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
-    lock_wait: u64,
+    pub(super) lock_wait: u64,
     /// Show how files change (the default).
     #[arg(long, overrides_with = "no_diff")]
-    show_diff: bool,
+    pub(super) show_diff: bool,
     /// Do not show how files change.
     #[arg(long)]
-    no_diff: bool,
+    pub(super) no_diff: bool,
     /// The directory under which the managed machine lies.
     #[arg(long, value_name = "DIRECTORY")]
-    root: Option<PathBuf>,
+    pub(super) root: Option<PathBuf>,
     /// Where backups and the record of the last run are kept.
     #[arg(
         long,
         value_name = "DIRECTORY",
-        default_value = "/var/lib/bunraku/engine",
+        default_value = USUAL_STATE_DIR,
         env = "BUNRAKU_STATE_DIR"
     )]
-    state_dir: PathBuf,
+    pub(super) state_dir: PathBuf,
     /// Where addresses of a scheme are looked for, as `salt=/srv/salt`; may be given several times.
     #[arg(long, value_name = "SCHEME=DIRECTORY")]
-    source_root: Vec<String>,
+    pub(super) source_root: Vec<String>,
 }
 
 /// Why there was no run.
@@ -117,6 +128,9 @@ impl ApplyError {
 
 /// Runs the command.
 pub(crate) fn run(arguments: &ApplyArgs, json: bool) -> ExitCode {
+    if let Some(destination) = &arguments.ssh {
+        return super::apply_ssh::run(destination, arguments, json);
+    }
     match apply(arguments, json) {
         Ok(code) => code,
         Err(error) => {

@@ -2,8 +2,10 @@
 
 use bunraku_agent::facts::{self, FactOptions};
 use bunraku_model::{FactSet, NodeName};
-use bunraku_wire::api::{Command, FactsReply};
+use bunraku_wire::Client;
+use bunraku_wire::api::{Command, FactSetEntry, FactsDifference, FactsReply};
 use clap::Subcommand;
+use jiff::Timestamp;
 use serde_json::Value;
 
 use super::Context;
@@ -12,7 +14,7 @@ use crate::connection::failed;
 use crate::duration::HumanDuration;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::output;
+use crate::output::{self, Table};
 
 #[derive(Subcommand)]
 pub(crate) enum FactsCommand {
@@ -33,6 +35,25 @@ pub(crate) enum FactsCommand {
         #[arg(long, default_value = "30s")]
         timeout: HumanDuration,
     },
+    /// What changed between two fact sets of a node
+    ///
+    /// By default between the newest one and the one before it. Facts that do
+    /// not count (uptime, load, …) are compared as they were when anything that
+    /// counts changed last.
+    #[command(
+        after_help = "Examples:\n  bunraku facts diff web-1.example.com\n  bunraku facts diff web-1.example.com --from 3f2a --to 91bc"
+    )]
+    Diff {
+        node: NodeName,
+        /// Fact set to compare with, by how its id begins [default: the one before]
+        #[arg(long, value_name = "ID")]
+        from: Option<String>,
+        /// Fact set that is compared, by how its id begins [default: the newest]
+        #[arg(long, value_name = "ID")]
+        to: Option<String>,
+    },
+    /// The fact sets of a node that can still be compared, newest first
+    History { node: NodeName },
     /// The facts of this machine, without a server
     Local {
         /// Dotted path of one fact, for example os.family
@@ -48,6 +69,16 @@ pub(crate) fn run(command: FactsCommand, context: &Context) -> Result<Exit, Fail
             let reply: FactsReply = client.get(&path).await.map_err(|error| failed(&error))?;
             print(&reply.facts, fact.as_deref())
         }),
+        FactsCommand::Diff { node, from, to } => {
+            let json = context.global.json;
+            context.with_client(|client| async move {
+                diff(&client, &node, from.as_deref(), to.as_deref(), json).await
+            })
+        }
+        FactsCommand::History { node } => {
+            let json = context.global.json;
+            context.with_client(|client| async move { history(&client, &node, json).await })
+        }
         FactsCommand::Refresh { nodes, timeout } => {
             let json = context.global.json;
             context.with_client(|client| async move {
@@ -57,6 +88,81 @@ pub(crate) fn run(command: FactsCommand, context: &Context) -> Result<Exit, Fail
             })
         }
     }
+}
+
+async fn diff(
+    client: &Client,
+    node: &NodeName,
+    from: Option<&str>,
+    to: Option<&str>,
+    json: bool,
+) -> Result<Exit, Failure> {
+    let mut path = format!("/v1/nodes/{node}/facts/difference?");
+    for (name, id) in [("from", from), ("to", to)] {
+        let Some(id) = id else { continue };
+        if !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Err(
+                Failure::usage(format!("`{id}` is not the id of a fact set"))
+                    .hint(format!("list them with `bunraku facts history {node}`")),
+            );
+        }
+        path.push_str(&format!("{name}={id}&"));
+    }
+    let reply: FactsDifference = client.get(&path).await.map_err(|error| failed(&error))?;
+    match json {
+        true => output::json(&reply)?,
+        false => output::write(&difference_lines(&reply))?,
+    }
+    Ok(Exit::Done)
+}
+
+/// `-` was, `+` is, under the fact's path.
+fn difference_lines(difference: &FactsDifference) -> String {
+    let short = |entry: &FactSetEntry| entry.fact_set.0.short();
+    let mut text = format!(
+        "{}  {} -> {}  {}\n",
+        difference.node,
+        short(&difference.from),
+        short(&difference.to),
+        match difference.changes.len() {
+            1 => "1 fact changed".to_owned(),
+            count => format!("{count} facts changed"),
+        }
+    );
+    for change in &difference.changes {
+        text.push_str(&format!("  {}\n", change.path));
+        for (sign, value) in [('-', &change.before), ('+', &change.after)] {
+            if let Some(value) = value {
+                text.push_str(&format!("    {sign} {value}\n"));
+            }
+        }
+    }
+    text
+}
+
+async fn history(client: &Client, node: &NodeName, json: bool) -> Result<Exit, Failure> {
+    let path = format!("/v1/nodes/{node}/facts/history");
+    let entries: Vec<FactSetEntry> = client.get(&path).await.map_err(|error| failed(&error))?;
+    if json {
+        output::json(&entries)?;
+        return Ok(Exit::Done);
+    }
+    let mut table = Table::new(&["FACT SET", "FROM", "UNTIL"]);
+    for entry in &entries {
+        table.row(vec![
+            entry.fact_set.0.short(),
+            whole_seconds(entry.changed),
+            entry
+                .replaced
+                .map_or_else(|| "now".to_owned(), whole_seconds),
+        ]);
+    }
+    table.print()?;
+    Ok(Exit::Done)
+}
+
+fn whole_seconds(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%d %H:%M:%SZ").to_string()
 }
 
 /// How this machine's facts are collected, by configuration.

@@ -2,15 +2,24 @@
 
 pub(crate) mod agent;
 pub(crate) mod apply;
+mod apply_ssh;
+pub(crate) mod bound;
 pub(crate) mod cert;
 pub(crate) mod cluster;
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod demo;
 pub(crate) mod facts;
+pub(crate) mod lock;
 pub(crate) mod man;
 mod member;
 pub(crate) mod node;
+mod node_add;
+pub(crate) mod node_queue;
+pub(crate) mod node_run;
+pub(crate) mod once;
+pub(crate) mod plan;
+pub(crate) mod report;
 pub(crate) mod restore;
 pub(crate) mod server;
 pub(crate) mod states;
@@ -53,10 +62,17 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Apply(arguments) => return Ok(apply::run(&arguments, context.global.json)),
         Command::Restore(arguments) => return Ok(restore::run(&arguments, context.global.json)),
         Command::States(arguments) => return Ok(states::run(&arguments, context.global.json)),
+        Command::Stat(arguments) => return once::stat(&arguments, &context),
+        Command::Init(arguments) => return once::init(&arguments, &context),
+        Command::Lock(command) => return lock::run(command, &context),
+        Command::Once(command) => once::run(command, &context),
+        Command::Bound(arguments) => bound::run(&arguments),
         Command::Server(arguments) => server::run(arguments, &context),
         Command::Agent(arguments) => agent::run(arguments, &context),
         Command::Demo(arguments) => demo::run(&arguments),
+        Command::Plan(arguments) => plan::run(&arguments, &context),
         Command::Node(command) => node::run(command, &context),
+        Command::Report(command) => report::run(command, &context),
         Command::Facts(command) => facts::run(command, &context),
         Command::Cert(command) => cert::run(command, &context),
         Command::Token(command) => token::run(command, &context),

@@ -10,7 +10,7 @@ use clap::Subcommand;
 use futures::StreamExt;
 use jiff::Timestamp;
 
-use super::Context;
+use super::{Context, node_queue, node_run};
 use crate::connection::failed;
 use crate::duration::HumanDuration;
 use crate::exit::Exit;
@@ -47,6 +47,12 @@ pub(crate) enum NodeCommand {
         #[arg(required = true)]
         nodes: Vec<NodeName>,
     },
+    /// Put an agent on a machine over SSH: copies Bunraku, joins with a one-time token, starts it
+    Add(Box<super::node_add::AddArguments>),
+    /// What a node runs, what waits there, and why
+    Queue { node: NodeName },
+    /// Ask nodes to run now
+    Run(node_run::RunArguments),
     /// Ask nodes to answer
     Ping {
         #[arg(required = true)]
@@ -59,8 +65,15 @@ pub(crate) enum NodeCommand {
 
 pub(crate) fn run(command: NodeCommand, context: &Context) -> Result<Exit, Failure> {
     let json = context.global.json;
+    let servers = match context.global.servers.as_slice() {
+        [] => &context.loaded.file.client.servers,
+        named => named,
+    };
     context.with_client(|client| async move {
         match command {
+            NodeCommand::Add(arguments) => {
+                super::node_add::run(&client, &arguments, servers, json).await
+            }
             NodeCommand::List => list(&client, json).await,
             NodeCommand::Show { node } => show(&client, &node, json).await,
             NodeCommand::Disable { nodes, reason } => {
@@ -97,6 +110,8 @@ pub(crate) fn run(command: NodeCommand, context: &Context) -> Result<Exit, Failu
                 }
                 Ok(Exit::Done)
             }
+            NodeCommand::Queue { node } => node_queue::show(&client, &node, json).await,
+            NodeCommand::Run(arguments) => node_run::run(&client, arguments, json).await,
             NodeCommand::Ping { nodes, timeout } => {
                 let statuses = send_and_wait(&client, nodes, Command::Ping, timeout).await?;
                 report_answers(&statuses, json)

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use bunraku_cluster::member::Member;
 use bunraku_control::{
-    AcceptOptions, CertificateOptions, Clock, CommandOptions, FactOptions, RouterOptions, Server,
-    ServerOptions, UpkeepOptions,
+    AcceptOptions, CertificateOptions, Clock, CommandOptions, FactOptions, ReportOptions,
+    RouterOptions, Server, ServerOptions, UpkeepOptions,
 };
 use bunraku_model::NodeName;
 use bunraku_store::blobs::{BlobOptions, DirectoryBlobs, SharedBlobs, StoreBlobs};
@@ -330,7 +330,19 @@ fn server_options(
             most_waiting: section.limits.waiting_requests,
         },
         commands: CommandOptions::default(),
-        facts: FactOptions::default(),
+        facts: FactOptions {
+            volatile: section.facts.volatile.clone(),
+            volatile_in: section.facts.volatile_in.clone(),
+            // More would not fit into one transaction.
+            history: section.facts.history.min(50),
+            ..FactOptions::default()
+        },
+        catalogs: bunraku_control::catalogs::CatalogOptions::default(),
+        releases: bunraku_control::ReleaseOptions::default(),
+        reports: ReportOptions {
+            kept_per_node: section.reports.kept_per_node,
+            kept_for: section.reports.kept_for.0,
+        },
         upkeep: UpkeepOptions {
             // The embedded store compacts by itself.
             history: (!exclusive_store).then_some(section.store.history.0),

@@ -1,11 +1,13 @@
 //! What the configuration file may say, with every default.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use bunraku_model::{EnvironmentName, VolatileFacts};
 use serde::Deserialize;
 
-use super::DEFAULT_PORT;
+use super::{ClusterSection, DEFAULT_PORT};
 use crate::duration::HumanDuration;
 
 const fn days(days: u64) -> HumanDuration {
@@ -48,6 +50,8 @@ pub(crate) struct ServerSection {
     pub(crate) certificates: CertificatesSection,
     pub(crate) limits: LimitsSection,
     pub(crate) cluster: ClusterSection,
+    pub(crate) facts: FactsSection,
+    pub(crate) reports: ReportsSection,
 }
 
 impl Default for ServerSection {
@@ -63,6 +67,8 @@ impl Default for ServerSection {
             certificates: CertificatesSection::default(),
             limits: LimitsSection::default(),
             cluster: ClusterSection::default(),
+            facts: FactsSection::default(),
+            reports: ReportsSection::default(),
         }
     }
 }
@@ -144,6 +150,23 @@ impl Default for CertificatesSection {
     }
 }
 
+/// How many reports are kept.
+#[derive(Deserialize, Debug)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ReportsSection {
+    pub(crate) kept_per_node: usize,
+    pub(crate) kept_for: HumanDuration,
+}
+
+impl Default for ReportsSection {
+    fn default() -> Self {
+        Self {
+            kept_per_node: 100,
+            kept_for: days(30),
+        }
+    }
+}
+
 /// What the server takes at most.
 #[derive(Deserialize, Debug)]
 #[serde(deny_unknown_fields, default)]
@@ -165,49 +188,24 @@ impl Default for LimitsSection {
     }
 }
 
-/// How a server behaves that is a member of a cluster. Who it is, and where,
-/// was said to `bunraku cluster init` or `join`.
+/// Which facts count, and how many fact sets are kept.
 #[derive(Deserialize, Debug)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct ClusterSection {
-    /// Where it listens for members, and its datastore for all servers.
-    pub(crate) listen: std::net::IpAddr,
-    pub(crate) etcd: PathBuf,
-    pub(crate) etcdctl: PathBuf,
-    /// Further flags for etcd.
-    pub(crate) etcd_flags: Vec<String>,
-    pub(crate) etcd_heartbeat: HumanDuration,
-    pub(crate) etcd_election: HumanDuration,
-    /// How often another member is probed.
-    pub(crate) probe_period: HumanDuration,
-    pub(crate) probe_timeout: HumanDuration,
-    /// How long a suspect has to speak up.
-    pub(crate) suspicion: HumanDuration,
-    /// How long a dead datastore is waited for before it is replaced.
-    pub(crate) grace: HumanDuration,
-    pub(crate) pause_between_changes: HumanDuration,
-    pub(crate) most_changes_per_hour: usize,
-    pub(crate) snapshot_every: HumanDuration,
-    pub(crate) snapshots_kept: usize,
+pub(crate) struct FactsSection {
+    /// Dotted paths of facts that change all the time and decide nothing.
+    pub(crate) volatile: VolatileFacts,
+    /// Lists of environments that have their own.
+    pub(crate) volatile_in: BTreeMap<EnvironmentName, VolatileFacts>,
+    /// Fact sets before the newest that can still be compared, per node.
+    pub(crate) history: usize,
 }
 
-impl Default for ClusterSection {
+impl Default for FactsSection {
     fn default() -> Self {
         Self {
-            listen: std::net::IpAddr::from([0, 0, 0, 0]),
-            etcd: PathBuf::from("/usr/bin/etcd"),
-            etcdctl: PathBuf::from("/usr/bin/etcdctl"),
-            etcd_flags: Vec::new(),
-            etcd_heartbeat: HumanDuration::from_millis(100),
-            etcd_election: HumanDuration::from_secs(1),
-            probe_period: HumanDuration::from_secs(1),
-            probe_timeout: HumanDuration::from_millis(300),
-            suspicion: HumanDuration::from_secs(4),
-            grace: HumanDuration::from_secs(60),
-            pause_between_changes: HumanDuration::from_secs(10),
-            most_changes_per_hour: 12,
-            snapshot_every: HumanDuration::from_secs(6 * 3_600),
-            snapshots_kept: 8,
+            volatile: VolatileFacts::default(),
+            volatile_in: BTreeMap::new(),
+            history: 5,
         }
     }
 }
@@ -229,6 +227,46 @@ pub(crate) struct AgentSection {
     /// Directories with facts of your own.
     pub(crate) external_facts: Vec<PathBuf>,
     pub(crate) external_facts_timeout: HumanDuration,
+    /// What a run is: this agent's engine with the released catalog, or a command.
+    pub(crate) run_method: RunMethodKind,
+    /// The program and its arguments, for `run_method = "command"`.
+    pub(crate) run_command: Vec<String>,
+    /// The same for noop runs; without it there are none.
+    pub(crate) run_noop_command: Option<Vec<String>>,
+    /// Exit codes of the command that mean success.
+    pub(crate) run_success_codes: Vec<i32>,
+    /// Between two runs that the node starts by itself; `0s` for never.
+    pub(crate) run_interval: HumanDuration,
+    /// The first of them is within this after the agent's start.
+    pub(crate) run_splay: HumanDuration,
+    /// Run when a new release reaches the node.
+    pub(crate) run_on_release: bool,
+    /// Runs only say what they would change, unless a request says otherwise.
+    pub(crate) noop: bool,
+    /// When runs enforce; outside of these they are noop. Empty: always.
+    pub(crate) windows: Vec<String>,
+    /// A run that works for longer is ended; `0s` for no limit.
+    pub(crate) run_timeout: HumanDuration,
+    /// How long a run waits for somebody's `bunraku apply`.
+    pub(crate) lock_wait: HumanDuration,
+    /// Backups, the lock, and what was applied last.
+    pub(crate) state_dir: PathBuf,
+    /// The directory under which the managed machine lies, when it is not `/`.
+    pub(crate) root: Option<PathBuf>,
+    /// Events that wait for a server take at most this much of the disk.
+    pub(crate) spool_bytes: u64,
+    /// A larger catalog is refused.
+    pub(crate) catalog_bytes: u64,
+}
+
+#[derive(Deserialize, Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum RunMethodKind {
+    /// The released catalog, carried out by the agent
+    #[default]
+    Engine,
+    /// A command of yours
+    Command,
 }
 
 impl Default for AgentSection {
@@ -246,6 +284,21 @@ impl Default for AgentSection {
                 PathBuf::from("/etc/puppetlabs/facter/facts.d"),
             ],
             external_facts_timeout: HumanDuration::from_secs(30),
+            run_method: RunMethodKind::Engine,
+            run_command: Vec::new(),
+            run_noop_command: None,
+            run_success_codes: vec![0],
+            run_interval: HumanDuration::from_secs(1_800),
+            run_splay: HumanDuration::from_secs(300),
+            run_on_release: false,
+            noop: false,
+            windows: Vec::new(),
+            run_timeout: HumanDuration::from_secs(3_600),
+            lock_wait: HumanDuration::from_secs(600),
+            state_dir: PathBuf::from("/var/lib/bunraku/engine"),
+            root: None,
+            spool_bytes: 64 << 20,
+            catalog_bytes: 32 << 20,
         }
     }
 }

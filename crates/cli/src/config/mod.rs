@@ -4,14 +4,16 @@
 //! reads the file and has the defaults. A key that nobody knows is an error,
 //! because a misspelt one would silently do nothing.
 
+mod cluster;
 mod file;
 
 use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
 
+pub(crate) use cluster::ClusterSection;
 pub(crate) use file::{
-    AuthorityKind, ClusterSection, ConfigFile, ServerSection, StoreKind, StoreSection,
+    AgentSection, AuthorityKind, ConfigFile, RunMethodKind, ServerSection, StoreKind, StoreSection,
 };
 
 /// Where the file is looked for when nobody says.
@@ -84,7 +86,7 @@ mod tests {
                   |
                 3 | liten = 1
                   | ^^^^^
-                unknown field `liten`, expected one of `listen`, `name`, `names`, `data_dir`, `health_listen`, `store`, `authority`, `certificates`, `limits`, `cluster`
+                unknown field `liten`, expected one of `listen`, `name`, `names`, `data_dir`, `health_listen`, `store`, `authority`, `certificates`, `limits`, `cluster`, `facts`, `reports`
             "#]],
         );
     }

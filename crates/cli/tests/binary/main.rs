@@ -3,6 +3,10 @@
 mod cluster;
 mod configuration;
 mod demo;
+mod facts;
 mod fleet;
+mod locks;
+mod once;
+mod ssh;
 mod support;
 mod usage;

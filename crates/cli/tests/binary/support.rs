@@ -55,6 +55,11 @@ pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
+pub(crate) fn signal(child: &Child, signal: Signal) {
+    let pid = Pid::from_raw(child.id().cast_signed()).expect("a process id");
+    kill_process(pid, signal).expect("it can be signalled");
+}
+
 /// A process that ends with the test.
 pub(crate) struct Running {
     child: Child,
@@ -174,6 +179,16 @@ impl Site {
 
     /// An agent of this name; with a token it is let in at once.
     pub(crate) fn agent(&self, node: &str, servers: &[&ServerProcess], token: bool) -> Running {
+        self.agent_with(node, servers, token, &[])
+    }
+
+    pub(crate) fn agent_with(
+        &self,
+        node: &str,
+        servers: &[&ServerProcess],
+        token: bool,
+        flags: &[&str],
+    ) -> Running {
         let mut command = bunraku();
         let addresses: Vec<String> = servers
             .iter()
@@ -181,7 +196,7 @@ impl Site {
             .collect();
         command.args(["agent", "--name", node, "--server", &addresses.join(",")]);
         command.args(["--ca-fingerprint", &servers[0].fingerprint]);
-        command.arg("--data-dir").arg(self.path(node));
+        command.arg("--data-dir").arg(self.path(node)).args(flags);
         if token {
             let made = servers[0].operator(&["token", "create", "--node", node]);
             assert!(made.status.success(), "{}", told(&made));

@@ -12,20 +12,23 @@ use std::convert::Infallible;
 
 use axum::body::Body;
 use bunraku_model::NodeName;
-use bunraku_wire::api::{Envelope, StreamMessage};
+use bunraku_store::Revision;
+use bunraku_wire::api::StreamMessage;
 use bytes::Bytes;
 use futures::stream;
 
 use super::routes::Services;
-use crate::{ServiceError, Session, Subscription};
+use crate::{ServiceError, Session, Subscription, Told};
 
 /// One open stream.
 struct Open {
     services: Services,
     subscription: Subscription,
     stage: Stage,
+    /// The target that the agent was told last: when it was written.
+    told: Option<Revision>,
     /// Last, so that the node counts as connected until all else is gone.
-    _session: SessionGuard,
+    session: SessionGuard,
 }
 
 /// What goes into the body.
@@ -37,6 +40,7 @@ enum Line {
 
 enum Stage {
     Welcome,
+    FirstTarget,
     Commands,
     Ended,
 }
@@ -66,7 +70,8 @@ pub(super) async fn open(
         services: services.clone(),
         subscription,
         stage: Stage::Welcome,
-        _session: guard,
+        told: None,
+        session: guard,
     };
     Ok(Body::from_stream(stream::unfold(
         Box::new(open),
@@ -90,9 +95,16 @@ impl Open {
         match self.stage {
             Stage::Ended => None,
             Stage::Welcome => {
-                self.stage = Stage::Commands;
+                self.stage = Stage::FirstTarget;
                 Some(Line::Message(StreamMessage::Welcome {
                     server: self.services.identity.id.to_string(),
+                }))
+            }
+            Stage::FirstTarget => {
+                self.stage = Stage::Commands;
+                Some(Line::Message(match self.target().await {
+                    Ok((_, message)) => message,
+                    Err(error) => self.store_is_away(&error),
                 }))
             }
             Stage::Commands => Some(self.next_line().await),
@@ -100,31 +112,48 @@ impl Open {
     }
 
     async fn next_line(&mut self) -> Line {
-        let command = tokio::select! {
-            () = self.services.shutdown.cancelled() => {
-                self.stage = Stage::Ended;
-                return Line::Message(StreamMessage::Goodbye);
-            }
-            command = self.subscription.next() => command,
-            () = tokio::time::sleep(self.services.heartbeat) => return Line::Heartbeat,
-        };
-        Line::Message(self.message(command))
-    }
-
-    fn message(&mut self, command: Result<Option<Envelope>, ServiceError>) -> StreamMessage {
-        match command {
-            Ok(Some(envelope)) => StreamMessage::Command(envelope),
-            Ok(None) => {
-                self.stage = Stage::Ended;
-                StreamMessage::Superseded
-            }
-            Err(error) => {
-                // The agent comes back, here or elsewhere, and gets what waits.
-                tracing::warn!(error = %error, "a command stream ended because the store is away");
-                self.stage = Stage::Ended;
-                StreamMessage::Goodbye
+        loop {
+            let told = tokio::select! {
+                () = self.services.shutdown.cancelled() => {
+                    self.stage = Stage::Ended;
+                    return Line::Message(StreamMessage::Goodbye);
+                }
+                told = self.subscription.next() => told,
+                () = tokio::time::sleep(self.services.heartbeat) => return Line::Heartbeat,
+            };
+            match told {
+                Ok(Some(Told::Command(envelope))) => {
+                    return Line::Message(StreamMessage::Command(*envelope));
+                }
+                Ok(Some(Told::Target)) => match self.target().await {
+                    Ok((true, message)) => return Line::Message(message),
+                    Ok((false, _)) => {}
+                    Err(error) => return Line::Message(self.store_is_away(&error)),
+                },
+                Ok(None) => {
+                    self.stage = Stage::Ended;
+                    return Line::Message(StreamMessage::Superseded);
+                }
+                Err(error) => return Line::Message(self.store_is_away(&error)),
             }
         }
+    }
+
+    /// The node's target, and whether the agent does not know it yet.
+    async fn target(&mut self) -> Result<(bool, StreamMessage), ServiceError> {
+        let known = self.services.board.get(&self.session.session.node).await?;
+        let written = known.as_ref().map(|known| known.modified);
+        let news = self.told != written;
+        self.told = written;
+        let target = known.map(|known| known.stored.target.clone());
+        Ok((news, StreamMessage::Target { target }))
+    }
+
+    /// The agent comes back, here or elsewhere, and gets what waits.
+    fn store_is_away(&mut self, error: &ServiceError) -> StreamMessage {
+        tracing::warn!(error = %error, "a command stream ended because the store is away");
+        self.stage = Stage::Ended;
+        StreamMessage::Goodbye
     }
 }
 

@@ -32,6 +32,11 @@ struct ReasonLabels {
     reason: &'static str,
 }
 
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct EndingLabels {
+    ending: &'static str,
+}
+
 /// Every metric of a server.
 pub struct Metrics {
     registry: Registry,
@@ -40,8 +45,11 @@ pub struct Metrics {
     requests: Family<RequestLabels, Counter>,
     durations: Family<RouteLabels, Histogram, fn() -> Histogram>,
     facts: Family<ChangedLabels, Counter>,
+    facts_waiting: Gauge,
     commands: Counter<u64, AtomicU64>,
     refused_connections: Family<ReasonLabels, Counter>,
+    runs: Family<EndingLabels, Counter>,
+    report_events: Counter<u64, AtomicU64>,
 }
 
 impl Default for Metrics {
@@ -54,8 +62,11 @@ impl Default for Metrics {
             requests: Family::default(),
             durations: Family::new_with_constructor(make),
             facts: Family::default(),
+            facts_waiting: Gauge::default(),
             commands: Counter::default(),
             refused_connections: Family::default(),
+            runs: Family::default(),
+            report_events: Counter::default(),
             registry: Registry::default(),
         };
         registry.register(
@@ -84,6 +95,11 @@ impl Default for Metrics {
             metrics.facts.clone(),
         );
         registry.register(
+            "facts_waiting",
+            "Submitted fact sets that wait to be persisted",
+            metrics.facts_waiting.clone(),
+        );
+        registry.register(
             "commands_sent",
             "Commands put into nodes' queues",
             metrics.commands.clone(),
@@ -92,6 +108,16 @@ impl Default for Metrics {
             "connections_refused",
             "Connections that got no TLS",
             metrics.refused_connections.clone(),
+        );
+        registry.register(
+            "node_runs",
+            "Node runs by how they ended",
+            metrics.runs.clone(),
+        );
+        registry.register(
+            "report_events",
+            "Events of node runs that were stored",
+            metrics.report_events.clone(),
         );
         Self {
             registry,
@@ -120,8 +146,20 @@ impl Metrics {
         self.facts.get_or_create(&ChangedLabels { changed }).inc();
     }
 
+    pub(crate) fn facts_waiting(&self, count: usize) {
+        self.facts_waiting.set(count as i64);
+    }
+
     pub(crate) fn commands_sent(&self, count: usize) {
         self.commands.inc_by(count as u64);
+    }
+
+    pub(crate) fn run_ended(&self, ending: &'static str) {
+        self.runs.get_or_create(&EndingLabels { ending }).inc();
+    }
+
+    pub(crate) fn report_events(&self, count: usize) {
+        self.report_events.inc_by(count as u64);
     }
 
     pub(crate) fn connection_refused(&self, reason: &'static str) {

@@ -2,8 +2,10 @@
 
 mod accept;
 mod access;
+mod byte_range;
 mod caller;
 mod command_stream;
+mod gzip;
 mod health;
 mod metrics;
 mod reply;
@@ -13,6 +15,7 @@ mod routes;
 pub use accept::AcceptOptions;
 pub(crate) use accept::serve;
 pub use metrics::Metrics;
+pub(crate) use reply::chain;
 pub use router::{RouterOptions, openapi_document};
 pub(crate) use router::{health_router, router};
 pub(crate) use routes::{ServerIdentity, ServiceSet, Services};

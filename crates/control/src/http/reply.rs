@@ -23,6 +23,7 @@ impl Refusal {
                 code,
                 message,
                 hint,
+                wanted: None,
             },
         }
     }
@@ -102,6 +103,14 @@ impl From<ServiceError> for Refusal {
             }
             ServiceError::Conflict { message, hint } => {
                 Self::new(StatusCode::CONFLICT, ProblemCode::Conflict, message, hint)
+            }
+            ServiceError::Gap { wanted } => {
+                let message = error.to_string();
+                let hint = Some("send on from there".to_owned());
+                let mut refusal =
+                    Self::new(StatusCode::CONFLICT, ProblemCode::Conflict, message, hint);
+                refusal.body.wanted = Some(wanted);
+                refusal
             }
             ServiceError::Forbidden { message, hint } => {
                 Self::new(StatusCode::FORBIDDEN, ProblemCode::Forbidden, message, hint)

@@ -11,7 +11,8 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::routes::{
-    Services, certificates, cluster, commands, facts, join, nodes, server, tokens,
+    Services, certificates, cluster, commands, content, facts, join, locks, nodes, once, releases,
+    reports, server, targets, tokens,
 };
 use super::{access, health, reply::Refusal};
 
@@ -48,7 +49,10 @@ pub(super) struct BodyLimit(pub(super) usize);
 struct Document;
 
 fn routes() -> (OpenApiRouter<Services>, OpenApiRouter<Services>) {
-    let facts = OpenApiRouter::new().routes(routes!(facts::submit, facts::show));
+    let facts = OpenApiRouter::new()
+        .routes(routes!(facts::submit, facts::show))
+        .routes(routes!(facts::history))
+        .routes(routes!(facts::difference));
     let others = OpenApiRouter::with_openapi(Document::openapi())
         .routes(routes!(join::join))
         .routes(routes!(health::healthz))
@@ -61,6 +65,13 @@ fn routes() -> (OpenApiRouter<Services>, OpenApiRouter<Services>) {
         .routes(routes!(nodes::disable))
         .routes(routes!(nodes::enable))
         .routes(routes!(nodes::report_activity))
+        .routes(routes!(nodes::queue, nodes::report_queue))
+        .routes(routes!(reports::list))
+        .routes(routes!(reports::stream_all))
+        .routes(routes!(reports::find))
+        .routes(routes!(reports::show))
+        .routes(routes!(reports::take, reports::events))
+        .routes(routes!(reports::follow))
         .routes(routes!(commands::send))
         .routes(routes!(commands::status))
         .routes(routes!(commands::answer))
@@ -79,7 +90,31 @@ fn routes() -> (OpenApiRouter<Services>, OpenApiRouter<Services>) {
         .routes(routes!(cluster::join))
         .routes(routes!(cluster::drain))
         .routes(routes!(tokens::list, tokens::create))
-        .routes(routes!(tokens::revoke));
+        .routes(routes!(tokens::revoke))
+        .routes(routes!(once::list))
+        .routes(routes!(once::show))
+        .routes(routes!(once::standing, once::standing_with))
+        .routes(routes!(once::define))
+        .routes(routes!(once::contribute, once::withdraw))
+        .routes(routes!(once::claim))
+        .routes(routes!(once::keep))
+        .routes(routes!(once::finish))
+        .routes(routes!(once::attempt))
+        .routes(routes!(once::reset))
+        .routes(routes!(locks::list))
+        .routes(routes!(locks::show, locks::define))
+        .routes(routes!(locks::acquire))
+        .routes(routes!(locks::renew))
+        .routes(routes!(locks::release))
+        .routes(routes!(locks::leave))
+        .routes(routes!(locks::break_lock))
+        .routes(routes!(content::show))
+        .routes(routes!(targets::show))
+        .routes(routes!(targets::catalog))
+        .routes(routes!(releases::list, releases::create))
+        .routes(routes!(releases::show))
+        .routes(routes!(releases::rollback))
+        .routes(routes!(releases::hold, releases::resume));
     (facts, others)
 }
 

@@ -15,6 +15,11 @@ fn documented(node: &str) -> Vec<(String, String, String)> {
             let filled = path
                 .replace("{node}", node)
                 .replace("{name}", node)
+                .replace("{app}", "app")
+                .replace("{lock}", "lock")
+                .replace("{token}", "1")
+                .replace("{environment}", "production")
+                .replace("{number}", "1")
                 .replace("{id}", "00000000-0000-7000-8000-000000000000");
             routes.push((method.to_uppercase(), path.clone(), filled));
         }
@@ -89,14 +94,37 @@ async fn each_role_reaches_its_own_things_and_nothing_else() {
         "/v1/join",
         "/v1/cluster/join",
         "/v1/servers",
+        "/v1/once/{app}/standing",
+        "/v1/once/{app}/definition",
+        "/v1/once/{app}/claims",
+        "/v1/once/{app}/claims/{token}",
+        "/v1/once/{app}/claims/{token}/outcome",
+        "/v1/once/{app}/attempts/{token}",
+        "/v1/locks",
+        "/v1/locks/{lock}/acquire",
+        "/v1/locks/{lock}/lease",
+        "/v1/locks/{lock}/release",
+        "/v1/locks/{lock}/leave",
     ];
     let own_only = [
         "PUT /v1/nodes/{node}/activity",
+        "PUT /v1/nodes/{node}/queue",
+        "POST /v1/nodes/{node}/reports/{id}/events",
         "PUT /v1/nodes/{node}/facts",
         "GET /v1/nodes/{node}/stream",
         "PUT /v1/nodes/{node}/commands/{id}/result",
     ];
-    let own_or_operator = ["GET /v1/nodes/{node}", "GET /v1/nodes/{node}/facts"];
+    let own_or_operator = [
+        "GET /v1/nodes/{node}",
+        "GET /v1/nodes/{node}/facts",
+        "PUT /v1/once/{app}/fragments/{node}",
+        "DELETE /v1/once/{app}/fragments/{node}",
+        "GET /v1/nodes/{node}/facts/history",
+        "GET /v1/nodes/{node}/facts/difference",
+        "GET /v1/nodes/{node}/target",
+        "GET /v1/nodes/{node}/catalogs/{id}",
+        "GET /v1/nodes/{node}/queue",
+    ];
     for (method, template, path) in documented("web-1") {
         // It takes the node away from under the others.
         if (method.as_str(), template.as_str()) == ("DELETE", "/v1/nodes/{node}")
@@ -105,7 +133,10 @@ async fn each_role_reaches_its_own_things_and_nothing_else() {
             continue;
         }
         let route = format!("{method} {template}");
-        let any = anyone.contains(&template.as_str()) || template == "/v1/certificates/renew";
+        let any = anyone.contains(&template.as_str())
+            || template == "/v1/certificates/renew"
+            || route == "GET /v1/locks/{lock}"
+            || template == "/v1/content/{id}";
         let node_may =
             any || own_only.contains(&route.as_str()) || own_or_operator.contains(&route.as_str());
         let operator_may = !own_only.contains(&route.as_str());

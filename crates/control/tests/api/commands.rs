@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use bunraku_model::CommandId;
+use bunraku_model::{Activity, Administration, CommandId};
 use bunraku_wire::Client;
 use bunraku_wire::api::{
-    Command, CommandOutcome, CommandResult, CommandState, CommandStatus, Envelope, SendCommand,
-    SentCommand, StreamMessage,
+    ActivityReceipt, ActivityReport, Command, CommandOutcome, CommandResult, CommandState,
+    CommandStatus, Envelope, SendCommand, SentCommand, StreamMessage,
 };
 use bunraku_wire::client::Lines;
 use jiff::Timestamp;
 
-use crate::support::{TestServer, name, soon, status};
+use crate::support::{TestServer, name, opened, soon, status};
 
 async fn send(operator: &Client, nodes: &[&str], ttl_seconds: u64) -> Vec<CommandId> {
     let nodes = nodes.iter().map(|node| name(node)).collect();
@@ -29,10 +29,7 @@ async fn open(node: &Client, name: &str) -> Lines<StreamMessage> {
         .stream(&format!("/v1/nodes/{name}/stream?version=1"))
         .await
         .expect("a stream");
-    assert!(matches!(
-        soon(stream.next()).await,
-        Some(Ok(StreamMessage::Welcome { .. }))
-    ));
+    opened(&mut stream).await;
     stream
 }
 
@@ -98,6 +95,38 @@ async fn a_command_waits_for_a_node_that_is_away_and_comes_again_until_it_is_ans
         next,
         "answered commands do not come again"
     );
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_connected_node_is_told_that_it_was_disabled_and_one_that_comes_later_hears_it_too() {
+    let mut server = TestServer::start().await;
+    let node = server.node("web-1").await;
+    let mut stream = open(&node, "web-1").await;
+    let reason = bunraku_wire::api::DisableRequest {
+        reason: "disk".to_owned(),
+    };
+    let path = "/v1/nodes/web-1/disable";
+    server
+        .operator
+        .post::<_, ()>(path, &reason)
+        .await
+        .expect("disabled");
+    let told = next_command(&mut stream).await;
+    let Command::Administer { administration } = told.command else {
+        panic!("not {told:?}");
+    };
+    assert!(matches!(&administration, Administration::Disabled { reason, .. } if reason == "disk"));
+    let idle = ActivityReport {
+        activity: Activity::Idle {
+            since: Timestamp::now(),
+        },
+    };
+    let heard: ActivityReceipt = node
+        .put("/v1/nodes/web-1/activity", &idle)
+        .await
+        .expect("heard");
+    assert_eq!(heard.administration, administration);
     server.shutdown().await;
 }
 

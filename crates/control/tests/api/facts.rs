@@ -100,3 +100,21 @@ async fn facts_of_a_node_that_has_none_yet_are_not_found_and_say_why() {
     assert_eq!(status(unknown), 404);
     server.shutdown().await;
 }
+
+#[tokio::test]
+async fn fifty_megabytes_of_facts_are_refused_with_the_limit_and_nothing_is_kept() {
+    let mut server = TestServer::start().await;
+    let node = server.node("web-1").await;
+    let large = json!({"a": "x".repeat(50 << 20)});
+    let refused = node
+        .put::<_, FactsReceipt>(PATH, &large)
+        .await
+        .expect_err("too large");
+    assert_eq!(refused.status(), Some(413), "{refused}");
+    assert!(refused.to_string().contains("8388608 bytes"), "{refused}");
+    assert_eq!(status(server.operator.get::<FactsReply>(PATH).await), 404);
+    node.put::<_, FactsReceipt>(PATH, &json!({"a": 1}))
+        .await
+        .expect("the next ones are taken");
+    server.shutdown().await;
+}

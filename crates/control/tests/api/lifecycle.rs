@@ -6,7 +6,7 @@ use bunraku_wire::api::{JoinReply, JoinRequest, NodeSummary, ServerStatus, Strea
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::support::{TestServer, request, soon};
+use crate::support::{TestServer, opened, request, soon};
 
 #[tokio::test]
 async fn a_shutdown_says_goodbye_and_cuts_no_request_in_half() {
@@ -20,10 +20,7 @@ async fn a_shutdown_says_goodbye_and_cuts_no_request_in_half() {
         .stream::<StreamMessage>("/v1/nodes/web-1/stream")
         .await
         .expect("a stream");
-    assert!(matches!(
-        soon(stream.next()).await,
-        Some(Ok(StreamMessage::Welcome { .. }))
-    ));
+    opened(&mut stream).await;
     let stranger = server.stranger();
     let (_, pem) = request("web-2");
     let long = JoinRequest {
@@ -187,10 +184,7 @@ async fn a_silent_stream_shows_that_its_server_lives() {
         let node = server.impatient_node("web-1").await;
         let path = "/v1/nodes/web-1/stream";
         let mut stream = node.stream::<StreamMessage>(path).await.expect("a stream");
-        assert!(matches!(
-            soon(stream.next()).await,
-            Some(Ok(StreamMessage::Welcome { .. }))
-        ));
+        opened(&mut stream).await;
         let next = tokio::time::timeout(Duration::from_secs(6), stream.next()).await;
         assert_eq!(
             next.is_err(),

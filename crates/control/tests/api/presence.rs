@@ -1,10 +1,12 @@
 //! Node status is exact.
 
 use bunraku_model::{Activity, Administration, Connection, StatusWord};
-use bunraku_wire::api::{ActivityReport, DisableRequest, NodeSummary, StreamMessage};
+use bunraku_wire::api::{
+    ActivityReceipt, ActivityReport, DisableRequest, NodeSummary, StreamMessage,
+};
 use jiff::Timestamp;
 
-use crate::support::{TestServer, eventually, soon, status};
+use crate::support::{TestServer, eventually, opened, status};
 
 async fn show(server: &TestServer) -> NodeSummary {
     server
@@ -23,7 +25,7 @@ async fn a_node_is_new_then_idle_then_running_then_lost() {
         .stream::<StreamMessage>("/v1/nodes/web-1/stream?version=9.9")
         .await
         .expect("a stream");
-    soon(stream.next()).await;
+    opened(&mut stream).await;
     let idle = show(&server).await;
     assert_eq!(
         (idle.word, idle.agent_version.as_deref()),
@@ -36,7 +38,7 @@ async fn a_node_is_new_then_idle_then_running_then_lost() {
             what: "a run".to_owned(),
         },
     };
-    node.put::<_, ()>("/v1/nodes/web-1/activity", &report)
+    node.put::<_, ActivityReceipt>("/v1/nodes/web-1/activity", &report)
         .await
         .expect("reported");
     let running = show(&server).await;
@@ -67,7 +69,7 @@ async fn a_disabled_node_says_why_and_by_whom_until_it_is_enabled() {
         .stream::<StreamMessage>("/v1/nodes/web-1/stream")
         .await
         .expect("a stream");
-    soon(stream.next()).await;
+    opened(&mut stream).await;
     let empty = DisableRequest {
         reason: " ".to_owned(),
     };
@@ -123,7 +125,7 @@ async fn after_a_restart_nobody_counts_as_connected_who_is_not() {
         .stream::<StreamMessage>("/v1/nodes/web-1/stream")
         .await
         .expect("a stream");
-    soon(stream.next()).await;
+    opened(&mut stream).await;
     let (directory, options) = (server.directory(), server.options());
     server.shutdown().await;
     drop(node);

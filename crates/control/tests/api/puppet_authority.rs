@@ -11,7 +11,7 @@ use bunraku_wire::{Authority, Grant, Request};
 use jiff::{SignedDuration, Timestamp};
 use tempfile::TempDir;
 
-use crate::support::{TestServer, name, options, request, soon};
+use crate::support::{TestServer, name, opened, options, request};
 
 /// The files that `puppetserver ca setup` leaves, as far as they matter here.
 fn make_directory(path: &Path) {
@@ -64,10 +64,7 @@ async fn a_node_whose_certificate_puppet_signed_is_let_in() {
         .stream::<StreamMessage>("/v1/nodes/old-node/stream")
         .await
         .expect("let in");
-    assert!(matches!(
-        soon(stream.next()).await,
-        Some(Ok(StreamMessage::Welcome { .. }))
-    ));
+    opened(&mut stream).await;
     let revoke = RevokeRequest {
         reason: "gone".to_owned(),
         serial: Some(signed.serial.to_string()),

@@ -3,7 +3,7 @@
 use bunraku_wire::api::{NodeSummary, RevokeRequest, StreamMessage};
 use bunraku_wire::revocation::RevocationList;
 
-use crate::support::{TestServer, request, soon, status};
+use crate::support::{TestServer, opened, request, soon, status};
 
 fn reason() -> RevokeRequest {
     RevokeRequest {
@@ -20,10 +20,7 @@ async fn a_revocation_cuts_the_open_stream_and_refuses_the_next_request() {
         .stream::<StreamMessage>("/v1/nodes/web-1/stream")
         .await
         .expect("a stream");
-    assert!(matches!(
-        soon(stream.next()).await,
-        Some(Ok(StreamMessage::Welcome { .. }))
-    ));
+    opened(&mut stream).await;
     server
         .operator
         .post::<_, ()>("/v1/certificates/web-1/revoke", &reason())

@@ -12,7 +12,7 @@ use bunraku_wire::ClientError;
 use bunraku_wire::api::StreamMessage;
 use serde_json::Value;
 
-use crate::support::{TestServer, eventually, soon};
+use crate::support::{TestServer, eventually, opened, soon};
 
 /// Set for the part that runs inside the namespace.
 const INSIDE: &str = "BUNRAKU_TEST_IN_NAMESPACE";
@@ -50,10 +50,7 @@ async fn notice() {
         .stream::<StreamMessage>("/v1/nodes/web-1/stream")
         .await
         .expect("a stream");
-    assert!(matches!(
-        soon(stream.next()).await,
-        Some(Ok(StreamMessage::Welcome { .. }))
-    ));
+    opened(&mut stream).await;
     assert_eq!(stored_state(&server).await, "connected");
     set_loopback("down");
     // Neither side can tell the other, so each finds out by itself.

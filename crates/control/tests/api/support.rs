@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bunraku_control::{
-    AcceptOptions, CertificateOptions, Clock, CommandOptions, FactOptions, RouterOptions, Server,
-    ServerOptions, UpkeepOptions,
+    AcceptOptions, CertificateOptions, Clock, CommandOptions, FactOptions, ReportOptions,
+    RouterOptions, Server, ServerOptions, UpkeepOptions,
 };
 use bunraku_model::NodeName;
 use bunraku_store::blobs::{BlobOptions, DirectoryBlobs, SharedBlobs, StoreBlobs};
 use bunraku_store::{EmbeddedOptions, EmbeddedStore, SharedStore};
-use bunraku_wire::api::{JoinReply, JoinRequest, NewToken, TokenRequest};
+use bunraku_wire::api::{JoinReply, JoinRequest, NewToken, StreamMessage, Target, TokenRequest};
+use bunraku_wire::client::Lines;
 use bunraku_wire::key::KeyKind;
 use bunraku_wire::tls::{ClientTls, Identity};
 use bunraku_wire::{
@@ -27,6 +28,8 @@ pub(crate) struct TestServer {
     authority_pem: String,
     options: ServerOptions,
     embedded: Option<EmbeddedStore>,
+    pub(crate) shared: SharedStore,
+    pub(crate) blobs: SharedBlobs,
     directory: Arc<TempDir>,
 }
 
@@ -39,6 +42,18 @@ pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(60), future)
         .await
         .expect("it must happen within a minute")
+}
+
+/// Takes what every stream begins with; gives the target in it.
+pub(crate) async fn opened(stream: &mut Lines<StreamMessage>) -> Option<Target> {
+    match soon(stream.next()).await {
+        Some(Ok(StreamMessage::Welcome { .. })) => {}
+        other => panic!("a welcome was expected, not {other:?}"),
+    }
+    match soon(stream.next()).await {
+        Some(Ok(StreamMessage::Target { target })) => target,
+        other => panic!("a target was expected, not {other:?}"),
+    }
 }
 
 /// Looks until it holds.
@@ -70,6 +85,9 @@ pub(crate) fn options(data_dir: &Path) -> ServerOptions {
         certificates: CertificateOptions::default(),
         commands: CommandOptions::default(),
         facts: FactOptions::default(),
+        catalogs: bunraku_control::catalogs::CatalogOptions::default(),
+        releases: bunraku_control::ReleaseOptions::default(),
+        reports: ReportOptions::default(),
         upkeep: UpkeepOptions::default(),
         router: RouterOptions::default(),
         accept: AcceptOptions {
@@ -136,6 +154,7 @@ impl TestServer {
         };
         let authority = Arc::new(authority);
         let authority_pem = authority.certificates_pem();
+        let (shared, kept) = (store.clone(), blobs.clone());
         let server = Server::start(options.clone(), store, blobs, authority, Clock::system());
         let server = server.await.expect("the server starts");
         let credentials = Credentials::new(options.data_dir.join("operator"));
@@ -150,6 +169,8 @@ impl TestServer {
             authority_pem,
             options,
             embedded,
+            shared,
+            blobs: kept,
             directory,
         }
     }

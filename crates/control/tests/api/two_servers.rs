@@ -11,7 +11,7 @@ use bunraku_wire::api::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::support::{TestServer, name, options, soon};
+use crate::support::{TestServer, name, opened, options, soon};
 
 async fn pair() -> (EtcdCluster, TestServer, TestServer) {
     let etcd = EtcdCluster::start(1).await;
@@ -40,7 +40,7 @@ async fn what_one_server_is_told_reaches_nodes_on_the_other() {
         .stream::<StreamMessage>("/v1/nodes/web-1/stream")
         .await
         .expect("a stream");
-    soon(stream.next()).await;
+    opened(&mut stream).await;
     node.put::<_, Value>("/v1/nodes/web-1/facts", &json!({"role": "web"}))
         .await
         .expect("facts");
@@ -83,7 +83,7 @@ async fn a_revocation_at_one_server_cuts_connections_at_the_other() {
         .stream::<StreamMessage>("/v1/nodes/web-1/stream")
         .await
         .expect("a stream");
-    soon(stream.next()).await;
+    opened(&mut stream).await;
     let revoke = bunraku_wire::api::RevokeRequest {
         reason: "stolen".to_owned(),
         serial: None,

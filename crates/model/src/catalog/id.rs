@@ -59,6 +59,9 @@ impl Catalog {
         for (source, target) in edges {
             feed(&json!([source, target]));
         }
+        for (address, source) in &self.sources {
+            feed(&json!({ address: source }));
+        }
         CatalogId(ContentId::from_digest(hasher.finalize().into()))
     }
 }
@@ -75,7 +78,7 @@ fn steady(resource: &Resource) -> Value {
     value
 }
 
-fn without_times(other: &Map<String, Value>) -> Map<String, Value> {
+pub(super) fn without_times(other: &Map<String, Value>) -> Map<String, Value> {
     let volatile = [
         "transaction_uuid",
         "producer_timestamp",

@@ -8,19 +8,27 @@
 //! Absent on purpose: what a resource type means, and the graph. Both belong
 //! to the engine.
 
+mod diff;
 mod id;
 mod read;
 mod reference;
 mod requisite;
 mod resource;
 mod rich_data;
+mod source;
 
+pub use diff::{
+    CatalogDiff, Difference, ListDiff, ResourceChange, ResourceDiff, Shown, SourceDiff,
+};
 pub use id::CatalogId;
 pub use read::{CatalogReadError, Place};
 pub use reference::{InvalidReference, ResourceReference};
 pub use requisite::{Group, Requisite, RequisiteKind};
 pub use resource::{Resource, StateOrigin};
 pub use rich_data::{RichData, is_sensitive, plain};
+pub use source::{CatalogSource, SourceEntry, SourceFile};
+
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -71,6 +79,9 @@ pub struct Catalog {
     pub edges: Vec<ContainmentEdge>,
     #[serde(default)]
     pub classes: Vec<String>,
+    /// The files that resources refer to, by address (`salt://…`).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub sources: BTreeMap<String, CatalogSource>,
     /// Members that this build does not know.
     #[serde(flatten)]
     pub other: Map<String, Value>,

@@ -108,3 +108,35 @@ fn something_else_is_refused() {
         assert!(Catalog::from_json(text.as_bytes()).is_err(), "{text}");
     }
 }
+
+#[test]
+fn the_content_of_a_file_is_part_of_the_id_and_survives_writing() {
+    let with = |text: &str| {
+        let mut catalog = catalog();
+        let file = SourceFile {
+            content: crate::ContentId::of(text.as_bytes()),
+            size: text.len() as u64,
+        };
+        let entries = vec![
+            SourceEntry {
+                path: "d".to_owned(),
+                file: None,
+            },
+            SourceEntry {
+                path: "d/f".to_owned(),
+                file: Some(file),
+            },
+        ];
+        let sources = [
+            ("salt://f".to_owned(), CatalogSource::File(file)),
+            ("salt://t".to_owned(), CatalogSource::Directory { entries }),
+        ];
+        catalog.sources = sources.into();
+        catalog
+    };
+    assert_ne!(with("a").id(), with("b").id());
+    assert_ne!(with("a").id(), catalog().id());
+    assert_eq!(with("a").contents().len(), 1);
+    let text = serde_json::to_vec(&with("a")).expect("plain data");
+    assert_eq!(Catalog::from_json(&text).expect("own text"), with("a"));
+}

@@ -153,6 +153,15 @@ pub(crate) fn refused(text: &str) -> String {
 
 /// Carries out what was compiled, one state after the other.
 pub(crate) fn run(compiled: &Compiled, state: &Path, root: Option<PathBuf>) -> Summary {
+    carry(compiled, state, root, false)
+}
+
+#[allow(dead_code, reason = "not every test program looks only")]
+pub(crate) fn look(compiled: &Compiled, state: &Path) -> Summary {
+    carry(compiled, state, None, true)
+}
+
+fn carry(compiled: &Compiled, state: &Path, root: Option<PathBuf>, noop: bool) -> Summary {
     let options = PlanOptions {
         mode: Mode::Ansible,
     };
@@ -160,6 +169,7 @@ pub(crate) fn run(compiled: &Compiled, state: &Path, root: Option<PathBuf>) -> S
         .unwrap_or_else(|error| panic!("{error}"));
     let how = CarryOut {
         root,
+        noop,
         ..CarryOut::new(state, Cancellation::new().expect("a pipe"), &())
     };
     carry_out(&plan, how).expect("a record of the run")

@@ -3,7 +3,7 @@
 usage: salt_driver.py WORK FILE_ROOT PILLAR_ROOT MODE < names
 
 Prints one line of JSON for each name, with the seconds that it took. MODE is
-`apply`, or `low`, which only renders and orders.
+`apply`, `test` (Salt's noop), or `low`, which only renders and orders.
 """
 import json
 import logging
@@ -40,7 +40,7 @@ opts.update(
         "enable_fqdns_grains": False,
         "failhard": False,
         "state_events": False,
-        "test": False,
+        "test": mode == "test",
     }
 )
 for directory in ("cache", "ext", "pki", "sock"):
@@ -89,7 +89,7 @@ for line in sys.stdin:
         continue
     started = time.perf_counter()
     try:
-        answer = apply(highstate, name) if mode == "apply" else low(highstate, name)
+        answer = low(highstate, name) if mode == "low" else apply(highstate, name)
     except Exception as error:  # noqa: BLE001
         answer = {"errors": [f"exception: {error!r}"]}
     answer["sls"] = name

@@ -1,6 +1,6 @@
 //! Commands for nodes: sent once, delivered until they are answered.
 
-use bunraku_model::{CommandId, NodeName, NodeRunId};
+use bunraku_model::{Administration, CommandId, NodeName, NodeRunId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -23,6 +23,11 @@ pub enum Command {
         #[schema(value_type = String)]
         run: NodeRunId,
         reason: String,
+    },
+    /// An operator disabled or enabled the node.
+    Administer {
+        #[schema(value_type = Object)]
+        administration: Administration,
     },
 }
 

@@ -3,18 +3,26 @@
 //! Both ends use these types, and the OpenAPI document is made from them, so
 //! that the three cannot drift apart. No behaviour in here.
 
+mod catalogs;
 mod certificates;
 pub mod cluster;
 mod commands;
 mod facts;
 mod join;
+pub mod locks;
 mod nodes;
+pub mod once;
 mod problem;
+mod releases;
 mod reports;
 mod runs;
 mod server;
 mod targets;
 
+pub use catalogs::{
+    CatalogDiffReply, CatalogState, CatalogSummary, FleetChange, FleetDiff, FleetDiffRequest,
+    FleetFailure,
+};
 pub use certificates::{
     CertificateEntry, CertificateState, IssueRequest, IssuedCertificate, NewToken, PendingRequest,
     RenewRequest, RevokeRequest, SignRequest, TokenEntry, TokenRequest,
@@ -23,14 +31,24 @@ pub use commands::{
     Command, CommandOutcome, CommandResult, CommandState, CommandStatus, Envelope, SendCommand,
     SentCommand, StreamMessage,
 };
-pub use facts::{FactsReceipt, FactsReply};
-pub use join::{JoinReply, JoinRequest};
-pub use nodes::{ActivityReport, DisableRequest, NodeSummary};
-pub use problem::{Problem, ProblemBody, ProblemCode};
-pub use reports::{
-    EventStatus, LogLine, PropertyChange, ReportBatch, ReportEvent, ReportReceipt, ResourceEvent,
-    RunEnding, RunFinished, RunStarted,
+pub use facts::{
+    FactChange, FactSetEntry, FactsDifference, FactsReceipt, FactsReply, SubmissionOrder,
 };
-pub use runs::{Cause, RunMode, RunRequest, RunSubject, TriggerCause, TriggerHop};
+pub use join::{JoinReply, JoinRequest};
+pub use nodes::{ActivityReceipt, ActivityReport, DisableRequest, NodeSummary};
+pub use problem::{Problem, ProblemBody, ProblemCode};
+pub use releases::{
+    CreateRelease, HoldRequest, ReleaseDetail, ReleaseEntry, ReleaseHold, ReleaseKind, ReleaseList,
+    ReleaseReply, ReleaseState, ReleaseSummary, ReleaseTo, RollbackRequest,
+};
+pub use reports::{
+    EventCounts, EventStatus, FailedResource, LogLine, NumberedEvent, OmittedEvents,
+    PropertyChange, ReportBatch, ReportEvent, ReportPage, ReportReceipt, ReportState,
+    ReportStreamMessage, ReportSummary, ResourceEvent, RunEnding, RunFinished, RunStarted,
+};
+pub use runs::{
+    Cause, NodeQueue, QueueEntry, QueueReport, RunMode, RunRequest, RunSubject, TriggerCause,
+    TriggerHop,
+};
 pub use server::ServerStatus;
 pub use targets::Target;

@@ -1,6 +1,6 @@
 //! Nodes and where they stand.
 
-use bunraku_model::{Activity, FactSetId, NodeName, NodeStatus, StatusWord};
+use bunraku_model::{Activity, Administration, FactSetId, NodeName, NodeStatus, StatusWord};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -43,4 +43,11 @@ pub struct DisableRequest {
 pub struct ActivityReport {
     #[schema(value_type = Object)]
     pub activity: Activity,
+}
+
+/// Whether the node may run, as its agent should know.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct ActivityReceipt {
+    #[schema(value_type = Object)]
+    pub administration: Administration,
 }

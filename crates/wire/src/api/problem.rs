@@ -16,6 +16,9 @@ pub struct ProblemBody {
     pub message: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
+    /// Of a refused gap: the number that is wanted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wanted: Option<u64>,
 }
 
 /// The kinds of refusal that a program may want to tell apart.

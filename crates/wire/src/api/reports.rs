@@ -5,8 +5,11 @@
 //! number comes next: what is sent again is dropped, a gap is refused with
 //! the number that is missing. The first event is `started`, the last one
 //! `finished`; a report without it is an unfinished run.
+//!
+//! An event that was lost keeps its number: `omitted` stands for as many
+//! numbers as it says, so that a loss is told and never looks like a gap.
 
-use bunraku_model::{CatalogId, CodeId, EnvironmentName, NodeRunId, ReleaseNumber};
+use bunraku_model::{CatalogId, CodeId, EnvironmentName, NodeName, NodeRunId, ReleaseNumber};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -26,6 +29,9 @@ pub struct ReportBatch {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ReportReceipt {
     pub next: u64,
+    /// The last event is there: nothing more is wanted.
+    #[serde(default)]
+    pub finished: bool,
 }
 
 /// One thing that happened in a run.
@@ -36,7 +42,26 @@ pub enum ReportEvent {
     /// A resource is done with.
     Resource(Box<ResourceEvent>),
     Log(LogLine),
+    /// Events that the agent could not keep.
+    Omitted(OmittedEvents),
     Finished(RunFinished),
+}
+
+impl ReportEvent {
+    /// How many numbers it takes.
+    pub fn width(&self) -> u64 {
+        match self {
+            Self::Omitted(omitted) => omitted.count,
+            _ => 1,
+        }
+    }
+}
+
+/// Stands for events that are not there, and says why.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct OmittedEvents {
+    pub count: u64,
+    pub reason: String,
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
@@ -45,6 +70,9 @@ pub struct RunStarted {
     pub at: Timestamp,
     pub mode: RunMode,
     pub causes: Vec<Cause>,
+    /// Causes beyond those that are remembered one by one.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub more_causes: u64,
     /// Requests that this run serves too.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>)]
@@ -155,6 +183,19 @@ pub struct RunFinished {
     pub corrective: u64,
 }
 
+impl RunFinished {
+    pub fn counts(&self) -> EventCounts {
+        EventCounts {
+            unchanged: self.unchanged,
+            changed: self.changed,
+            pending: self.pending,
+            failed: self.failed,
+            skipped: self.skipped,
+            corrective: self.corrective,
+        }
+    }
+}
+
 /// How a node run ended. Everything but `succeeded` is a failure of its own kind.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -173,4 +214,149 @@ pub enum RunEnding {
     /// The agent died or the machine went down in the middle; said by the
     /// agent after its restart.
     Interrupted,
+}
+
+impl RunEnding {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::NotStarted => "not_started",
+            Self::Expired => "expired",
+            Self::TimedOut => "timed_out",
+            Self::Cancelled => "cancelled",
+            Self::Disabled => "disabled",
+            Self::Interrupted => "interrupted",
+        }
+    }
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+/// Where a node run stands, as far as its report tells.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ReportState {
+    /// Started, and its node is there.
+    Running,
+    /// Started and not finished, and its node is not there.
+    Lost,
+    Finished,
+}
+
+/// How many resources came out how, so far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(default)]
+pub struct EventCounts {
+    pub unchanged: u64,
+    pub changed: u64,
+    pub pending: u64,
+    pub failed: u64,
+    pub skipped: u64,
+    /// Of the changed and pending: the machine had drifted.
+    pub corrective: u64,
+}
+
+impl EventCounts {
+    pub fn note(&mut self, event: &ResourceEvent) {
+        let counter = match event.status {
+            EventStatus::Unchanged => &mut self.unchanged,
+            EventStatus::Changed => &mut self.changed,
+            EventStatus::Pending => &mut self.pending,
+            EventStatus::Failed => &mut self.failed,
+            EventStatus::Skipped => &mut self.skipped,
+        };
+        *counter += 1;
+        let differs = matches!(event.status, EventStatus::Changed | EventStatus::Pending);
+        self.corrective += u64::from(event.corrective && differs);
+    }
+
+    pub fn total(&self) -> u64 {
+        self.unchanged + self.changed + self.pending + self.failed + self.skipped
+    }
+}
+
+/// A resource that failed.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct FailedResource {
+    /// `Service[nginx]`.
+    pub resource: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// One report without its events.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct ReportSummary {
+    #[schema(value_type = String)]
+    pub node: NodeName,
+    #[schema(value_type = String)]
+    pub run: NodeRunId,
+    pub state: ReportState,
+    pub started: RunStarted,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finished: Option<RunFinished>,
+    /// So far; when it is finished, the node's own count.
+    pub counts: EventCounts,
+    /// The first that failed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<FailedResource>,
+    /// Numbers of events that the agent could not keep.
+    #[serde(default)]
+    pub omitted: u64,
+    /// The number of the next event.
+    pub next: u64,
+    /// When the first event reached a server, by the server's clock.
+    #[schema(value_type = String, format = DateTime)]
+    pub first_received: Timestamp,
+    #[schema(value_type = String, format = DateTime)]
+    pub last_received: Timestamp,
+}
+
+impl ReportSummary {
+    /// Ended in anything but success, or its node is gone.
+    pub fn is_failure(&self) -> bool {
+        match &self.finished {
+            Some(finished) => finished.ending != RunEnding::Succeeded,
+            None => self.state == ReportState::Lost,
+        }
+    }
+}
+
+/// Some reports, newest first.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct ReportPage {
+    pub reports: Vec<ReportSummary>,
+    /// Pass it as `after` to go on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+/// An event with its number: a line of a report's stream.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct NumberedEvent {
+    pub number: u64,
+    #[serde(flatten)]
+    pub event: ReportEvent,
+}
+
+/// A line of the stream of everybody's events.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "message", rename_all = "snake_case")]
+pub enum ReportStreamMessage {
+    /// The stream is open; everything after this cursor follows.
+    Open { cursor: String },
+    Events {
+        /// Pass it to go on after these events.
+        cursor: String,
+        #[schema(value_type = String)]
+        node: NodeName,
+        #[schema(value_type = String)]
+        run: NodeRunId,
+        events: Vec<NumberedEvent>,
+    },
+    /// The cursor is older than what is remembered: some events were passed by.
+    Gap,
 }

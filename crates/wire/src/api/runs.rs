@@ -108,3 +108,49 @@ pub struct TriggerHop {
     #[schema(value_type = String, format = DateTime)]
     pub at: Timestamp,
 }
+
+/// A node's run queue, as the node tells it.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
+pub struct QueueReport {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub running: Option<QueueEntry>,
+    /// In the order in which they will start.
+    #[serde(default)]
+    pub pending: Vec<QueueEntry>,
+    /// Beyond those that are told one by one.
+    #[serde(default)]
+    pub more_pending: u64,
+}
+
+/// One run in a node's queue.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct QueueEntry {
+    #[schema(value_type = String)]
+    pub run: NodeRunId,
+    pub subject: RunSubject,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<RunMode>,
+    /// Some of them.
+    pub causes: Vec<Cause>,
+    #[serde(default)]
+    pub more_causes: u64,
+    /// When it was asked for first.
+    #[schema(value_type = String, format = DateTime)]
+    pub queued: Timestamp,
+    /// When it started, if it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub started: Option<Timestamp>,
+}
+
+/// What a server knows of a node's run queue.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct NodeQueue {
+    #[serde(flatten)]
+    pub queue: QueueReport,
+    /// When the node told it.
+    #[schema(value_type = String, format = DateTime)]
+    pub received: Timestamp,
+    /// Commands that wait on the server for the node.
+    pub waiting_commands: u64,
+}

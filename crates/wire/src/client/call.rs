@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
-use http::{HeaderValue, Method, Uri};
+use http::{HeaderName, HeaderValue, Method, Uri};
 use http_body_util::{BodyExt, Full};
 use serde::Serialize;
 
@@ -15,6 +15,8 @@ pub(super) struct Call {
     pub(super) path: String,
     pub(super) content_type: Option<&'static str>,
     pub(super) accept: &'static str,
+    /// Beyond those that every request has.
+    pub(super) headers: Vec<(HeaderName, HeaderValue)>,
     pub(super) body: CallBody,
 }
 
@@ -32,6 +34,7 @@ impl Call {
             path: path.to_owned(),
             content_type: None,
             accept: "application/json",
+            headers: Vec::new(),
             body: CallBody::Bytes(Bytes::new()),
         }
     }
@@ -73,6 +76,7 @@ impl Call {
         if let Some(content_type) = self.content_type {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
         }
+        headers.extend(self.headers.iter().cloned());
         if let Ok(agent) = HeaderValue::from_str(user_agent) {
             headers.insert(USER_AGENT, agent);
         }

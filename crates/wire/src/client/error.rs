@@ -63,6 +63,9 @@ pub struct Problem {
     /// What to do next.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
+    /// The number that is wanted instead, where a gap was refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wanted: Option<u64>,
 }
 
 #[derive(Deserialize)]
@@ -79,6 +82,7 @@ impl Problem {
                 code: format!("http_{}", status.as_u16()),
                 message: format!("the server answered {status}"),
                 hint: None,
+                wanted: None,
             },
         }
     }
@@ -167,6 +171,14 @@ impl ClientError {
             Self::NoServer { .. } | Self::TimedOut { .. } | Self::Lost { .. } => true,
             Self::Api { status, .. } => matches!(status, 408 | 429 | 500 | 502..=504),
             _ => false,
+        }
+    }
+
+    /// The number that the server wants instead, where it refused a gap.
+    pub fn wanted(&self) -> Option<u64> {
+        match self {
+            Self::Api { problem, .. } => problem.wanted,
+            _ => None,
         }
     }
 

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
-use http::Method;
-use http::header::CONTENT_LENGTH;
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
+use http::{HeaderName, HeaderValue, Method};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Frame, Incoming};
 use serde::de::DeserializeOwned;
@@ -31,6 +31,8 @@ pub struct Download {
     server: ServerAddress,
     /// How much will come, if the server said so.
     pub length: Option<u64>,
+    /// How it is packed, if it is.
+    pub encoding: Option<String>,
     received: u64,
     body: Incoming,
     idle_timeout: Duration,
@@ -104,8 +106,17 @@ impl Client {
 
     /// Fetches something large.
     pub async fn download(&self, path: &str) -> Result<Download, ClientError> {
+        self.download_with(path, Vec::new()).await
+    }
+
+    pub(super) async fn download_with(
+        &self,
+        path: &str,
+        headers: Vec<(HeaderName, HeaderValue)>,
+    ) -> Result<Download, ClientError> {
         let mut call = Call::new(Method::GET, path);
         call.accept = "*/*";
+        call.headers = headers;
         let limit = self.options().request_timeout;
         let reply = self.send(call, Over::Shared, limit).await?;
         let length = reply
@@ -113,9 +124,12 @@ impl Client {
             .headers()
             .get(CONTENT_LENGTH)
             .and_then(|value| value.to_str().ok()?.parse().ok());
+        let encoding = (reply.response.headers().get(CONTENT_ENCODING))
+            .and_then(|value| Some(value.to_str().ok()?.to_owned()));
         Ok(Download {
             server: reply.server,
             length,
+            encoding,
             received: 0,
             body: reply.response.into_body(),
             idle_timeout: self.options().idle_timeout,

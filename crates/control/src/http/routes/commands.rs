@@ -7,7 +7,7 @@ use axum::body::Body as HttpBody;
 use axum::extract::{Query, State};
 use axum::response::{IntoResponse, Response};
 use bunraku_wire::api::{
-    CommandResult, CommandStatus, Problem, SendCommand, SentCommand, StreamMessage,
+    Cause, Command, CommandResult, CommandStatus, Problem, SendCommand, SentCommand, StreamMessage,
 };
 use http::{StatusCode, header};
 use serde::Deserialize;
@@ -27,14 +27,27 @@ const LONGEST_WAIT: u64 = 60;
 pub(crate) async fn send(
     State(services): State<Services>,
     caller: Caller,
-    Body(request): Body<SendCommand>,
+    Body(mut request): Body<SendCommand>,
 ) -> Answer<Vec<SentCommand>> {
+    name_the_caller(&mut request.command, &caller);
     let sent = services
         .commands
         .send(&request, caller.name.as_str())
         .await?;
     services.metrics.commands_sent(sent.len());
     Ok(Json(sent))
+}
+
+/// A person who asks for a run stands in its report under the name in their
+/// certificate, whatever they wrote.
+fn name_the_caller(command: &mut Command, caller: &Caller) {
+    if let Command::Run(request) = command {
+        for cause in &mut request.causes {
+            if let Cause::Operator { name, .. } = cause {
+                *name = caller.name.to_string();
+            }
+        }
+    }
 }
 
 /// How long to hold the answer back.

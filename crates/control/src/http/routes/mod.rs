@@ -3,10 +3,16 @@
 pub(super) mod certificates;
 pub(super) mod cluster;
 pub(super) mod commands;
+pub(super) mod content;
 pub(super) mod facts;
 pub(super) mod join;
+pub(super) mod locks;
 pub(super) mod nodes;
+pub(super) mod once;
+pub(super) mod releases;
+pub(super) mod reports;
 pub(super) mod server;
+pub(super) mod targets;
 pub(super) mod tokens;
 
 use std::sync::Arc;
@@ -21,8 +27,12 @@ use serde::de::DeserializeOwned;
 
 use super::Metrics;
 use super::reply::Refusal;
+use crate::catalogs::Catalogs;
 use crate::certificates::Certificates;
-use crate::{Clock, CommandHub, Commands, Facts, Nodes, Presence};
+use crate::{
+    Clock, CommandHub, Commands, Contents, Facts, Locks, Nodes, Once, Presence, Releases, Reports,
+    TargetBoard,
+};
 
 /// Everything that handlers reach. One pointer: every open stream holds it.
 #[derive(Clone)]
@@ -47,8 +57,15 @@ pub(crate) struct ServiceSet {
     pub(crate) store: SharedStore,
     pub(crate) nodes: Nodes,
     pub(crate) facts: Facts,
+    pub(crate) once: Once,
+    pub(crate) locks: Locks,
     pub(crate) commands: Commands,
+    pub(crate) reports: Reports,
     pub(crate) hub: CommandHub,
+    pub(crate) catalogs: Catalogs,
+    pub(crate) contents: Contents,
+    pub(crate) releases: Releases,
+    pub(crate) board: TargetBoard,
     pub(crate) presence: Presence,
     pub(crate) certificates: Certificates,
     pub(crate) cluster: crate::Cluster,
@@ -131,6 +148,64 @@ impl<S: Send + Sync> FromRequestParts<S> for PathCommand {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
         path_parameter(parts, state, &["id"]).await.map(Self)
+    }
+}
+
+/// The id in the path, of whichever kind the route speaks of.
+pub(crate) struct PathId<T>(pub(crate) T);
+
+impl<S: Send + Sync, T> FromRequestParts<S> for PathId<T>
+where
+    T: std::str::FromStr + Send,
+    T::Err: std::fmt::Display,
+{
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
+        path_parameter(parts, state, &["id"]).await.map(Self)
+    }
+}
+
+/// The node run in the path.
+pub(crate) struct PathNodeRun(pub(crate) bunraku_model::NodeRunId);
+
+impl<S: Send + Sync> FromRequestParts<S> for PathNodeRun {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
+        path_parameter(parts, state, &["id"]).await.map(Self)
+    }
+}
+
+/// The environment in the path.
+pub(crate) struct PathEnvironment(pub(crate) bunraku_model::EnvironmentName);
+
+impl<S: Send + Sync> FromRequestParts<S> for PathEnvironment {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
+        let environment = path_parameter(parts, state, &["environment"]);
+        environment.await.map(Self)
+    }
+}
+
+/// The release in the path: its number, or `current` for the newest.
+pub(crate) struct PathNumber(pub(crate) Option<bunraku_model::ReleaseNumber>);
+
+impl<S: Send + Sync> FromRequestParts<S> for PathNumber {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
+        let text: String = path_parameter(parts, state, &["number"]).await?;
+        if text == "current" {
+            return Ok(Self(None));
+        }
+        let number = text.parse().map_err(|_| {
+            Refusal::invalid(format!(
+                "`{text}` is neither a release's number nor `current`"
+            ))
+        })?;
+        Ok(Self(Some(number)))
     }
 }
 

@@ -2,7 +2,10 @@
 
 use axum::Json;
 use axum::extract::State;
-use bunraku_wire::api::{ActivityReport, DisableRequest, NodeSummary, Problem, RevokeRequest};
+use bunraku_wire::api::{
+    ActivityReceipt, ActivityReport, DisableRequest, NodeQueue, NodeSummary, Problem, QueueReport,
+    RevokeRequest,
+};
 use http::StatusCode;
 
 use super::{Answer, Body, PathNode, Services};
@@ -51,8 +54,14 @@ pub(crate) async fn remove(
         Err(error) => return Err(error.into()),
     }
     services.hub.disconnect(&node);
-    services.facts.forget(&node).await?;
-    services.nodes.remove(&node).await?;
+    services.reports.forget(&node).await?;
+    // A submission that was under way may bring facts back until the record goes.
+    loop {
+        services.facts.forget(&node).await?;
+        if services.nodes.remove(&node).await? {
+            break;
+        }
+    }
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -77,23 +86,46 @@ pub(crate) async fn disable(
     responses((status = 204), (status = "default", body = Problem)))]
 pub(crate) async fn enable(
     State(services): State<Services>,
+    caller: Caller,
     PathNode(node): PathNode,
 ) -> Result<StatusCode, Refusal> {
-    services.nodes.enable(&node).await?;
+    services.nodes.enable(&node, caller.name.as_str()).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// What the node does now, by its own word.
 #[utoipa::path(put, path = "/v1/nodes/{node}/activity", tag = "nodes", params(("node" = String, Path)),
-    request_body = ActivityReport, responses((status = 204), (status = "default", body = Problem)))]
+    request_body = ActivityReport, responses((status = 200, body = ActivityReceipt), (status = "default", body = Problem)))]
 pub(crate) async fn report_activity(
     State(services): State<Services>,
     PathNode(node): PathNode,
     Body(report): Body<ActivityReport>,
-) -> Result<StatusCode, Refusal> {
-    services
+) -> Answer<ActivityReceipt> {
+    let receipt = services
         .nodes
         .report_activity(&node, &report.activity)
         .await?;
+    Ok(Json(receipt))
+}
+
+/// The node's run queue, by its own word.
+#[utoipa::path(put, path = "/v1/nodes/{node}/queue", tag = "nodes", params(("node" = String, Path)),
+    request_body = QueueReport, responses((status = 204), (status = "default", body = Problem)))]
+pub(crate) async fn report_queue(
+    State(services): State<Services>,
+    PathNode(node): PathNode,
+    Body(queue): Body<QueueReport>,
+) -> Result<StatusCode, Refusal> {
+    services.nodes.report_queue(&node, &queue).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// What the node runs, what waits there, and why.
+#[utoipa::path(get, path = "/v1/nodes/{node}/queue", tag = "nodes", params(("node" = String, Path)),
+    responses((status = 200, body = NodeQueue), (status = "default", body = Problem)))]
+pub(crate) async fn queue(
+    State(services): State<Services>,
+    PathNode(node): PathNode,
+) -> Answer<NodeQueue> {
+    Ok(Json(services.nodes.queue(&node).await?))
 }

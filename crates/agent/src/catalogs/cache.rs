@@ -1,0 +1,110 @@
+//! Catalogs and files on this node's disk: whole, checked, and only what is needed.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use bunraku_model::{Catalog, CatalogId, ContentId};
+use bunraku_wire::private_file;
+
+use super::CatalogError;
+
+/// The directories.
+#[derive(Clone, Debug)]
+pub(crate) struct CatalogCache {
+    catalogs: PathBuf,
+    contents: PathBuf,
+}
+
+impl CatalogCache {
+    pub(crate) fn open(data_dir: &Path) -> Result<Self, CatalogError> {
+        let cache = Self {
+            catalogs: data_dir.join("catalogs"),
+            contents: data_dir.join("content"),
+        };
+        for directory in [&cache.catalogs, &cache.contents] {
+            private_file::create_private_directory(directory).map_err(file_error(directory))?;
+        }
+        Ok(cache)
+    }
+
+    /// The catalog, if it is here and is what its name says.
+    pub(crate) fn catalog(&self, id: CatalogId) -> Option<Catalog> {
+        let path = self.catalogs.join(id.to_string());
+        let catalog = Catalog::from_json(&std::fs::read(&path).ok()?).ok();
+        let catalog = catalog.filter(|catalog| catalog.id() == id);
+        if catalog.is_none() {
+            tracing::warn!(%id, "a cached catalog is damaged, and fetched again");
+            let _ = std::fs::remove_file(path);
+        }
+        catalog
+    }
+
+    /// Keeps a catalog that was checked.
+    pub(crate) fn keep(&self, id: CatalogId, text: &[u8]) -> Result<(), CatalogError> {
+        let path = self.catalogs.join(id.to_string());
+        private_file::replace(&path, text, 0o600).map_err(file_error(&path))
+    }
+
+    pub(crate) fn has_content(&self, id: ContentId, size: u64) -> bool {
+        (self.content(id).metadata()).is_ok_and(|data| data.is_file() && data.len() == size)
+    }
+
+    pub(crate) fn content(&self, id: ContentId) -> PathBuf {
+        self.contents.join(id.to_string())
+    }
+
+    /// A place to write content to before it is checked.
+    pub(crate) fn beside(&self, id: ContentId) -> PathBuf {
+        self.contents.join(format!("{id}.part"))
+    }
+
+    /// Puts checked content into its place.
+    pub(crate) fn place(
+        &self,
+        id: ContentId,
+        beside: &Path,
+        file: &File,
+    ) -> Result<(), CatalogError> {
+        let path = self.content(id);
+        file.sync_all()
+            .and_then(|()| std::fs::rename(beside, &path))
+            .and_then(|()| private_file::sync_directory_of(&path))
+            .map_err(file_error(&path))
+    }
+
+    /// Lets go of everything but these catalogs and their files.
+    pub(crate) fn prune(&self, kept: &[CatalogId]) {
+        let mut contents = BTreeSet::new();
+        for id in kept {
+            contents.extend(self.catalog(*id).iter().flat_map(Catalog::contents));
+        }
+        prune(&self.catalogs, |id: CatalogId| kept.contains(&id));
+        prune(&self.contents, |id: ContentId| contents.contains(&id));
+    }
+}
+
+fn prune<Id: FromStr>(directory: &Path, is_kept: impl Fn(Id) -> bool) {
+    let Ok(entries) = std::fs::read_dir(directory) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        let id = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok());
+        // What has no such name is a leftover of something that broke off.
+        if !id.is_some_and(&is_kept)
+            && let Err(error) = std::fs::remove_file(entry.path())
+        {
+            tracing::warn!(path = %entry.path().display(), error = %error, "cannot be removed from the cache");
+        }
+    }
+}
+
+pub(super) fn file_error(path: &Path) -> impl FnOnce(io::Error) -> CatalogError + use<> {
+    let path = path.to_owned();
+    move |source| CatalogError::File { path, source }
+}

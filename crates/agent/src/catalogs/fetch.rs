@@ -1,0 +1,147 @@
+//! Fetching what the cache lacks. Nothing counts before its hash was right.
+
+use std::io::{Read, Write};
+
+use bunraku_model::catalog::{CatalogSource, SourceFile};
+use bunraku_model::{Catalog, ContentId};
+use bunraku_wire::Client;
+use bunraku_wire::client::Download;
+use sha2::{Digest, Sha256};
+
+use super::cache::file_error;
+use super::{CatalogCache, CatalogError, CatalogOptions};
+use bunraku_wire::api::Target;
+
+impl CatalogCache {
+    /// The target's catalog, with every file that it refers to in the cache.
+    pub(crate) async fn complete(
+        &self,
+        client: &Client,
+        node: &str,
+        target: &Target,
+        options: &CatalogOptions,
+    ) -> Result<Catalog, CatalogError> {
+        let catalog = match self.catalog(target.catalog) {
+            Some(catalog) => catalog,
+            None => self.fetch_catalog(client, node, target, options).await?,
+        };
+        if !catalog.name.is_empty() && catalog.name != node {
+            let id = target.catalog.0.short();
+            return Err(CatalogError::OtherNode(id, catalog.name));
+        }
+        for file in catalog.sources.values().flat_map(CatalogSource::files) {
+            if !self.has_content(file.content, file.size) {
+                self.fetch_content(client, file, options).await?;
+            }
+        }
+        Ok(catalog)
+    }
+
+    async fn fetch_catalog(
+        &self,
+        client: &Client,
+        node: &str,
+        target: &Target,
+        options: &CatalogOptions,
+    ) -> Result<Catalog, CatalogError> {
+        let id = target.catalog;
+        let what = || format!("catalog {}", id.0.short());
+        let path = format!("/v1/nodes/{node}/catalogs/{id}");
+        let limit = options.largest_catalog;
+        let download = client.download_compressed(&path).await?;
+        let zipped = download.encoding.as_deref() == Some("gzip");
+        let body = whole(download, limit, what).await?;
+        let text = if zipped {
+            unzipped(&body, limit, what)?
+        } else {
+            body
+        };
+        let catalog = Catalog::from_json(&text).map_err(|source| CatalogError::Unreadable {
+            what: what(),
+            source: source.into(),
+        })?;
+        if catalog.id() != id {
+            return Err(CatalogError::Wrong { what: what() });
+        }
+        self.keep(id, &text)?;
+        tracing::info!(catalog = %id.0.short(), bytes = text.len(), "fetched a catalog");
+        Ok(catalog)
+    }
+
+    async fn fetch_content(
+        &self,
+        client: &Client,
+        file: SourceFile,
+        options: &CatalogOptions,
+    ) -> Result<(), CatalogError> {
+        let id = file.content;
+        let what = || format!("file {}", id.short());
+        let limit = options.largest_file;
+        if file.size > limit {
+            let what = what();
+            return Err(CatalogError::TooLarge { what, limit });
+        }
+        let mut download = client.download(&format!("/v1/content/{id}")).await?;
+        let beside = self.beside(id);
+        let failed = || file_error(&beside);
+        let mut out = std::fs::File::create(&beside).map_err(failed())?;
+        let mut hasher = Sha256::new();
+        let mut size = 0;
+        while let Some(piece) = download.next().await {
+            let piece = piece?;
+            size += piece.len() as u64;
+            if size > file.size {
+                break;
+            }
+            hasher.update(&piece);
+            out.write_all(&piece).map_err(failed())?;
+        }
+        if size != file.size || ContentId::from_digest(hasher.finalize().into()) != id {
+            let _ = std::fs::remove_file(&beside);
+            return Err(CatalogError::Wrong { what: what() });
+        }
+        self.place(id, &beside, &out)
+    }
+}
+
+/// The whole body, if it is no larger than allowed.
+async fn whole(
+    mut download: Download,
+    limit: u64,
+    what: impl Fn() -> String,
+) -> Result<Vec<u8>, CatalogError> {
+    let too_large = || CatalogError::TooLarge {
+        what: what(),
+        limit,
+    };
+    if download.length.is_some_and(|length| length > limit) {
+        return Err(too_large());
+    }
+    let mut body = Vec::new();
+    while let Some(piece) = download.next().await {
+        body.extend_from_slice(&piece?);
+        if body.len() as u64 > limit {
+            return Err(too_large());
+        }
+    }
+    Ok(body)
+}
+
+/// Unpacks no more than allowed, however small it came.
+fn unzipped(body: &[u8], limit: u64, what: impl Fn() -> String) -> Result<Vec<u8>, CatalogError> {
+    let mut text = Vec::new();
+    let mut reader = flate2::read::GzDecoder::new(body).take(limit + 1);
+    reader
+        .read_to_end(&mut text)
+        .map_err(|source| CatalogError::Unreadable {
+            what: what(),
+            source: source.into(),
+        })?;
+    match text.len() as u64 > limit {
+        false => Ok(text),
+        true => Err(CatalogError::TooLarge {
+            what: what(),
+            limit,
+        }),
+    }
+}

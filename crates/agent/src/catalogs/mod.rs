@@ -1,0 +1,135 @@
+//! The catalog that this node is to carry out: told of, fetched, kept.
+//!
+//! A node knows its target (which released catalog, and whether it may
+//! enforce it) from its stream or by a conditional request, and fetches what
+//! it lacks: catalogs by their id, files by their hash, both checked before
+//! they count. The target, its catalog and its files outlive the agent and
+//! every server; so does the word that a catalog is for noop only.
+
+mod cache;
+mod fetch;
+mod sources;
+mod target;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+pub(crate) use cache::CatalogCache;
+pub(crate) use sources::CachedSources;
+pub(crate) use target::{KnownTarget, Targets};
+
+use bunraku_model::{Catalog, NodeName};
+use bunraku_wire::{Client, ClientError};
+use tokio::sync::{Mutex, Notify};
+
+/// How much is taken and kept.
+#[derive(Clone, Debug)]
+pub struct CatalogOptions {
+    /// A larger catalog is refused.
+    pub largest_catalog: u64,
+    /// A larger file is refused.
+    pub largest_file: u64,
+}
+
+impl Default for CatalogOptions {
+    fn default() -> Self {
+        Self {
+            largest_catalog: 32 << 20,
+            largest_file: 4 << 30,
+        }
+    }
+}
+
+/// Why there is no catalog to carry out.
+#[derive(Debug, thiserror::Error)]
+pub enum CatalogError {
+    #[error("nothing is released for this node")]
+    NoTarget,
+    #[error("the server cannot be asked")]
+    Server(#[from] ClientError),
+    #[error("{what} is larger than the {limit} bytes that this node takes")]
+    TooLarge { what: String, limit: u64 },
+    #[error("{what} is not what its name says, and was thrown away")]
+    Wrong { what: String },
+    #[error("catalog {0} is for `{1}`, not for this node")]
+    OtherNode(String, String),
+    #[error("{what} cannot be read")]
+    Unreadable {
+        what: String,
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    #[error("cannot use {}", path.display())]
+    File {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+/// The handle on this node's catalogs.
+#[derive(Clone)]
+pub(crate) struct Catalogs {
+    node: String,
+    client: Client,
+    pub(crate) targets: Targets,
+    pub(crate) cache: CatalogCache,
+    options: CatalogOptions,
+    /// One fetches at a time; who comes second finds it in the cache.
+    fetching: Arc<Mutex<()>>,
+    /// There is a new target.
+    pub(crate) changed: Arc<Notify>,
+}
+
+impl Catalogs {
+    pub(crate) fn open(
+        data_dir: &Path,
+        node: &NodeName,
+        client: Client,
+        options: CatalogOptions,
+    ) -> Result<Self, CatalogError> {
+        Ok(Self {
+            targets: Targets::open(data_dir, node.as_str())?,
+            cache: CatalogCache::open(data_dir)?,
+            node: node.to_string(),
+            client,
+            options,
+            fetching: Arc::default(),
+            changed: Arc::default(),
+        })
+    }
+
+    /// The newest target, as far as it can be known.
+    pub(crate) async fn newest(&self) -> Result<KnownTarget, CatalogError> {
+        self.targets.newest(&self.client).await
+    }
+
+    /// Asks for a newer target; whoever waits for one hears of it.
+    pub(crate) async fn ask(&self) -> Result<(), ClientError> {
+        if self.targets.ask(&self.client).await? {
+            self.changed.notify_one();
+        }
+        Ok(())
+    }
+
+    /// The stream tells of the target.
+    pub(crate) fn told(&self, target: Option<bunraku_wire::api::Target>) {
+        if self.targets.told(target) {
+            self.changed.notify_one();
+        }
+    }
+
+    /// The catalog of a target, with all its files on this node.
+    pub(crate) async fn complete(
+        &self,
+        target: &bunraku_wire::api::Target,
+    ) -> Result<Catalog, CatalogError> {
+        let _alone = self.fetching.lock().await;
+        let complete = self
+            .cache
+            .complete(&self.client, &self.node, target, &self.options);
+        let catalog = complete.await?;
+        self.cache.prune(&self.targets.kept());
+        Ok(catalog)
+    }
+}

@@ -1,0 +1,156 @@
+//! Which catalog is this node's, as it was told last.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bunraku_model::CatalogId;
+use bunraku_wire::api::Target;
+use bunraku_wire::client::Fetched;
+use bunraku_wire::private_file;
+use bunraku_wire::{Client, ClientError};
+use serde::{Deserialize, Serialize};
+
+use super::CatalogError;
+
+/// What is on disk.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+struct Stored {
+    target: Option<Target>,
+    /// Of the last conditional request.
+    etag: Option<String>,
+    /// The catalog before this one; kept, for a rollback that costs nothing.
+    previous: Option<CatalogId>,
+}
+
+/// A target, and whether a server vouched for it just now.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct KnownTarget {
+    pub(crate) target: Target,
+    /// No server could be asked.
+    pub(crate) from_cache: bool,
+}
+
+/// The handle on the target.
+#[derive(Clone)]
+pub(crate) struct Targets {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    path: PathBuf,
+    request: String,
+    stored: Mutex<Stored>,
+}
+
+impl Targets {
+    /// `name`: this node's.
+    pub(crate) fn open(data_dir: &Path, name: &str) -> Result<Self, CatalogError> {
+        let path = data_dir.join("target.json");
+        let stored = match std::fs::read(&path) {
+            Ok(text) => {
+                serde_json::from_slice(&text).map_err(|error| CatalogError::Unreadable {
+                    what: path.display().to_string(),
+                    source: error.into(),
+                })?
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Stored::default(),
+            Err(source) => return Err(CatalogError::File { path, source }),
+        };
+        Ok(Self {
+            inner: Arc::new(Inner {
+                path,
+                request: format!("/v1/nodes/{name}/target"),
+                stored: Mutex::new(stored),
+            }),
+        })
+    }
+
+    /// The stream said so. Tells whether it is another one than before.
+    pub(crate) fn told(&self, target: Option<Target>) -> bool {
+        self.replace(target, None)
+    }
+
+    /// The newest target, for the price of one conditional request. A server
+    /// that is away leaves the one that is known.
+    pub(crate) async fn newest(&self, client: &Client) -> Result<KnownTarget, CatalogError> {
+        let asked = self.ask(client).await;
+        let target = self.stored().target.clone();
+        match (asked, target) {
+            (Ok(_), Some(target)) => Ok(KnownTarget {
+                target,
+                from_cache: false,
+            }),
+            (Ok(_), None) => Err(CatalogError::NoTarget),
+            (Err(error), Some(target)) if error.is_passing() => {
+                tracing::warn!(error = %error, "no server can be asked; the last known target counts");
+                Ok(KnownTarget {
+                    target,
+                    from_cache: true,
+                })
+            }
+            (Err(error), _) => Err(error.into()),
+        }
+    }
+
+    /// Asks whether there is something newer. Tells whether there was.
+    pub(crate) async fn ask(&self, client: &Client) -> Result<bool, ClientError> {
+        let etag = self.stored().etag.clone();
+        match client
+            .get_if_changed(&self.inner.request, etag.as_deref())
+            .await
+        {
+            Ok(Fetched::Unchanged) => Ok(false),
+            Ok(Fetched::Changed { value, etag }) => Ok(self.replace(value, etag)),
+            Err(error) if error.status() == Some(404) => Ok(self.replace(None, None)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The catalogs that are worth keeping.
+    pub(crate) fn kept(&self) -> Vec<CatalogId> {
+        let stored = self.stored();
+        let current = stored.target.as_ref().map(|target| target.catalog);
+        current.into_iter().chain(stored.previous).collect()
+    }
+
+    fn replace(&self, target: Option<Target>, etag: Option<String>) -> bool {
+        let mut stored = self.stored();
+        let before = stored.target.as_ref().map(|target| target.catalog);
+        let now = target.as_ref().map(|target| target.catalog);
+        let changed = stored.target != target;
+        let previous = match before {
+            Some(_) if before != now => before,
+            _ => stored.previous,
+        };
+        let next = Stored {
+            target,
+            etag,
+            previous,
+        };
+        if next != *stored {
+            *stored = next;
+            self.save(&stored);
+        }
+        changed
+    }
+
+    /// What is known, without asking.
+    pub(crate) fn known(&self) -> Option<Target> {
+        self.stored().target.clone()
+    }
+
+    /// A target that cannot be written is not forgotten in this life; in the
+    /// next, the old one must not count if it allowed more.
+    fn save(&self, stored: &Stored) {
+        let text = serde_json::to_vec(stored).expect("a target is plain data");
+        if let Err(error) = private_file::replace(&self.inner.path, &text, 0o600) {
+            tracing::error!(error = %error, "the target cannot be written down");
+            let _ = std::fs::remove_file(&self.inner.path);
+        }
+    }
+
+    fn stored(&self) -> MutexGuard<'_, Stored> {
+        (self.inner.stored.lock()).unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,338 @@
+//! The runs whose reports no server has yet, each a file in one directory.
+//!
+//! Bounded: when it is over its size, the oldest finished runs are compacted
+//! to their beginning and their end; when that is not enough, the oldest of
+//! those go, and the next report says how many did.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bunraku_model::NodeRunId;
+use bunraku_wire::api::{
+    EventCounts, LogLine, NumberedEvent, ReportEvent, ReportReceipt, RunStarted,
+};
+use bunraku_wire::private_file;
+use jiff::Timestamp;
+use tokio::sync::Notify;
+
+use super::Recorder;
+use super::event_file::EventFile;
+
+/// How much the spool takes.
+#[derive(Clone, Debug)]
+pub struct SpoolOptions {
+    /// Bytes of events that wait for a server.
+    pub most_bytes: u64,
+    /// Events that are kept in memory while the disk takes none.
+    pub most_in_memory: usize,
+}
+
+impl Default for SpoolOptions {
+    fn default() -> Self {
+        Self {
+            most_bytes: 64 << 20,
+            most_in_memory: 10_000,
+        }
+    }
+}
+
+/// Why the spool cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot use the spool {}", path.display())]
+pub struct SpoolError {
+    path: PathBuf,
+    #[source]
+    source: io::Error,
+}
+
+/// The spool.
+pub(crate) struct Spool {
+    directory: PathBuf,
+    options: SpoolOptions,
+    runs: Mutex<Runs>,
+    /// There is something to send.
+    pub(super) changed: Notify,
+}
+
+#[derive(Default)]
+struct Runs {
+    /// By when they began: the key of a file is its number in this spool.
+    files: BTreeMap<u64, EventFile>,
+    next_file: u64,
+}
+
+/// What [`Spool::next_batch`] gives.
+pub(super) struct Batch {
+    pub(super) run: NodeRunId,
+    pub(super) events: Vec<NumberedEvent>,
+    /// To be made durable before anything is sent.
+    pub(super) file: Option<File>,
+    /// The run is at work: there may be more in a moment.
+    pub(super) at_work: bool,
+    /// Unsent events, as far as they were counted.
+    pub(super) full: bool,
+}
+
+impl Spool {
+    /// Opens the directory, with what an earlier life left.
+    pub(crate) fn open(directory: &Path, options: SpoolOptions) -> Result<Arc<Self>, SpoolError> {
+        let failed = |source| SpoolError {
+            path: directory.to_owned(),
+            source,
+        };
+        private_file::create_private_directory(directory).map_err(failed)?;
+        let mut found: Vec<(std::time::SystemTime, PathBuf, NodeRunId)> = Vec::new();
+        for entry in std::fs::read_dir(directory).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let name = entry.file_name();
+            let run = name.to_str().and_then(|name| name.strip_suffix(".events"));
+            if let Some(run) = run.and_then(|run| run.parse().ok()) {
+                let modified = entry.metadata().and_then(|data| data.modified());
+                found.push((modified.map_err(failed)?, entry.path(), run));
+            }
+        }
+        found.sort();
+        let mut runs = Runs::default();
+        for (_, path, run) in found {
+            let file = EventFile::open(&path, run).map_err(failed)?;
+            if file.next == 0 {
+                // Nothing of it was whole.
+                let _ = std::fs::remove_file(&path);
+                continue;
+            }
+            runs.add(file);
+        }
+        Ok(Arc::new(Self {
+            directory: directory.to_owned(),
+            options,
+            runs: Mutex::new(runs),
+            changed: Notify::new(),
+        }))
+    }
+
+    /// Begins a run's report.
+    pub(crate) fn begin(self: &Arc<Self>, run: NodeRunId, started: RunStarted) -> Arc<Recorder> {
+        let path = self.directory.join(format!("{run}.events"));
+        // Of an id that is asked for twice, the second report replaces the first.
+        self.runs().remove(run);
+        self.runs().add(EventFile::create(&path, run));
+        let recorder = Arc::new(Recorder::new(Arc::clone(self), run));
+        recorder.record(ReportEvent::Started(started));
+        if let Some(dropped) = self.take_dropped() {
+            recorder.record(ReportEvent::Log(LogLine {
+                at: Timestamp::now(),
+                level: "warning".to_owned(),
+                source: None,
+                message: format!(
+                    "the spool was full for so long that the reports of {dropped} earlier runs are lost"
+                ),
+            }));
+        }
+        recorder
+    }
+
+    /// Goes on with a report of an earlier life.
+    pub(crate) fn resume(self: &Arc<Self>, run: NodeRunId) -> Arc<Recorder> {
+        Arc::new(Recorder::new(Arc::clone(self), run))
+    }
+
+    /// Runs that began and did not end, with what is known of them.
+    pub(crate) fn unfinished(&self) -> Vec<(NodeRunId, Option<RunStarted>, EventCounts)> {
+        let mut runs = self.runs();
+        (runs.files.values_mut())
+            .filter(|file| !file.finished)
+            .map(|file| (file.run, file.started(), file.counts))
+            .collect()
+    }
+
+    /// Whether it has a report of this run.
+    pub(crate) fn knows(&self, run: NodeRunId) -> bool {
+        self.runs().files.values().any(|file| file.run == run)
+    }
+
+    pub(super) fn append(&self, run: NodeRunId, event: ReportEvent) {
+        {
+            let mut runs = self.runs();
+            let room = self.options.most_bytes.saturating_sub(runs.bytes());
+            if let Some(file) = runs.file(run) {
+                file.append(event, room, self.options.most_in_memory);
+            }
+            if runs.bytes() > self.options.most_bytes {
+                self.make_room(&mut runs, run);
+            }
+        }
+        self.changed.notify_one();
+    }
+
+    pub(super) fn counts(&self, run: NodeRunId) -> EventCounts {
+        self.runs()
+            .file(run)
+            .map_or(EventCounts::default(), |file| file.counts)
+    }
+
+    /// Makes durable what is there of a run.
+    pub(super) fn sync(&self, run: NodeRunId) -> io::Result<()> {
+        let handle = self.runs().file(run).and_then(|file| {
+            file.write_tail();
+            file.handle()
+        });
+        match handle {
+            Some(file) => file.sync_all(),
+            None => Ok(()),
+        }
+    }
+
+    fn make_room(&self, runs: &mut Runs, at_work: NodeRunId) {
+        let candidates: Vec<u64> = (runs.files.iter())
+            .filter(|(_, file)| file.finished && file.run != at_work)
+            .map(|(key, _)| *key)
+            .collect();
+        for key in &candidates {
+            if runs.bytes() <= self.options.most_bytes {
+                return;
+            }
+            let Some(file) = runs.files.get_mut(key).filter(|file| !file.compacted) else {
+                continue;
+            };
+            tracing::warn!(run = %file.run, "the spool is full: only the summary of a run is kept");
+            if let Err(error) = file.compact() {
+                tracing::warn!(run = %file.run, error = %error, "a report cannot be compacted");
+            }
+        }
+        for key in &candidates {
+            if runs.bytes() <= self.options.most_bytes {
+                return;
+            }
+            if let Some(mut file) = runs.files.remove(key) {
+                tracing::error!(run = %file.run, "the spool is full: the report of a run is lost");
+                file.remove();
+                self.count_dropped();
+            }
+        }
+    }
+
+    fn dropped_path(&self) -> PathBuf {
+        self.directory.join("dropped")
+    }
+
+    fn count_dropped(&self) {
+        let before: u64 = (private_file::read_text(&self.dropped_path()).ok())
+            .and_then(|text| text.trim().parse().ok())
+            .unwrap_or(0);
+        let text = (before + 1).to_string();
+        if let Err(error) = private_file::replace(&self.dropped_path(), text.as_bytes(), 0o600) {
+            tracing::error!(error = %error, "cannot write down how many reports were lost");
+        }
+    }
+
+    fn take_dropped(&self) -> Option<u64> {
+        let text = private_file::read_text(&self.dropped_path()).ok()?;
+        let _ = std::fs::remove_file(self.dropped_path());
+        text.trim().parse().ok()
+    }
+
+    /// The oldest run that a server lacks something of, with some of it.
+    pub(super) fn next_batch(&self, most: usize, most_bytes: usize) -> Option<Batch> {
+        let mut runs = self.runs();
+        let keys: Vec<u64> = runs.files.keys().copied().collect();
+        for key in keys {
+            let file = runs.files.get_mut(&key).filter(|file| file.has_unsent());
+            let Some(file) = file else { continue };
+            file.write_tail();
+            match file.unsent(most, most_bytes) {
+                Ok(events) if events.is_empty() && !file.finished => {}
+                Ok(events) => {
+                    return Some(Batch {
+                        run: file.run,
+                        full: events.len() >= most,
+                        events,
+                        file: file.handle(),
+                        at_work: !file.finished,
+                    });
+                }
+                Err(error) => {
+                    tracing::error!(run = %file.run, error = %error, "a spooled report cannot be read and is set aside");
+                    let aside = self.directory.join(format!("{}.damaged", file.run));
+                    let path = self.directory.join(format!("{}.events", file.run));
+                    let _ = std::fs::rename(path, aside);
+                    runs.files.remove(&key);
+                }
+            }
+        }
+        None
+    }
+
+    /// Notes what a server has. True: all of it, and the file is gone.
+    pub(super) fn acknowledge(&self, run: NodeRunId, receipt: ReportReceipt) -> bool {
+        let mut runs = self.runs();
+        if receipt.finished {
+            runs.remove(run);
+            return true;
+        }
+        if let Some(file) = runs.file(run) {
+            file.acknowledge(receipt.next);
+        }
+        false
+    }
+
+    /// The end of a run, to be sent under the number that a server wants: it
+    /// has events that a crash took from this disk.
+    pub(super) fn end_under(&self, run: NodeRunId, number: u64) -> Option<NumberedEvent> {
+        let mut runs = self.runs();
+        let file = runs.file(run)?;
+        let event = file.end().ok().flatten()?.event;
+        (file.finished && number >= file.next).then_some(NumberedEvent { number, event })
+    }
+
+    /// An event that no server takes is replaced by an omission.
+    pub(super) fn omit(&self, run: NodeRunId, number: u64, reason: &str) {
+        let mut runs = self.runs();
+        if let Some(file) = runs.file(run)
+            && let Err(error) = file.replace_unsent(number, reason)
+        {
+            tracing::error!(%run, number, error = %error, "an event cannot be left out");
+        }
+    }
+
+    /// A report that no server will ever take. Kept for people to look at.
+    pub(super) fn set_aside(&self, run: NodeRunId) {
+        let path = self.directory.join(format!("{run}.events"));
+        let aside = self.directory.join(format!("{run}.refused"));
+        let _ = std::fs::rename(path, aside);
+        self.runs().remove(run);
+    }
+
+    fn runs(&self) -> MutexGuard<'_, Runs> {
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Runs {
+    fn add(&mut self, file: EventFile) {
+        self.files.insert(self.next_file, file);
+        self.next_file += 1;
+    }
+
+    fn file(&mut self, run: NodeRunId) -> Option<&mut EventFile> {
+        self.files.values_mut().rev().find(|file| file.run == run)
+    }
+
+    fn remove(&mut self, run: NodeRunId) {
+        let key = self.files.iter().find(|(_, file)| file.run == run);
+        if let Some(key) = key.map(|(key, _)| *key)
+            && let Some(mut file) = self.files.remove(&key)
+        {
+            file.remove();
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        self.files.values().map(|file| file.size).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,246 @@
+use bunraku_wire::api::{EventStatus, OmittedEvents, ResourceEvent, RunEnding, RunMode};
+use tempfile::TempDir;
+use uuid::Uuid;
+
+use super::*;
+
+fn id(number: u128) -> NodeRunId {
+    NodeRunId(Uuid::from_u128(number))
+}
+
+fn started() -> RunStarted {
+    RunStarted {
+        at: Timestamp::UNIX_EPOCH,
+        mode: RunMode::Enforce,
+        causes: Vec::new(),
+        more_causes: 0,
+        also: Vec::new(),
+        environment: None,
+        release: None,
+        catalog: None,
+        code_id: None,
+        from_cache: false,
+        resources: 0,
+        method: "engine".to_owned(),
+    }
+}
+
+fn resource(status: EventStatus) -> ReportEvent {
+    ReportEvent::Resource(Box::new(ResourceEvent {
+        type_name: "File".to_owned(),
+        title: "/a".to_owned(),
+        file: None,
+        line: None,
+        status,
+        at: Timestamp::UNIX_EPOCH,
+        duration_seconds: 0.0,
+        corrective: false,
+        refreshed: false,
+        changes: Vec::new(),
+        reasons: Vec::new(),
+        message: None,
+        register: None,
+        outputs: serde_json::Map::new(),
+    }))
+}
+
+fn open(directory: &TempDir, options: SpoolOptions) -> Arc<Spool> {
+    Spool::open(directory.path(), options).expect("a spool")
+}
+
+fn receipt(next: u64, finished: bool) -> ReportReceipt {
+    ReportReceipt { next, finished }
+}
+
+/// Sends everything, as a server would take it: each number once, no gap.
+fn drain(spool: &Spool) -> Vec<(NodeRunId, Vec<ReportEvent>)> {
+    let mut taken: Vec<(NodeRunId, Vec<ReportEvent>)> = Vec::new();
+    let mut next = std::collections::HashMap::new();
+    while let Some(batch) = spool.next_batch(3, 1 << 20) {
+        let wanted = next.entry(batch.run).or_insert(0);
+        let mut finished = false;
+        if taken.last().is_none_or(|(run, _)| *run != batch.run) {
+            taken.push((batch.run, Vec::new()));
+        }
+        for event in batch.events {
+            assert_eq!(event.number, *wanted, "no gap and nothing twice");
+            *wanted = event.number + event.event.width();
+            finished |= matches!(event.event, ReportEvent::Finished(_));
+            taken.last_mut().expect("just pushed").1.push(event.event);
+        }
+        spool.acknowledge(batch.run, receipt(*wanted, finished));
+    }
+    taken
+}
+
+#[test]
+fn events_are_sent_in_order_and_the_file_goes_with_the_last_receipt() {
+    let directory = TempDir::new().expect("a directory");
+    let spool = open(&directory, SpoolOptions::default());
+    let recorder = spool.begin(id(1), started());
+    for _ in 0..10 {
+        recorder.record(resource(EventStatus::Changed));
+    }
+    recorder.finish(RunEnding::Succeeded, None);
+    assert!(directory.path().join(format!("{}.events", id(1))).exists());
+    let taken = drain(&spool);
+    assert_eq!(taken[0].1.len(), 12);
+    let Some(ReportEvent::Finished(end)) = taken[0].1.last() else {
+        panic!("no end");
+    };
+    assert_eq!(end.changed, 10);
+    assert_eq!(
+        std::fs::read_dir(directory.path())
+            .expect("readable")
+            .count(),
+        0
+    );
+}
+
+#[test]
+fn after_a_crash_the_events_are_there_and_a_line_that_was_cut_off_is_not() {
+    let directory = TempDir::new().expect("a directory");
+    {
+        let spool = open(&directory, SpoolOptions::default());
+        let recorder = spool.begin(id(1), started());
+        recorder.record(resource(EventStatus::Failed));
+    }
+    let path = directory.path().join(format!("{}.events", id(1)));
+    let mut text = std::fs::read(&path).expect("readable");
+    text.extend_from_slice(b"{\"number\":2,\"event\":\"log\",\"mes");
+    std::fs::write(&path, text).expect("written");
+    let spool = open(&directory, SpoolOptions::default());
+    let unfinished = spool.unfinished();
+    assert_eq!(unfinished[0].0, id(1));
+    assert_eq!(unfinished[0].2.failed, 1);
+    spool.resume(id(1)).finish(RunEnding::Interrupted, None);
+    let taken = drain(&spool);
+    assert_eq!(taken[0].1.len(), 3);
+    assert!(matches!(&taken[0].1[2], ReportEvent::Finished(end) if end.failed == 1));
+}
+
+#[test]
+fn a_server_that_knows_more_than_the_disk_gets_the_end_under_the_number_it_wants() {
+    let directory = TempDir::new().expect("a directory");
+    let spool = open(&directory, SpoolOptions::default());
+    let recorder = spool.begin(id(1), started());
+    recorder.finish(RunEnding::Interrupted, None);
+    let batch = spool.next_batch(100, 1 << 20).expect("something to send");
+    assert_eq!(batch.events.len(), 2);
+    // A power cut took events 1 to 6 from this disk, after they were sent.
+    assert!(!spool.acknowledge(id(1), receipt(7, false)));
+    let end = spool.end_under(id(1), 7).expect("the end");
+    assert_eq!(end.number, 7);
+    assert!(spool.acknowledge(id(1), receipt(8, true)));
+    assert!(spool.next_batch(100, 1 << 20).is_none());
+}
+
+#[test]
+fn a_full_spool_keeps_summaries_of_the_oldest_runs_and_says_what_went() {
+    let directory = TempDir::new().expect("a directory");
+    let options = SpoolOptions {
+        most_bytes: 20_000,
+        most_in_memory: 100,
+    };
+    let spool = open(&directory, options);
+    for run in 1..=10 {
+        let recorder = spool.begin(id(run), started());
+        for _ in 0..40 {
+            recorder.record(resource(EventStatus::Changed));
+        }
+        recorder.finish(RunEnding::Succeeded, None);
+    }
+    assert!(spool.runs().bytes() <= 20_000);
+    let taken = drain(&spool);
+    assert_eq!(taken.len(), 10, "no run is gone");
+    let whole = taken
+        .iter()
+        .filter(|(_, events)| events.len() == 42)
+        .count();
+    assert!((1..10).contains(&whole), "{whole}");
+    let ReportEvent::Omitted(omitted) = &taken[0].1[1] else {
+        panic!("the oldest is a summary: {:?}", taken[0].1);
+    };
+    assert_eq!(omitted.count, 40);
+    assert!(matches!(&taken[0].1[2], ReportEvent::Finished(end) if end.changed == 40));
+    assert_eq!(taken[9].1.len(), 42, "the newest is whole");
+}
+
+#[test]
+fn when_even_summaries_are_too_many_the_next_report_says_how_many_are_lost() {
+    let directory = TempDir::new().expect("a directory");
+    let options = SpoolOptions {
+        most_bytes: 3_000,
+        most_in_memory: 100,
+    };
+    let spool = open(&directory, options.clone());
+    for run in 1..=30 {
+        spool
+            .begin(id(run), started())
+            .finish(RunEnding::Succeeded, None);
+    }
+    let left = spool.runs().files.len();
+    assert!(left < 30);
+    // Also after a restart.
+    drop(spool);
+    let spool = open(&directory, options);
+    spool
+        .begin(id(99), started())
+        .finish(RunEnding::Succeeded, None);
+    let taken = drain(&spool);
+    let said: Vec<&String> = (taken.iter().flat_map(|(_, events)| events))
+        .filter_map(|event| match event {
+            ReportEvent::Log(line) => Some(&line.message),
+            _ => None,
+        })
+        .collect();
+    assert!(
+        said.iter()
+            .any(|line| line.contains("earlier runs are lost")),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn a_long_run_loses_its_chatter_first_and_says_so() {
+    let directory = TempDir::new().expect("a directory");
+    let options = SpoolOptions {
+        most_bytes: 10_000,
+        most_in_memory: 100,
+    };
+    let spool = open(&directory, options);
+    let recorder = spool.begin(id(1), started());
+    for number in 0..1_000 {
+        recorder.log("info", None, &format!("line {number}"));
+    }
+    recorder.record(resource(EventStatus::Failed));
+    recorder.finish(RunEnding::Failed, None);
+    let events = drain(&spool).remove(0).1;
+    let omitted: u64 = events
+        .iter()
+        .filter_map(|event| match event {
+            ReportEvent::Omitted(OmittedEvents { count, .. }) => Some(*count),
+            _ => None,
+        })
+        .sum();
+    assert!(omitted > 500, "{omitted}");
+    let failed = |event: &ReportEvent| matches!(event, ReportEvent::Resource(resource) if resource.status == EventStatus::Failed);
+    assert!(events.iter().any(failed), "what failed is kept");
+    let widths: u64 = events.iter().map(ReportEvent::width).sum();
+    assert_eq!(widths, 1_003, "every number is accounted for");
+}
+
+#[test]
+fn an_event_that_no_server_takes_is_told_as_missing() {
+    let directory = TempDir::new().expect("a directory");
+    let spool = open(&directory, SpoolOptions::default());
+    let recorder = spool.begin(id(1), started());
+    recorder.record(resource(EventStatus::Changed));
+    recorder.finish(RunEnding::Succeeded, None);
+    spool.omit(id(1), 1, "it was larger than the server takes");
+    let events = drain(&spool).remove(0).1;
+    assert!(
+        matches!(&events[1], ReportEvent::Omitted(omitted) if omitted.reason.contains("larger"))
+    );
+    assert!(matches!(events[2], ReportEvent::Finished(_)));
+}

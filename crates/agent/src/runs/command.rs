@@ -1,0 +1,213 @@
+//! A run that is a command: whatever the node's owner configured.
+//!
+//! It has a process group of its own, and all of it ends when the run is
+//! stopped. What it prints becomes log lines; its exit code decides.
+
+use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bunraku_wire::api::{RunEnding, RunMode};
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
+use tokio::process::{Child, Command};
+use tokio_util::sync::CancellationToken;
+
+use super::method::{NotStarted, PreparedRun, RunDescription, RunEnd, RunMethod, RunOrder};
+use crate::reports::Recorder;
+
+/// From asking a command to end to ending it.
+const GRACE: Duration = Duration::from_secs(10);
+/// How long output may come after the command has ended: something that it
+/// started may hold the pipe for ever.
+const DRAIN: Duration = Duration::from_secs(1);
+/// A longer line is told in pieces.
+const LONGEST_LINE: usize = 8 << 10;
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct CommandOptions {
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// The same for noop runs; without it there are none.
+    pub noop_command: Option<Vec<String>>,
+    /// Exit codes that mean success.
+    pub success_codes: Vec<i32>,
+}
+
+/// Runs the configured command.
+pub struct CommandMethod {
+    options: CommandOptions,
+}
+
+struct PreparedCommand {
+    command: Vec<String>,
+    order: RunOrder,
+    success_codes: Vec<i32>,
+}
+
+impl CommandMethod {
+    pub fn new(options: CommandOptions) -> Self {
+        Self { options }
+    }
+}
+
+#[async_trait]
+impl RunMethod for CommandMethod {
+    fn name(&self) -> &'static str {
+        "command"
+    }
+
+    async fn prepare(&self, order: &RunOrder) -> Result<Box<dyn PreparedRun>, NotStarted> {
+        let command = match order.mode {
+            RunMode::Enforce => Some(&self.options.command),
+            RunMode::Noop => self.options.noop_command.as_ref(),
+        };
+        let Some(command) = command.filter(|command| !command.is_empty()) else {
+            return Err(NotStarted::new(
+                "a noop run was asked for, and no command for noop runs is configured",
+            ));
+        };
+        Ok(Box::new(PreparedCommand {
+            command: command.clone(),
+            order: order.clone(),
+            success_codes: self.options.success_codes.clone(),
+        }))
+    }
+}
+
+#[async_trait]
+impl PreparedRun for PreparedCommand {
+    fn describe(&self) -> RunDescription {
+        RunDescription::new(self.order.mode)
+    }
+
+    async fn carry_out(
+        self: Box<Self>,
+        recorder: Arc<Recorder>,
+        stop: CancellationToken,
+    ) -> RunEnd {
+        let mut child = match self.spawn() {
+            Ok(child) => child,
+            Err(error) => {
+                return RunEnd {
+                    ending: RunEnding::NotStarted,
+                    message: Some(format!("cannot start `{}`: {error}", self.command[0])),
+                };
+            }
+        };
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let told = async {
+            tokio::join!(
+                tell(stdout, "info", &recorder),
+                tell(stderr, "warning", &recorder)
+            );
+        };
+        tokio::pin!(told);
+        let mut silent = false;
+        let status = loop {
+            tokio::select! {
+                status = wait(&mut child, &stop) => break status,
+                () = &mut told, if !silent => silent = true,
+            }
+        };
+        if !silent {
+            let _ = tokio::time::timeout(DRAIN, told).await;
+        }
+        self.end(status)
+    }
+}
+
+impl PreparedCommand {
+    fn spawn(&self) -> std::io::Result<Child> {
+        let causes = serde_json::to_string(&self.order.causes).expect("causes are plain data");
+        Command::new(&self.command[0])
+            .args(&self.command[1..])
+            // What the command fires carries the chain of its causes on.
+            .env("BUNRAKU_RUN", self.order.id.to_string())
+            .env("BUNRAKU_CAUSES", causes)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()
+    }
+
+    fn end(&self, status: std::io::Result<ExitStatus>) -> RunEnd {
+        let code = status.as_ref().ok().and_then(ExitStatus::code);
+        if code.is_some_and(|code| self.success_codes.contains(&code)) {
+            return RunEnd {
+                ending: RunEnding::Succeeded,
+                message: None,
+            };
+        }
+        let how = match status {
+            Ok(status) => format!("`{}` ended with {status}", self.command[0]),
+            Err(error) => format!("cannot wait for `{}`: {error}", self.command[0]),
+        };
+        RunEnd {
+            ending: RunEnding::Failed,
+            message: Some(how),
+        }
+    }
+}
+
+/// Waits for the end, and hastens it when the run is stopped.
+async fn wait(child: &mut Child, stop: &CancellationToken) -> std::io::Result<ExitStatus> {
+    let group = (child.id()).and_then(|id| Pid::from_raw(id.cast_signed()));
+    tokio::select! {
+        status = child.wait() => return status,
+        () = stop.cancelled() => {}
+    }
+    let signal = |signal: Signal| {
+        if let Some(group) = group {
+            // Nobody may be left to hear it.
+            let _ = kill_process_group(group, signal);
+        }
+    };
+    signal(Signal::TERM);
+    let status = match tokio::time::timeout(GRACE, child.wait()).await {
+        Ok(status) => status,
+        Err(_) => {
+            signal(Signal::KILL);
+            child.wait().await
+        }
+    };
+    // Also those that the command left behind.
+    signal(Signal::KILL);
+    status
+}
+
+/// Every line of output as it comes.
+async fn tell(pipe: Option<impl AsyncRead + Unpin>, level: &str, recorder: &Recorder) {
+    let Some(pipe) = pipe else { return };
+    let mut reader = BufReader::with_capacity(LONGEST_LINE, pipe);
+    let mut line = Vec::new();
+    loop {
+        let (taken, ended) = match reader.fill_buf().await {
+            Ok([]) | Err(_) => (0, true),
+            Ok(bytes) => {
+                let end = bytes.iter().position(|byte| *byte == b'\n');
+                let taken = end.map_or(bytes.len(), |end| end + 1);
+                line.extend_from_slice(&bytes[..taken]);
+                (taken, end.is_some())
+            }
+        };
+        reader.consume(taken);
+        if ended || line.len() >= LONGEST_LINE {
+            if !line.is_empty() {
+                let text = String::from_utf8_lossy(&line);
+                recorder.log(level, None, text.trim_end_matches(['\n', '\r']));
+                line.clear();
+            }
+            if taken == 0 {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,231 @@
+//! A run that carries out the node's released catalog, in this process.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bunraku_engine::{
+    ApplyLock, Cancellation, CarryOut, LockOwner, Mode, Plan, PlanOptions, Registry,
+    RunEnd as Early, Summary, carry_out,
+};
+use bunraku_model::Catalog;
+use bunraku_wire::api::{RunEnding, RunMode, RunSubject};
+use serde_json::{Map, Value};
+use tokio_util::sync::CancellationToken;
+
+use super::event::ReportSink;
+use super::method::{NotStarted, PreparedRun, RunDescription, RunEnd, RunMethod, RunOrder};
+use crate::CollectFacts;
+use crate::catalogs::{CachedSources, CatalogOptions, Catalogs, KnownTarget};
+use crate::reports::Recorder;
+
+/// How the engine works on this node.
+#[derive(Clone, Debug)]
+pub struct EngineOptions {
+    /// Backups, the lock, and what was applied last.
+    pub state_directory: PathBuf,
+    /// The directory under which the managed machine lies, when it is not `/`.
+    pub root: Option<PathBuf>,
+    /// How long to wait for somebody's `bunraku apply`.
+    pub lock_wait: Duration,
+    pub catalogs: CatalogOptions,
+}
+
+/// Carries out released catalogs.
+pub(crate) struct EngineMethod {
+    pub(crate) catalogs: Catalogs,
+    pub(crate) collect_facts: CollectFacts,
+    pub(crate) options: EngineOptions,
+}
+
+struct PreparedCatalog {
+    plan: Plan,
+    sink: Box<dyn FnOnce(Arc<Recorder>) -> ReportSink + Send>,
+    sources: CachedSources,
+    facts: Option<CollectFacts>,
+    known: KnownTarget,
+    mode: RunMode,
+    options: EngineOptions,
+}
+
+#[async_trait]
+impl RunMethod for EngineMethod {
+    fn name(&self) -> &'static str {
+        "engine"
+    }
+
+    async fn prepare(&self, order: &RunOrder) -> Result<Box<dyn PreparedRun>, NotStarted> {
+        let known = (self.catalogs.newest().await)
+            .map_err(|error| NotStarted::because("there is no catalog", &error))?;
+        if let RunSubject::Catalog { release, catalog } = &order.subject
+            && *catalog != known.target.catalog
+        {
+            return Err(NotStarted::new(format!(
+                "catalog {} of release {release} was asked for, and release {} gives this node {}",
+                catalog.0.short(),
+                known.target.release,
+                known.target.catalog.0.short()
+            )));
+        }
+        if !order.tags.is_empty() {
+            return Err(NotStarted::new(
+                "only resources with some tags were asked for, which this agent cannot do",
+            ));
+        }
+        let catalog = (self.catalogs.complete(&known.target).await).map_err(|error| {
+            NotStarted::because("the released catalog is not on this node", &error)
+        })?;
+        let mode = match (known.target.mode, order.mode) {
+            (RunMode::Enforce, RunMode::Enforce) => RunMode::Enforce,
+            // What was delivered for noop only is never enforced.
+            _ => RunMode::Noop,
+        };
+        let (node_cache, collect) = (self.catalogs.cache.clone(), Arc::clone(&self.collect_facts));
+        let (options, known_target) = (self.options.clone(), known.clone());
+        let planned = tokio::task::spawn_blocking(move || {
+            let plan = plan(&catalog)?;
+            let sources = CachedSources::new(node_cache, &catalog);
+            let facts = wants_facts(&catalog).then_some(collect);
+            let sink = Box::new(move |recorder| ReportSink::new(recorder, &catalog));
+            Ok(PreparedCatalog {
+                plan,
+                sink,
+                sources,
+                facts,
+                known: known_target,
+                mode,
+                options,
+            })
+        });
+        match planned.await {
+            Ok(prepared) => prepared.map(|prepared| Box::new(prepared) as Box<dyn PreparedRun>),
+            Err(error) => Err(NotStarted::because(
+                "the catalog could not be planned",
+                &error,
+            )),
+        }
+    }
+}
+
+fn plan(catalog: &Catalog) -> Result<Plan, NotStarted> {
+    // States are carried out in the order of their files, as Salt does it.
+    let states = (catalog.resources.iter()).any(|resource| resource.state.is_some());
+    let mode = if states {
+        Mode::Ansible
+    } else {
+        Mode::default()
+    };
+    Plan::new(catalog, &Registry::standard(), PlanOptions { mode })
+        .map_err(|error| NotStarted::because("the catalog has problems", &error))
+}
+
+fn wants_facts(catalog: &Catalog) -> bool {
+    (catalog.resources.iter()).any(|resource| resource.parameters.contains_key("template"))
+}
+
+#[async_trait]
+impl PreparedRun for PreparedCatalog {
+    fn describe(&self) -> RunDescription {
+        let target = &self.known.target;
+        RunDescription {
+            mode: self.mode,
+            environment: Some(target.environment.clone()),
+            release: Some(target.release),
+            catalog: Some(target.catalog),
+            code_id: target.code_id.clone(),
+            from_cache: self.known.from_cache,
+            resources: self.plan.len() as u64,
+        }
+    }
+
+    async fn carry_out(
+        self: Box<Self>,
+        recorder: Arc<Recorder>,
+        stop: CancellationToken,
+    ) -> RunEnd {
+        let failed = |message: String| RunEnd {
+            ending: RunEnding::Failed,
+            message: Some(message),
+        };
+        let cancellation = match Cancellation::new() {
+            Ok(cancellation) => cancellation,
+            Err(error) => return failed(format!("the run could not be set up: {error}")),
+        };
+        let cancel = cancellation.clone();
+        let mut work = tokio::task::spawn_blocking(move || self.work(recorder, cancellation));
+        let ended = tokio::select! {
+            ended = &mut work => ended,
+            () = stop.cancelled() => {
+                cancel.cancel();
+                work.await
+            }
+        };
+        ended.unwrap_or_else(|error| failed(format!("the run broke: {error}")))
+    }
+}
+
+impl PreparedCatalog {
+    /// Blocking.
+    fn work(self, recorder: Arc<Recorder>, cancellation: Cancellation) -> RunEnd {
+        let noop = self.mode == RunMode::Noop;
+        // A noop run changes nothing, so it need not wait for anybody.
+        let _lock = match noop {
+            true => None,
+            false => match take_lock(&self.options) {
+                Ok(lock) => Some(lock),
+                Err(message) => {
+                    return RunEnd {
+                        ending: RunEnding::NotStarted,
+                        message: Some(message),
+                    };
+                }
+            },
+        };
+        let facts: Map<String, Value> = match &self.facts {
+            Some(collect) => collect().into_map(),
+            None => Map::new(),
+        };
+        let sink = (self.sink)(recorder);
+        let how = CarryOut {
+            noop,
+            root: self.options.root.clone(),
+            sources: Arc::new(self.sources),
+            facts: Arc::new(facts),
+            ..CarryOut::new(&self.options.state_directory, cancellation, &sink)
+        };
+        match carry_out(&self.plan, how) {
+            Ok(summary) => end_of(&summary),
+            Err(error) => RunEnd {
+                ending: RunEnding::Failed,
+                message: Some(NotStarted::because("the run was not recorded", &error).message),
+            },
+        }
+    }
+}
+
+fn take_lock(options: &EngineOptions) -> Result<ApplyLock, String> {
+    let owner = LockOwner {
+        pid: std::process::id(),
+        user: "bunraku agent".to_owned(),
+        command: "bunraku agent".to_owned(),
+        since: jiff::Timestamp::now().strftime("%FT%TZ").to_string(),
+    };
+    ApplyLock::take(&options.state_directory, &owner, options.lock_wait)
+        .map_err(|error| NotStarted::because("nothing was changed", &error).message)
+}
+
+fn end_of(summary: &Summary) -> RunEnd {
+    let message = match &summary.ended_early {
+        None => None,
+        Some(Early::Interrupted) => Some("it was stopped".to_owned()),
+        Some(Early::FailHard(reference)) => Some(format!("{reference} failed and ended the run")),
+    };
+    RunEnd {
+        ending: match summary.succeeded() {
+            true => RunEnding::Succeeded,
+            false => RunEnding::Failed,
+        },
+        message,
+    }
+}

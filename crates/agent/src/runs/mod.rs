@@ -1,0 +1,236 @@
+//! The run queue of this node, and the one run at work.
+//!
+//! A request is on disk before it is answered. A run's report begins before
+//! the queue says that it has begun, and ends before the queue says that it
+//! is over, so that a crash between any two steps leaves a run that waits, or
+//! one that is reported as interrupted: never one that nobody knows of.
+//!
+//! Absent: where catalogs come from (`catalogs`), how reports travel
+//! (`reports`), and who asks (`commands`, `schedule`).
+
+mod command;
+mod engine;
+mod event;
+mod method;
+mod queue;
+mod queue_file;
+mod tell;
+mod work;
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bunraku_model::{Activity, Administration, NodeRunId};
+use bunraku_wire::api::{Cause, QueueReport, RunEnding, RunMode, RunRequest, RunSubject};
+use jiff::Timestamp;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+pub use command::{CommandMethod, CommandOptions};
+pub(crate) use engine::EngineMethod;
+pub use engine::EngineOptions;
+pub use method::{NotStarted, PreparedRun, RunDescription, RunEnd, RunMethod, RunOrder};
+pub(crate) use queue::{Found, QueuedRun, Refused, Submitted};
+pub use queue_file::QueueError;
+pub(crate) use queue_file::QueueFile;
+pub(crate) use tell::tell_servers;
+
+use crate::reports::Spool;
+use crate::windows::Windows;
+
+/// What carries runs out.
+#[derive(Clone)]
+pub struct Methods {
+    /// For released catalogs.
+    pub engine: Arc<dyn RunMethod>,
+    /// For what the node's own settings name.
+    pub configured: Arc<dyn RunMethod>,
+}
+
+/// What decides of a run where its request leaves it open.
+#[derive(Clone, Debug)]
+pub struct RunSettings {
+    /// Runs are noop unless a request says otherwise.
+    pub noop: bool,
+    /// When runs enforce; outside of these they are noop. Empty: always.
+    pub windows: Windows,
+    /// A run may work for so long. `None`: for ever.
+    pub timeout: Option<Duration>,
+}
+
+/// The handle on the queue.
+#[derive(Clone)]
+pub(crate) struct Runs {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    file: Mutex<QueueFile>,
+    spool: Arc<Spool>,
+    methods: Methods,
+    settings: RunSettings,
+    current: Mutex<Current>,
+    /// For the worker: something was queued.
+    queued: Notify,
+    /// For whoever tells servers: something changed.
+    changed: Notify,
+}
+
+/// What is at work in this process.
+struct Current {
+    run: Option<(NodeRunId, CancellationToken)>,
+    /// Why it was cancelled.
+    reason: Option<String>,
+    since: Timestamp,
+}
+
+impl Runs {
+    pub(crate) fn new(
+        file: QueueFile,
+        spool: Arc<Spool>,
+        methods: Methods,
+        settings: RunSettings,
+    ) -> Self {
+        let current = Current {
+            run: None,
+            reason: None,
+            since: Timestamp::now(),
+        };
+        Self {
+            inner: Arc::new(Inner {
+                file: Mutex::new(file),
+                spool,
+                methods,
+                settings,
+                current: Mutex::new(current),
+                queued: Notify::new(),
+                changed: Notify::new(),
+            }),
+        }
+    }
+
+    /// Takes a request into the queue, durably. A node that is disabled
+    /// refuses, and the report says so too.
+    pub(crate) fn submit(&self, request: RunRequest) -> Result<Submitted, Refused> {
+        let now = Timestamp::now();
+        let asked = request.clone();
+        let submitted = match self.file().change(|queue| queue.submit(request, now)) {
+            Ok(submitted) => submitted,
+            Err(error) => Err(Refused::NotKept(error.to_string())),
+        };
+        match &submitted {
+            Ok(_) => self.wake(),
+            Err(refused @ Refused::Disabled { .. }) if !self.inner.spool.knows(asked.id) => {
+                let run = QueuedRun::of(asked, now);
+                self.report_unstarted(&run, RunEnding::Disabled, refused.to_string());
+            }
+            Err(_) => {}
+        }
+        submitted
+    }
+
+    /// Asks for a run of what this node's settings name, for a cause of its own.
+    pub(crate) fn ask(&self, cause: Cause) -> Result<Submitted, Refused> {
+        if let Some(Administration::Disabled { by, reason, .. }) =
+            &self.file().queue().administration
+        {
+            return Err(Refused::Disabled {
+                by: by.clone(),
+                reason: reason.clone(),
+            });
+        }
+        self.submit(RunRequest {
+            id: NodeRunId(Uuid::now_v7()),
+            causes: vec![cause],
+            mode: None,
+            subject: RunSubject::Configured,
+            tags: Vec::new(),
+            start_before: None,
+            timeout_seconds: None,
+            coalesce: true,
+        })
+    }
+
+    /// Takes a run out of the queue, or ends it if it is at work.
+    pub(crate) fn cancel(&self, run: NodeRunId, reason: &str) -> io::Result<Found> {
+        let found = self.file().change(|queue| queue.cancel(run))?;
+        match &found {
+            Found::Pending(run) => {
+                self.report_unstarted(run, RunEnding::Cancelled, reason.to_owned());
+            }
+            Found::Running => {
+                let mut current = self.current();
+                current.reason = Some(reason.to_owned());
+                if let Some((_, stop)) = current.run.as_ref().filter(|(at_work, _)| *at_work == run)
+                {
+                    stop.cancel();
+                }
+            }
+            Found::Folded { .. } | Found::Nowhere => {}
+        }
+        self.inner.changed.notify_one();
+        Ok(found)
+    }
+
+    /// What a server says of this node; kept, for when no server can be asked.
+    pub(crate) fn administer(&self, administration: Administration) {
+        let mut file = self.file();
+        let known = file.queue().administration.as_ref() == Some(&administration);
+        if !known {
+            file.change_anyway(|queue| queue.administration = Some(administration));
+        }
+    }
+
+    /// What this node does now.
+    pub(crate) fn activity(&self) -> Activity {
+        let current = self.current();
+        match &current.run {
+            None => Activity::Idle {
+                since: current.since,
+            },
+            Some((run, _)) => Activity::Running {
+                since: current.since,
+                what: format!("run {run}"),
+            },
+        }
+    }
+
+    pub(crate) fn report(&self) -> QueueReport {
+        self.file().queue().report()
+    }
+
+    fn wake(&self) {
+        self.inner.queued.notify_one();
+        self.inner.changed.notify_one();
+    }
+
+    /// As the request says; if it does not, as the settings and the windows do.
+    fn mode(&self, request: &RunRequest) -> RunMode {
+        let settings = &self.inner.settings;
+        match request.mode {
+            Some(mode) => mode,
+            None if settings.noop || !settings.windows.are_open(Timestamp::now()) => RunMode::Noop,
+            None => RunMode::Enforce,
+        }
+    }
+
+    fn method(&self, subject: &RunSubject) -> &Arc<dyn RunMethod> {
+        match subject {
+            RunSubject::Released | RunSubject::Catalog { .. } => &self.inner.methods.engine,
+            RunSubject::Configured => &self.inner.methods.configured,
+        }
+    }
+
+    fn file(&self) -> MutexGuard<'_, QueueFile> {
+        (self.inner.file.lock()).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn current(&self) -> MutexGuard<'_, Current> {
+        (self.inner.current.lock()).unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests;

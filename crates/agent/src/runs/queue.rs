@@ -1,0 +1,339 @@
+//! The order of runs on this node. Pure: time is an argument, and who keeps
+//! it on disk is [`super::queue_file`].
+//!
+//! One run at a time. Requests that may be folded into one that waits are, if
+//! it does the same: one run then starts after the one at work and carries
+//! all their causes. Others wait in order. The queue is bounded.
+
+use std::collections::VecDeque;
+
+use bunraku_model::{Administration, NodeRunId};
+use bunraku_wire::api::{Cause, QueueEntry, QueueReport, RunRequest};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// Causes that a run remembers one by one.
+const CAUSES_KEPT: usize = 50;
+/// Folded requests that a run remembers by id.
+const ALSO_KEPT: usize = 64;
+/// Runs that may wait.
+const MOST_PENDING: usize = 100;
+/// Ids that are remembered after their runs are over: a command may come again.
+const ACCEPTED_KEPT: usize = 1_000;
+/// A run that was interrupted so often is not asked for again.
+const MOST_INTERRUPTIONS: u32 = 3;
+/// What is told of the queue: some of it, so that it stays small.
+const TOLD_PENDING: usize = 20;
+const TOLD_CAUSES: usize = 5;
+
+/// A run that waits or is at work.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct QueuedRun {
+    pub(crate) request: RunRequest,
+    /// Causes beyond those in the request.
+    #[serde(default)]
+    pub(crate) more_causes: u64,
+    /// Requests that it serves too.
+    #[serde(default)]
+    pub(crate) also: Vec<NodeRunId>,
+    pub(crate) queued: Timestamp,
+    /// How often a run for the same causes was interrupted.
+    #[serde(default)]
+    pub(crate) interruptions: u32,
+}
+
+/// The run at work.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct RunningRun {
+    pub(crate) run: QueuedRun,
+    pub(crate) started: Timestamp,
+    /// Its report has begun. Before that, a crash leaves it waiting.
+    #[serde(default)]
+    pub(crate) begun: bool,
+}
+
+/// Everything that outlives the agent.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Queue {
+    #[serde(default)]
+    pub(crate) running: Option<RunningRun>,
+    #[serde(default)]
+    pub(crate) pending: VecDeque<QueuedRun>,
+    /// The newest last.
+    #[serde(default)]
+    accepted: VecDeque<NodeRunId>,
+    /// The last that a server said of this node.
+    #[serde(default)]
+    pub(crate) administration: Option<Administration>,
+}
+
+/// What became of a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Submitted {
+    Queued {
+        behind: usize,
+    },
+    Folded {
+        into: NodeRunId,
+    },
+    /// It came before.
+    Known,
+}
+
+/// Why a request was not taken.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub(crate) enum Refused {
+    #[error("{0} runs wait already")]
+    Full(usize),
+    #[error("the node is disabled by {by}: {reason}")]
+    Disabled { by: String, reason: String },
+    #[error("the queue cannot be written: {0}")]
+    NotKept(String),
+}
+
+/// Where a run was that is not wanted any more.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Found {
+    Pending(Box<QueuedRun>),
+    Running,
+    /// It was folded into this one, which goes on for the others.
+    Folded {
+        into: NodeRunId,
+    },
+    Nowhere,
+}
+
+impl Queue {
+    /// Takes a request.
+    pub(crate) fn submit(
+        &mut self,
+        request: RunRequest,
+        now: Timestamp,
+    ) -> Result<Submitted, Refused> {
+        if self.accepted.contains(&request.id) {
+            return Ok(Submitted::Known);
+        }
+        if let Some(Administration::Disabled { by, reason, .. }) = &self.administration {
+            return Err(Refused::Disabled {
+                by: by.clone(),
+                reason: reason.clone(),
+            });
+        }
+        let id = request.id;
+        let same = (self.pending.iter())
+            .position(|waiting| request.coalesce && waiting.does_the_same(&request));
+        let submitted = match same {
+            Some(index) => {
+                let waiting = &mut self.pending[index];
+                let into = waiting.request.id;
+                waiting.fold(request);
+                Submitted::Folded { into }
+            }
+            None if self.pending.len() >= MOST_PENDING => {
+                return Err(Refused::Full(self.pending.len()));
+            }
+            None => {
+                let behind = self.pending.len() + usize::from(self.running.is_some());
+                self.pending.push_back(QueuedRun::of(request, now));
+                Submitted::Queued { behind }
+            }
+        };
+        self.accept(id);
+        Ok(submitted)
+    }
+
+    fn accept(&mut self, id: NodeRunId) {
+        self.accepted.push_back(id);
+        if self.accepted.len() > ACCEPTED_KEPT {
+            self.accepted.pop_front();
+        }
+    }
+
+    /// The next run, which is at work from now on.
+    pub(crate) fn start(&mut self, now: Timestamp) -> Option<QueuedRun> {
+        if self.running.is_some() {
+            return None;
+        }
+        let run = self.pending.pop_front()?;
+        self.running = Some(RunningRun {
+            run: run.clone(),
+            started: now,
+            begun: false,
+        });
+        Some(run)
+    }
+
+    /// The run at work has a report.
+    pub(crate) fn begin(&mut self) {
+        if let Some(running) = &mut self.running {
+            running.begun = true;
+        }
+    }
+
+    /// Takes a run out, wherever it is.
+    pub(crate) fn take(&mut self, id: NodeRunId) -> Option<QueuedRun> {
+        if let Some(running) = self.running.take_if(|running| running.run.request.id == id) {
+            return Some(running.run);
+        }
+        let index = self.pending.iter().position(|run| run.request.id == id)?;
+        self.pending.remove(index)
+    }
+
+    pub(crate) fn finish(&mut self) {
+        self.running = None;
+    }
+
+    /// Takes out those that waited for too long.
+    pub(crate) fn take_expired(&mut self, now: Timestamp) -> Vec<QueuedRun> {
+        let (expired, pending) = std::mem::take(&mut self.pending)
+            .into_iter()
+            .partition(|run| run.is_expired(now));
+        self.pending = pending;
+        Vec::from(expired)
+    }
+
+    /// When the next one will have waited for too long.
+    pub(crate) fn next_expiry(&self) -> Option<Timestamp> {
+        (self.pending.iter())
+            .filter_map(|run| run.request.start_before)
+            .min()
+    }
+
+    /// Takes a run out, if it waits.
+    pub(crate) fn cancel(&mut self, id: NodeRunId) -> Found {
+        if let Some(index) = self.pending.iter().position(|run| run.request.id == id) {
+            let run = self.pending.remove(index).expect("it was just found");
+            return Found::Pending(Box::new(run));
+        }
+        if (self.running.as_ref()).is_some_and(|running| running.run.request.id == id) {
+            return Found::Running;
+        }
+        let folded = self.pending.iter_mut().find(|run| run.also.contains(&id));
+        match folded {
+            Some(run) => {
+                run.also.retain(|also| *also != id);
+                Found::Folded {
+                    into: run.request.id,
+                }
+            }
+            None => Found::Nowhere,
+        }
+    }
+
+    /// Asks again for what an interrupted run was for, if nobody else does:
+    /// who ordered it waits for its report, and decides.
+    pub(crate) fn ask_again(
+        &mut self,
+        interrupted: QueuedRun,
+        id: NodeRunId,
+        now: Timestamp,
+    ) -> bool {
+        let ordered = |cause: &Cause| matches!(cause, Cause::Run { .. } | Cause::Operator { .. });
+        if interrupted.request.causes.iter().any(ordered)
+            || interrupted.interruptions + 1 >= MOST_INTERRUPTIONS
+        {
+            return false;
+        }
+        let interruptions = interrupted.interruptions + 1;
+        let request = RunRequest {
+            id,
+            coalesce: true,
+            ..interrupted.request
+        };
+        let taken = self.submit(request, now);
+        let into = match taken {
+            Ok(Submitted::Queued { .. }) => id,
+            Ok(Submitted::Folded { into }) => into,
+            Ok(Submitted::Known) | Err(_) => return false,
+        };
+        if let Some(run) = self.pending.iter_mut().find(|run| run.request.id == into) {
+            run.interruptions = run.interruptions.max(interruptions);
+            run.more_causes += interrupted.more_causes;
+        }
+        true
+    }
+
+    /// As it is told to servers.
+    pub(crate) fn report(&self) -> QueueReport {
+        QueueReport {
+            running: (self.running.as_ref())
+                .map(|running| running.run.entry(Some(running.started))),
+            pending: (self.pending.iter().take(TOLD_PENDING))
+                .map(|run| run.entry(None))
+                .collect(),
+            more_pending: self.pending.len().saturating_sub(TOLD_PENDING) as u64,
+        }
+    }
+}
+
+impl QueuedRun {
+    pub(crate) fn of(mut request: RunRequest, now: Timestamp) -> Self {
+        let causes = std::mem::take(&mut request.causes);
+        let mut run = Self {
+            request,
+            more_causes: 0,
+            also: Vec::new(),
+            queued: now,
+            interruptions: 0,
+        };
+        run.add_causes(causes);
+        run
+    }
+
+    pub(crate) fn is_expired(&self, now: Timestamp) -> bool {
+        (self.request.start_before).is_some_and(|limit| limit <= now)
+    }
+
+    fn does_the_same(&self, other: &RunRequest) -> bool {
+        let own = &self.request;
+        own.coalesce
+            && own.subject == other.subject
+            && own.mode == other.mode
+            && own.tags == other.tags
+    }
+
+    /// Serves another request too: starts as late as either may, and works as long.
+    fn fold(&mut self, other: RunRequest) {
+        let own = &mut self.request;
+        own.start_before = later(own.start_before, other.start_before);
+        own.timeout_seconds = later(own.timeout_seconds, other.timeout_seconds);
+        if self.also.len() < ALSO_KEPT {
+            self.also.push(other.id);
+        }
+        self.add_causes(other.causes);
+    }
+
+    fn add_causes(&mut self, causes: Vec<Cause>) {
+        for cause in causes {
+            if self.request.causes.contains(&cause) {
+                continue;
+            }
+            if self.request.causes.len() < CAUSES_KEPT {
+                self.request.causes.push(cause);
+            } else {
+                self.more_causes += 1;
+            }
+        }
+    }
+
+    fn entry(&self, started: Option<Timestamp>) -> QueueEntry {
+        let causes = &self.request.causes;
+        QueueEntry {
+            run: self.request.id,
+            subject: self.request.subject.clone(),
+            mode: self.request.mode,
+            causes: causes.iter().take(TOLD_CAUSES).cloned().collect(),
+            more_causes: self.more_causes + causes.len().saturating_sub(TOLD_CAUSES) as u64,
+            queued: self.queued,
+            started,
+        }
+    }
+}
+
+/// The later of two limits, of which none is the latest.
+fn later<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
+    Some(one?.max(other?))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,85 @@
+//! The queue on disk: whole or as it was, before anybody hears of a change.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use bunraku_wire::private_file;
+
+use super::queue::Queue;
+
+/// Why the queue cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum QueueError {
+    #[error("cannot read {}", path.display())]
+    Read {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("{} is damaged; move it away to go on: runs in it may be lost", path.display())]
+    Damaged {
+        path: PathBuf,
+        #[source]
+        source: serde_json::Error,
+    },
+}
+
+/// The queue with its file.
+pub(crate) struct QueueFile {
+    path: PathBuf,
+    queue: Queue,
+}
+
+impl QueueFile {
+    pub(crate) fn open(data_dir: &Path) -> Result<Self, QueueError> {
+        let path = data_dir.join("queue.json");
+        let queue = match std::fs::read(&path) {
+            Ok(text) => serde_json::from_slice(&text).map_err(|source| QueueError::Damaged {
+                path: path.clone(),
+                source,
+            })?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Queue::default(),
+            Err(source) => return Err(QueueError::Read { path, source }),
+        };
+        Ok(Self { path, queue })
+    }
+
+    pub(crate) fn queue(&self) -> &Queue {
+        &self.queue
+    }
+
+    /// Changes the queue; when the change cannot be written, there is none.
+    pub(crate) fn change<T>(&mut self, change: impl FnOnce(&mut Queue) -> T) -> io::Result<T> {
+        let mut next = self.queue.clone();
+        let outcome = change(&mut next);
+        if next != self.queue {
+            self.save(&next)?;
+            self.queue = next;
+        }
+        Ok(outcome)
+    }
+
+    /// Changes the queue, also when only memory takes it: what has begun or
+    /// ended has, whatever the disk says.
+    pub(crate) fn change_anyway<T>(&mut self, change: impl FnOnce(&mut Queue) -> T) -> T {
+        let before = self.queue.clone();
+        let outcome = change(&mut self.queue);
+        if self.queue != before
+            && let Err(error) = self.save(&self.queue)
+        {
+            tracing::error!(path = %self.path.display(), error = %error, "the run queue is in memory only");
+        }
+        outcome
+    }
+
+    /// The next run. Written down when its report begins: until then a crash
+    /// leaves it waiting.
+    pub(crate) fn start(&mut self, now: jiff::Timestamp) -> Option<super::queue::QueuedRun> {
+        self.queue.start(now)
+    }
+
+    fn save(&self, queue: &Queue) -> io::Result<()> {
+        let text = serde_json::to_vec(queue).expect("a queue is plain data that JSON can hold");
+        private_file::replace(&self.path, &text, 0o600)
+    }
+}

@@ -1,0 +1,420 @@
+use async_trait::async_trait;
+use bunraku_model::RunId;
+use bunraku_wire::api::{ReportEvent, RunFinished, RunStarted, TriggerCause};
+use tempfile::TempDir;
+use tokio::sync::mpsc;
+
+use super::*;
+use crate::reports::{Recorder, SpoolOptions};
+
+/// A method that does what the test says, when it says so.
+struct Scripted {
+    started: mpsc::UnboundedSender<RunOrder>,
+    endings: Mutex<mpsc::UnboundedReceiver<RunEnding>>,
+}
+
+struct Script {
+    order: RunOrder,
+    method: Arc<Scripted>,
+}
+
+struct Bench {
+    directory: TempDir,
+    started: mpsc::UnboundedReceiver<RunOrder>,
+    end: mpsc::UnboundedSender<RunEnding>,
+    runs: Runs,
+    spool: Arc<Spool>,
+    shutdown: CancellationToken,
+    worker: tokio::task::JoinHandle<()>,
+}
+
+struct ScriptedMethod(Arc<Scripted>);
+
+#[async_trait]
+impl RunMethod for ScriptedMethod {
+    fn name(&self) -> &'static str {
+        "scripted"
+    }
+
+    async fn prepare(&self, order: &RunOrder) -> Result<Box<dyn PreparedRun>, NotStarted> {
+        if order.tags.contains(&"impossible".to_owned()) {
+            return Err(NotStarted::new("it cannot be done"));
+        }
+        Ok(Box::new(Script {
+            order: order.clone(),
+            method: Arc::clone(&self.0),
+        }))
+    }
+}
+
+#[async_trait]
+impl PreparedRun for Script {
+    fn describe(&self) -> RunDescription {
+        RunDescription::new(self.order.mode)
+    }
+
+    async fn carry_out(
+        self: Box<Self>,
+        recorder: Arc<Recorder>,
+        stop: CancellationToken,
+    ) -> RunEnd {
+        recorder.log("info", None, "at work");
+        let _ = self.method.started.send(self.order.clone());
+        let next = std::future::poll_fn(|context| {
+            let mut endings = self.method.endings.lock().expect("not poisoned");
+            endings.poll_recv(context)
+        });
+        let ending = tokio::select! {
+            ending = next => ending.unwrap_or(RunEnding::Failed),
+            () = stop.cancelled() => RunEnding::Failed,
+        };
+        RunEnd {
+            ending,
+            message: None,
+        }
+    }
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self::on(TempDir::new().expect("a directory"))
+    }
+
+    fn on(directory: TempDir) -> Self {
+        Self::with(
+            directory,
+            RunSettings {
+                noop: false,
+                windows: Windows::default(),
+                timeout: None,
+            },
+        )
+    }
+
+    fn with(directory: TempDir, settings: RunSettings) -> Self {
+        let (started_sender, started) = mpsc::unbounded_channel();
+        let (end, endings) = mpsc::unbounded_channel();
+        let scripted = Arc::new(Scripted {
+            started: started_sender,
+            endings: Mutex::new(endings),
+        });
+        let method: Arc<dyn RunMethod> = Arc::new(ScriptedMethod(scripted));
+        let methods = Methods {
+            engine: Arc::clone(&method),
+            configured: method,
+        };
+        let spool = Spool::open(&directory.path().join("spool"), SpoolOptions::default());
+        let spool = spool.expect("a spool");
+        let file = QueueFile::open(directory.path()).expect("a queue");
+        let runs = Runs::new(file, Arc::clone(&spool), methods, settings);
+        let shutdown = CancellationToken::new();
+        let (working, stop) = (runs.clone(), shutdown.clone());
+        let worker = tokio::spawn(async move { working.work(&stop).await });
+        Self {
+            directory,
+            started,
+            end,
+            runs,
+            spool,
+            shutdown,
+            worker,
+        }
+    }
+
+    async fn started(&mut self) -> RunOrder {
+        soon(self.started.recv()).await.expect("the worker lives")
+    }
+
+    fn finish(&self, ending: RunEnding) {
+        self.end.send(ending).expect("a run waits for it");
+    }
+
+    /// As `kill -9` does it: nothing is written any more.
+    fn crash(self) -> TempDir {
+        self.worker.abort();
+        self.directory
+    }
+
+    /// The report of a run, once it is finished.
+    async fn report(&self, run: NodeRunId) -> (RunStarted, RunFinished) {
+        soon(async {
+            loop {
+                if let Some(report) = report_in(&self.directory, run) {
+                    return report;
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        })
+        .await
+    }
+}
+
+async fn soon<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(60), future)
+        .await
+        .expect("it must happen within a minute")
+}
+
+fn report_in(directory: &TempDir, run: NodeRunId) -> Option<(RunStarted, RunFinished)> {
+    let path = directory.path().join(format!("spool/{run}.events"));
+    let text = std::fs::read_to_string(path).ok()?;
+    let (mut begin, mut end) = (None, None);
+    for line in text.lines() {
+        match serde_json::from_str::<bunraku_wire::api::NumberedEvent>(line)
+            .ok()?
+            .event
+        {
+            ReportEvent::Started(started) => begin = Some(started),
+            ReportEvent::Finished(finished) => end = Some(finished),
+            _ => {}
+        }
+    }
+    Some((begin?, end?))
+}
+
+fn id(number: u128) -> NodeRunId {
+    NodeRunId(Uuid::from_u128(number))
+}
+
+fn trigger(name: &str) -> Cause {
+    Cause::Trigger(TriggerCause {
+        name: name.to_owned(),
+        ttl: 8,
+        reason: None,
+        chain: Vec::new(),
+    })
+}
+
+fn request(number: u128, cause: Cause) -> RunRequest {
+    RunRequest {
+        id: id(number),
+        causes: vec![cause],
+        mode: None,
+        subject: RunSubject::Released,
+        tags: Vec::new(),
+        start_before: None,
+        timeout_seconds: None,
+        coalesce: true,
+    }
+}
+
+fn ordered(number: u128) -> RunRequest {
+    let run = RunId(Uuid::from_u128(77));
+    RunRequest {
+        coalesce: false,
+        ..request(number, Cause::Run { run })
+    }
+}
+
+#[tokio::test]
+async fn one_run_at_a_time_and_triggers_meanwhile_become_one_more() {
+    let mut bench = Bench::new();
+    bench
+        .runs
+        .submit(request(1, trigger("first")))
+        .expect("taken");
+    assert_eq!(bench.started().await.id, id(1));
+    for number in 2..=6 {
+        bench
+            .runs
+            .submit(request(number, trigger(&number.to_string())))
+            .expect("taken");
+    }
+    let report = bench.runs.report();
+    assert_eq!(report.running.map(|entry| entry.run), Some(id(1)));
+    assert_eq!(report.pending.len(), 1);
+    assert!(bench.started.try_recv().is_err(), "one at a time");
+    bench.finish(RunEnding::Succeeded);
+    assert_eq!(bench.started().await.causes.len(), 5);
+    bench.finish(RunEnding::Succeeded);
+    let (begin, end) = bench.report(id(2)).await;
+    assert_eq!((begin.causes.len(), begin.also.len()), (5, 4));
+    assert_eq!(end.ending, RunEnding::Succeeded);
+}
+
+#[tokio::test]
+async fn what_was_taken_survives_a_crash_and_what_was_at_work_is_reported_and_asked_again() {
+    let mut bench = Bench::new();
+    bench.runs.submit(request(1, trigger("t"))).expect("taken");
+    assert_eq!(bench.started().await.id, id(1));
+    bench.runs.submit(ordered(2)).expect("taken");
+    let directory = bench.crash();
+    let mut bench = Bench::on(directory);
+    // The ordered one waited already; the trigger's is asked for behind it.
+    assert_eq!(bench.started().await.id, id(2));
+    bench.finish(RunEnding::Succeeded);
+    let again = bench.started().await;
+    assert_eq!(again.causes, [trigger("t")]);
+    bench.finish(RunEnding::Succeeded);
+    let (_, end) = bench.report(id(1)).await;
+    assert_eq!(end.ending, RunEnding::Interrupted);
+    assert_eq!(bench.report(again.id).await.1.ending, RunEnding::Succeeded);
+    // The commands come again, because their answers were lost.
+    assert_eq!(
+        bench.runs.submit(request(1, trigger("t"))),
+        Ok(Submitted::Known)
+    );
+    assert_eq!(bench.runs.submit(ordered(2)), Ok(Submitted::Known));
+}
+
+#[tokio::test]
+async fn an_ordered_run_that_was_interrupted_is_reported_and_not_started_again() {
+    let mut bench = Bench::new();
+    bench.runs.submit(ordered(1)).expect("taken");
+    bench.started().await;
+    let directory = bench.crash();
+    let mut bench = Bench::on(directory);
+    assert_eq!(bench.report(id(1)).await.1.ending, RunEnding::Interrupted);
+    bench.runs.submit(ordered(2)).expect("taken");
+    assert_eq!(bench.started().await.id, id(2), "nothing else had waited");
+}
+
+#[tokio::test]
+async fn a_run_whose_report_was_delivered_before_the_crash_is_over() {
+    let mut bench = Bench::new();
+    bench.runs.submit(request(1, trigger("t"))).expect("taken");
+    bench.started().await;
+    let queue = std::fs::read(bench.directory.path().join("queue.json")).expect("readable");
+    bench.finish(RunEnding::Succeeded);
+    bench.report(id(1)).await;
+    let directory = bench.crash();
+    // The report was delivered, and the queue did not hear of it.
+    std::fs::remove_file(directory.path().join(format!("spool/{}.events", id(1)))).expect("sent");
+    std::fs::write(directory.path().join("queue.json"), queue).expect("written");
+    let mut bench = Bench::on(directory);
+    bench.runs.submit(ordered(2)).expect("taken");
+    assert_eq!(bench.started().await.id, id(2), "it does not run again");
+}
+
+#[tokio::test]
+async fn a_shutdown_interrupts_the_run_and_the_next_life_goes_on() {
+    let mut bench = Bench::new();
+    bench.runs.submit(request(1, trigger("t"))).expect("taken");
+    bench.started().await;
+    bench.shutdown.cancel();
+    soon(&mut bench.worker).await.expect("the worker ends");
+    let mut next = Bench::on(bench.directory);
+    assert_eq!(next.report(id(1)).await.1.ending, RunEnding::Interrupted);
+    assert_eq!(next.started().await.causes, [trigger("t")]);
+}
+
+#[tokio::test]
+async fn a_disabled_node_refuses_and_reports_it_also_after_a_restart() {
+    let bench = Bench::new();
+    bench.runs.administer(Administration::Disabled {
+        since: Timestamp::now(),
+        reason: "disk".to_owned(),
+        by: "alice".to_owned(),
+    });
+    let directory = bench.crash();
+    let mut bench = Bench::on(directory);
+    let refused = bench.runs.submit(ordered(1));
+    assert!(
+        matches!(refused, Err(Refused::Disabled { .. })),
+        "{refused:?}"
+    );
+    let (_, end) = bench.report(id(1)).await;
+    assert_eq!(end.ending, RunEnding::Disabled);
+    assert_eq!(
+        end.message.as_deref(),
+        Some("the node is disabled by alice: disk")
+    );
+    bench.runs.administer(Administration::Enabled {
+        since: Timestamp::now(),
+    });
+    bench.runs.submit(ordered(2)).expect("taken");
+    assert_eq!(bench.started().await.id, id(2));
+}
+
+#[tokio::test]
+async fn what_waits_for_too_long_is_reported_as_expired_while_another_run_is_at_work() {
+    let mut bench = Bench::new();
+    bench.runs.submit(ordered(1)).expect("taken");
+    bench.started().await;
+    let soon_over = RunRequest {
+        start_before: Some(Timestamp::now() + Duration::from_millis(50)),
+        ..ordered(2)
+    };
+    bench.runs.submit(soon_over).expect("taken");
+    assert_eq!(bench.report(id(2)).await.1.ending, RunEnding::Expired);
+    assert!(bench.runs.report().pending.is_empty());
+    assert!(bench.runs.report().running.is_some());
+}
+
+#[tokio::test]
+async fn cancelling_ends_a_run_at_work_and_takes_out_one_that_waits() {
+    let mut bench = Bench::new();
+    bench.runs.submit(ordered(1)).expect("taken");
+    bench.runs.submit(ordered(2)).expect("taken");
+    bench.started().await;
+    let waiting = bench.runs.cancel(id(2), "not wanted").expect("written");
+    assert!(matches!(waiting, Found::Pending(_)));
+    assert_eq!(
+        bench.runs.cancel(id(1), "stop").expect("written"),
+        Found::Running
+    );
+    for run in [id(1), id(2)] {
+        assert_eq!(bench.report(run).await.1.ending, RunEnding::Cancelled);
+    }
+    assert_eq!(bench.report(id(1)).await.1.message.as_deref(), Some("stop"));
+}
+
+#[tokio::test]
+async fn a_run_that_works_for_too_long_is_ended() {
+    let mut bench = Bench::new();
+    let limited = RunRequest {
+        timeout_seconds: Some(1),
+        ..ordered(1)
+    };
+    bench.runs.submit(limited).expect("taken");
+    bench.started().await;
+    assert_eq!(bench.report(id(1)).await.1.ending, RunEnding::TimedOut);
+}
+
+#[tokio::test]
+async fn a_run_that_cannot_start_says_why() {
+    let bench = Bench::new();
+    let impossible = RunRequest {
+        tags: vec!["impossible".to_owned()],
+        ..ordered(1)
+    };
+    bench.runs.submit(impossible).expect("taken");
+    let (_, end) = bench.report(id(1)).await;
+    assert_eq!(end.ending, RunEnding::NotStarted);
+    assert_eq!(end.message.as_deref(), Some("it cannot be done"));
+}
+
+#[tokio::test]
+async fn outside_of_a_window_runs_are_noop_unless_somebody_says_otherwise() {
+    let never = Windows(vec!["daily 00:00-00:01 UTC".parse().expect("a window")]);
+    let settings = RunSettings {
+        noop: false,
+        // Between 00:00 and 00:01 this test looks at a window that is open.
+        windows: match never.are_open(Timestamp::now()) {
+            true => Windows(vec!["daily 12:00-12:01 UTC".parse().expect("a window")]),
+            false => never,
+        },
+        timeout: None,
+    };
+    let mut bench = Bench::with(TempDir::new().expect("a directory"), settings);
+    bench.runs.submit(ordered(1)).expect("taken");
+    assert_eq!(bench.started().await.mode, RunMode::Noop);
+    bench.finish(RunEnding::Succeeded);
+    let insisted = RunRequest {
+        mode: Some(RunMode::Enforce),
+        ..ordered(2)
+    };
+    bench.runs.submit(insisted).expect("taken");
+    assert_eq!(bench.started().await.mode, RunMode::Enforce);
+}
+
+#[tokio::test]
+async fn a_queue_that_cannot_be_written_takes_nothing() {
+    let bench = Bench::new();
+    let directory = bench.directory.path().to_owned();
+    std::fs::remove_dir_all(&directory).expect("removed");
+    let refused = bench.runs.submit(ordered(1));
+    assert!(matches!(refused, Err(Refused::NotKept(_))), "{refused:?}");
+    assert!(bench.runs.report().pending.is_empty());
+    assert!(bench.spool.unfinished().is_empty());
+}

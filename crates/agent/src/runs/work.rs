@@ -1,0 +1,295 @@
+//! The worker: one run after the other, each with its report.
+
+use std::future::pending;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bunraku_model::NodeRunId;
+use bunraku_wire::api::{RunEnding, RunStarted};
+use jiff::Timestamp;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::method::{PreparedRun, RunDescription, RunEnd, RunOrder};
+use super::queue::QueuedRun;
+use super::{Current, Runs};
+use crate::reports::Recorder;
+
+/// A clock may be set: what waits for a time is looked at this often, and
+/// only while something does.
+const LONGEST_SLEEP: Duration = Duration::from_secs(30);
+
+/// Why a run is stopped before its end.
+enum Stopped {
+    TimedOut(Duration),
+    Cancelled,
+    ShutDown,
+}
+
+impl Runs {
+    /// Carries out what is asked for, until cancelled. The run at work then is
+    /// stopped, reported as interrupted, and asked for again at the next start.
+    pub(crate) async fn work(&self, shutdown: &CancellationToken) {
+        self.recover();
+        let mut at_work: Option<Pin<Box<dyn Future<Output = ()> + Send>>> = None;
+        loop {
+            self.report_expired();
+            if at_work.is_none() {
+                if shutdown.is_cancelled() {
+                    return;
+                }
+                at_work = self.start().map(|run| {
+                    let (runs, shutdown) = (self.clone(), shutdown.clone());
+                    let future = async move { runs.carry_out(run, &shutdown).await };
+                    Box::pin(future) as Pin<Box<dyn Future<Output = ()> + Send>>
+                });
+            }
+            let idle = at_work.is_none();
+            let ended = async {
+                match &mut at_work {
+                    Some(run) => run.await,
+                    None => pending().await,
+                }
+            };
+            tokio::select! {
+                () = ended => at_work = None,
+                () = self.inner.queued.notified() => {}
+                () = self.next_expiry() => {}
+                () = shutdown.cancelled(), if idle => return,
+            }
+        }
+    }
+
+    /// Settles what an earlier life left at work.
+    fn recover(&self) {
+        let now = Timestamp::now();
+        for (run, started, counts) in self.inner.spool.unfinished() {
+            tracing::warn!(%run, "a run was interrupted when the agent ended");
+            let recorder = self.inner.spool.resume(run);
+            let message = match started {
+                Some(started) => format!(
+                    "the agent ended in the middle of a run that started at {}",
+                    started.at
+                ),
+                None => "the agent ended in the middle of the run".to_owned(),
+            };
+            tracing::debug!(?counts, "as far as it had come");
+            recorder.finish(RunEnding::Interrupted, Some(message));
+            let interrupted = self.file().change_anyway(|queue| queue.take(run));
+            if let Some(interrupted) = interrupted {
+                self.ask_again(interrupted, now);
+            }
+        }
+        // What had begun and has no report here was over, and a server has it.
+        self.file().change_anyway(|queue| {
+            if let Some(running) = queue.running.take()
+                && !running.begun
+            {
+                queue.pending.push_front(running.run);
+            }
+        });
+    }
+
+    fn ask_again(&self, interrupted: QueuedRun, now: Timestamp) {
+        let id = NodeRunId(Uuid::now_v7());
+        let run = interrupted.request.id;
+        let asked = (self.file()).change_anyway(|queue| queue.ask_again(interrupted, id, now));
+        if asked {
+            tracing::info!(interrupted = %run, again = %id, "the run is asked for again");
+        }
+    }
+
+    fn start(&self) -> Option<QueuedRun> {
+        let run = self.file().start(Timestamp::now())?;
+        let stop = CancellationToken::new();
+        *self.current() = Current {
+            run: Some((run.request.id, stop)),
+            reason: None,
+            since: Timestamp::now(),
+        };
+        self.inner.changed.notify_one();
+        Some(run)
+    }
+
+    async fn carry_out(&self, run: QueuedRun, shutdown: &CancellationToken) {
+        let stop = match &self.current().run {
+            Some((_, stop)) => stop.clone(),
+            None => CancellationToken::new(),
+        };
+        let order = RunOrder {
+            id: run.request.id,
+            mode: self.mode(&run.request),
+            subject: run.request.subject.clone(),
+            tags: run.request.tags.clone(),
+            causes: run.request.causes.clone(),
+        };
+        let method = Arc::clone(self.method(&run.request.subject));
+        let limit =
+            (run.request.timeout_seconds.map(Duration::from_secs)).or(self.inner.settings.timeout);
+        let prepared = {
+            let stopped = stopped(limit, &stop, shutdown);
+            tokio::select! {
+                prepared = method.prepare(&order) => Ok(prepared),
+                stopped = stopped => Err(stopped),
+            }
+        };
+        match prepared {
+            // Not begun: it waits in the queue for the next start.
+            Err(Stopped::ShutDown) => return,
+            Err(stopped) => {
+                let end = self.end_of(stopped);
+                self.report_unstarted(&run, end.ending, end.message.unwrap_or_default());
+            }
+            Ok(Err(not_started)) => {
+                self.report_unstarted(&run, RunEnding::NotStarted, not_started.message);
+            }
+            Ok(Ok(prepared)) => {
+                self.carry_out_prepared(&run, prepared, method.name(), limit, &stop, shutdown)
+                    .await;
+            }
+        }
+        self.file().change_anyway(|queue| queue.finish());
+        *self.current() = Current {
+            run: None,
+            reason: None,
+            since: Timestamp::now(),
+        };
+        self.inner.changed.notify_one();
+    }
+
+    async fn carry_out_prepared(
+        &self,
+        run: &QueuedRun,
+        prepared: Box<dyn PreparedRun>,
+        method: &str,
+        limit: Option<Duration>,
+        stop: &CancellationToken,
+        shutdown: &CancellationToken,
+    ) {
+        let started = started(run, prepared.describe(), method);
+        tracing::info!(run = %run.request.id, method, mode = ?started.mode, causes = started.causes.len(), "a run starts");
+        let recorder = self.inner.spool.begin(run.request.id, started);
+        self.file().change_anyway(|queue| queue.begin());
+        // A token of its own: why it is stopped is known before it hears of it.
+        let ending = CancellationToken::new();
+        let work = prepared.carry_out(Arc::clone(&recorder), ending.clone());
+        tokio::pin!(work);
+        let mut interrupted = false;
+        let end = tokio::select! {
+            end = &mut work => end,
+            stopped = stopped(limit, stop, shutdown) => {
+                ending.cancel();
+                interrupted = matches!(stopped, Stopped::ShutDown);
+                let end = work.await;
+                // It may have been done just then.
+                if end.ending == RunEnding::Succeeded { end } else { self.end_of(stopped) }
+            }
+        };
+        self.finish(&recorder, run, end, interrupted);
+    }
+
+    fn finish(&self, recorder: &Recorder, run: &QueuedRun, end: RunEnd, interrupted: bool) {
+        tracing::info!(run = %run.request.id, ending = ?end.ending, message = end.message, "a run ended");
+        let again = interrupted && end.ending == RunEnding::Interrupted;
+        recorder.finish(end.ending, end.message);
+        if again {
+            self.ask_again(run.clone(), Timestamp::now());
+        }
+    }
+
+    fn end_of(&self, stopped: Stopped) -> RunEnd {
+        let (ending, message) = match stopped {
+            Stopped::TimedOut(limit) => (
+                RunEnding::TimedOut,
+                format!("it worked for longer than {limit:?}"),
+            ),
+            Stopped::Cancelled => {
+                let reason = self.current().reason.take();
+                (RunEnding::Cancelled, reason.unwrap_or_default())
+            }
+            Stopped::ShutDown => (
+                RunEnding::Interrupted,
+                "the agent was asked to end".to_owned(),
+            ),
+        };
+        RunEnd {
+            ending,
+            message: Some(message),
+        }
+    }
+
+    fn report_expired(&self) {
+        let now = Timestamp::now();
+        let is_due = (self.file().queue().next_expiry()).is_some_and(|expiry| expiry <= now);
+        if !is_due {
+            return;
+        }
+        let expired = self.file().change_anyway(|queue| queue.take_expired(now));
+        for run in expired {
+            let message = "it waited for longer than it was allowed to".to_owned();
+            self.report_unstarted(&run, RunEnding::Expired, message);
+        }
+        self.inner.changed.notify_one();
+    }
+
+    async fn next_expiry(&self) {
+        let expiry = self.file().queue().next_expiry();
+        match expiry {
+            None => pending().await,
+            Some(expiry) => {
+                let left = Duration::try_from(expiry.duration_since(Timestamp::now()));
+                tokio::time::sleep(left.unwrap_or_default().min(LONGEST_SLEEP)).await;
+            }
+        }
+    }
+
+    /// A report of a run that never began.
+    pub(super) fn report_unstarted(&self, run: &QueuedRun, ending: RunEnding, message: String) {
+        tracing::info!(run = %run.request.id, ?ending, message, "a run was not started");
+        let mode = self.mode(&run.request);
+        let method = self.method(&run.request.subject).name();
+        let started = started(run, RunDescription::new(mode), method);
+        let recorder = self.inner.spool.begin(run.request.id, started);
+        recorder.finish(ending, Some(message));
+    }
+}
+
+/// Resolves when the run must not go on.
+async fn stopped(
+    limit: Option<Duration>,
+    stop: &CancellationToken,
+    shutdown: &CancellationToken,
+) -> Stopped {
+    let timeout = async {
+        match limit {
+            Some(limit) => {
+                tokio::time::sleep(limit).await;
+                limit
+            }
+            None => pending().await,
+        }
+    };
+    tokio::select! {
+        limit = timeout => Stopped::TimedOut(limit),
+        () = stop.cancelled() => Stopped::Cancelled,
+        () = shutdown.cancelled() => Stopped::ShutDown,
+    }
+}
+
+fn started(run: &QueuedRun, description: RunDescription, method: &str) -> RunStarted {
+    RunStarted {
+        at: Timestamp::now(),
+        mode: description.mode,
+        causes: run.request.causes.clone(),
+        more_causes: run.more_causes,
+        also: run.also.clone(),
+        environment: description.environment,
+        release: description.release,
+        catalog: description.catalog,
+        code_id: description.code_id,
+        from_cache: description.from_cache,
+        resources: description.resources,
+        method: method.to_owned(),
+    }
+}

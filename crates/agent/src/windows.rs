@@ -1,0 +1,214 @@
+//! Deployment windows: when runs may change the machine.
+//!
+//! `mon-fri 22:00-04:00 Europe/Berlin`: the days on which a window begins, its
+//! hours, and the time zone in which both are meant (the machine's own when
+//! none is given). A window may go past midnight; it belongs to the day on
+//! which it begins. Pure: the time is an argument.
+
+use std::str::FromStr;
+
+use jiff::civil::{Time, Weekday};
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, Zoned};
+
+/// Some windows. None at all: always open.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Windows(pub Vec<Window>);
+
+/// One window.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Window {
+    days: Vec<Weekday>,
+    from: Time,
+    /// Not included. The same as `from`: the whole day.
+    to: Time,
+    zone: TimeZone,
+}
+
+/// Text that is no window.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "`{text}` is not a window: {why}; write for example `mon-fri 22:00-04:00 Europe/Berlin` or `sat,sun`"
+)]
+pub struct InvalidWindow {
+    text: String,
+    why: &'static str,
+}
+
+impl Windows {
+    pub fn are_open(&self, now: Timestamp) -> bool {
+        self.0.is_empty() || self.0.iter().any(|window| window.is_open(now))
+    }
+}
+
+impl Window {
+    pub fn is_open(&self, now: Timestamp) -> bool {
+        let now = now.to_zoned(self.zone.clone());
+        let time = now.time();
+        let begins_today = self.days.contains(&now.weekday());
+        if self.from < self.to {
+            return begins_today && self.from <= time && time < self.to;
+        }
+        // Past midnight, it is yesterday's.
+        begins_today && time >= self.from || self.began_yesterday(&now) && time < self.to
+    }
+
+    fn began_yesterday(&self, now: &Zoned) -> bool {
+        self.days.contains(&now.weekday().previous())
+    }
+}
+
+impl FromStr for Window {
+    type Err = InvalidWindow;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let refuse = |why| InvalidWindow {
+            text: text.to_owned(),
+            why,
+        };
+        let mut window = Self {
+            days: Weekday::Monday.cycle_forward().take(7).collect(),
+            from: Time::midnight(),
+            to: Time::midnight(),
+            zone: TimeZone::system(),
+        };
+        let mut words = text.split_whitespace().peekable();
+        if words.peek().is_none() {
+            return Err(refuse("it is empty"));
+        }
+        if let Some(days) = words.peek().and_then(|word| days(word)) {
+            window.days = days;
+            words.next();
+        }
+        let is_hours = |word: &&str| word.starts_with(|first: char| first.is_ascii_digit());
+        if let Some(word) = words.next_if(is_hours) {
+            let hours = word.split_once('-');
+            let hours = hours.and_then(|(from, to)| Some((hour(from)?, hour(to)?)));
+            (window.from, window.to) = hours.ok_or_else(|| refuse("its hours cannot be read"))?;
+        }
+        if let Some(word) = words.next() {
+            window.zone = TimeZone::get(word)
+                .map_err(|_| refuse("its days cannot be read, or its time zone is not known"))?;
+        }
+        match words.next() {
+            None => Ok(window),
+            Some(_) => Err(refuse("there is too much of it")),
+        }
+    }
+}
+
+fn hour(text: &str) -> Option<Time> {
+    let (hour, minute) = text.split_once(':')?;
+    let (hour, minute) = (hour.parse().ok()?, minute.parse().ok()?);
+    match (hour, minute) {
+        (24, 0) => Some(Time::midnight()),
+        _ => Time::new(hour, minute, 0, 0).ok(),
+    }
+}
+
+/// `mon-fri`, `sat,sun`, `daily`.
+fn days(text: &str) -> Option<Vec<Weekday>> {
+    if text == "daily" {
+        return Some(Weekday::Monday.cycle_forward().take(7).collect());
+    }
+    let mut days = Vec::new();
+    for part in text.split(',') {
+        match part.split_once('-') {
+            None => days.push(day(part)?),
+            Some((first, last)) => {
+                let (first, last) = (day(first)?, day(last)?);
+                let span = usize::try_from(first.until(last)).ok()?;
+                days.extend(first.cycle_forward().take(span + 1));
+            }
+        }
+    }
+    Some(days)
+}
+
+fn day(text: &str) -> Option<Weekday> {
+    Some(match text.to_ascii_lowercase().get(..3)? {
+        "mon" => Weekday::Monday,
+        "tue" => Weekday::Tuesday,
+        "wed" => Weekday::Wednesday,
+        "thu" => Weekday::Thursday,
+        "fri" => Weekday::Friday,
+        "sat" => Weekday::Saturday,
+        "sun" => Weekday::Sunday,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_open(window: &str, now: &str) -> bool {
+        let window: Window = window.parse().expect(window);
+        window.is_open(now.parse().expect("a time"))
+    }
+
+    #[test]
+    fn a_window_is_open_on_its_days_in_its_hours_in_its_zone() {
+        // A Friday.
+        for (now, open) in [
+            ("2026-11-13T19:59:59Z", false),
+            ("2026-11-13T20:00:00Z", true),
+            ("2026-11-13T20:59:59Z", true),
+            ("2026-11-13T21:00:00Z", false),
+            ("2026-11-14T20:30:00Z", false),
+        ] {
+            assert_eq!(
+                is_open("mon-fri 21:00-22:00 Europe/Berlin", now),
+                open,
+                "{now}"
+            );
+        }
+        assert!(is_open("sat,sun", "2026-11-14T12:00:00Z"));
+        assert!(is_open("daily 00:00-24:00 UTC", "2026-11-14T23:59:59Z"));
+        assert!(
+            is_open("fri-mon UTC", "2026-11-15T12:00:00Z"),
+            "over the week's end"
+        );
+        assert!(!is_open("fri-mon UTC", "2026-11-17T12:00:00Z"));
+    }
+
+    #[test]
+    fn past_midnight_it_belongs_to_the_day_on_which_it_began() {
+        let window = "fri 22:00-04:00 UTC";
+        assert!(is_open(window, "2026-11-13T23:00:00Z"));
+        assert!(is_open(window, "2026-11-14T03:59:59Z"));
+        assert!(!is_open(window, "2026-11-14T04:00:00Z"));
+        assert!(
+            !is_open(window, "2026-11-13T03:00:00Z"),
+            "Thursday had none"
+        );
+        assert!(!is_open(window, "2026-11-14T23:00:00Z"));
+    }
+
+    #[test]
+    fn summer_time_moves_the_hours_with_the_clocks_on_the_wall() {
+        let window = "daily 02:00-03:00 Europe/Berlin";
+        // In the night to 2026-10-25 the hour comes twice, and both times it is open.
+        assert!(is_open(window, "2026-10-25T00:30:00Z"));
+        assert!(is_open(window, "2026-10-25T01:30:00Z"));
+        // In the night to 2026-03-29 there is no such hour.
+        assert!(!is_open(window, "2026-03-29T00:59:59Z"));
+        assert!(!is_open(window, "2026-03-29T01:00:00Z"));
+    }
+
+    #[test]
+    fn no_windows_are_always_open_and_other_texts_are_refused() {
+        assert!(Windows::default().are_open(Timestamp::UNIX_EPOCH));
+        for text in [
+            "",
+            "someday",
+            "mon 25:00-26:00",
+            "mon 1-2",
+            "mon UTC UTC",
+            "mon 01:00-02:00 Nowhere/At",
+        ] {
+            let error = text.parse::<Window>().expect_err(text);
+            assert!(error.to_string().contains("mon-fri"), "{error}");
+        }
+    }
+}

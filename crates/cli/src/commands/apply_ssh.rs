@@ -1,0 +1,193 @@
+//! `bunraku apply --ssh`: the same apply, on another machine.
+//!
+//! The program and the states are copied there, the apply runs there (with
+//! that machine's facts), and what was copied goes away again. Only the
+//! program stays, under its hash in the user's cache, for the next time.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use super::apply::{ApplyArgs, USUAL_STATE_DIR};
+use crate::failure::Failure;
+use crate::ssh::{Binary, Remote, Upload, quoted};
+use crate::state_tree::{StateArgs, tree_of};
+
+/// Where everything of ours is there.
+const CACHE: &str = r#""$HOME"/.cache/bunraku"#;
+
+/// What is copied, and the flags that name the copies.
+#[derive(Default)]
+struct Staged {
+    trees: Vec<(String, PathBuf)>,
+    /// Each a shell word.
+    words: Vec<String>,
+}
+
+pub(super) fn run(destination: &str, arguments: &ApplyArgs, json: bool) -> ExitCode {
+    match apply(destination, arguments, json) {
+        Ok(code) => code,
+        Err(failure) => ExitCode::from(failure.report()),
+    }
+}
+
+fn apply(destination: &str, arguments: &ApplyArgs, json: bool) -> Result<ExitCode, Failure> {
+    let staged = Staged::of(arguments)?;
+    let remote = Remote::new(destination, &arguments.connection)?;
+    let installed =
+        Binary::new(arguments.binary.clone())?.install(&remote, &format!("{CACHE}/bin"))?;
+    let script = format!(
+        "set -e; umask 077; mkdir -p {CACHE}; there=$(mktemp -d {CACHE}/apply.XXXXXX); \
+         tar -xf - -C \"$there\" || {{ rm -rf \"$there\"; exit 1; }}; echo \"$there\""
+    );
+    let there = remote.run("copy the states", &script, &Upload::Trees(&staged.trees))?;
+    let there = quoted(there.trim_end_matches('\n'));
+    let mut words = staged.words;
+    words.extend(flags(arguments, json));
+    // The terminal's Ctrl-C and a lost connection reach the apply itself,
+    // which ends its step; the shell waits for it, and then cleans up.
+    let script = format!(
+        "there={there}; trap : INT TERM HUP; {} {}; code=$?; rm -rf \"$there\"; exit $code",
+        installed.word,
+        words.join(" ")
+    );
+    let status = remote.attached(&script)?;
+    match status.code() {
+        Some(255) | None => Err(Failure::new(format!(
+            "the connection to {destination} ended before the apply did"
+        ))
+        .hint("look there with `bunraku apply --noop` before you try again")),
+        Some(code) => Ok(ExitCode::from(u8::try_from(code).unwrap_or(1))),
+    }
+}
+
+impl Staged {
+    fn of(arguments: &ApplyArgs) -> Result<Self, Failure> {
+        let mut staged = Self::default();
+        let path = staged.place_of_path(arguments)?;
+        for pillar in &arguments.states.pillar {
+            let word = staged.add(pillar)?;
+            staged.words.push(format!("--pillar {word}"));
+        }
+        for root in &arguments.source_root {
+            let Some((scheme, directory)) = root.split_once('=') else {
+                return Err(Failure::usage(format!(
+                    "`{root}` is not of the form SCHEME=DIRECTORY"
+                )));
+            };
+            let word = staged.add(Path::new(directory))?;
+            staged
+                .words
+                .push(format!("--source-root {}={word}", quoted(scheme)));
+        }
+        staged.words.insert(0, format!("apply {path}"));
+        Ok(staged)
+    }
+
+    /// Copies the tree that PATH belongs to, and says what PATH is there.
+    fn place_of_path(&mut self, arguments: &ApplyArgs) -> Result<String, Failure> {
+        let path = &arguments.path;
+        let Some((root, data)) = tree_of(path, &arguments.states) else {
+            return self.add(path);
+        };
+        let word = self.add(&root)?;
+        if let Some(data) = data {
+            let data = self.add(&data)?;
+            self.words.push(format!("--pillar {data}"));
+        }
+        if arguments.states.state_root.is_some() {
+            self.words.push(format!("--state-root {word}"));
+            return Ok(quoted(&path.to_string_lossy()));
+        }
+        let below = match path.is_dir() {
+            true => None,
+            false => path
+                .canonicalize()?
+                .strip_prefix(root.canonicalize()?)
+                .map(Path::to_owned)
+                .ok(),
+        };
+        Ok(match below {
+            None => word,
+            Some(below) => format!("{word}/{}", quoted(&below.to_string_lossy())),
+        })
+    }
+
+    /// One more directory or file to copy; the word that names its copy.
+    fn add(&mut self, path: &Path) -> Result<String, Failure> {
+        std::fs::metadata(path).map_err(|error| {
+            Failure::new(format!("cannot read {}", path.display())).caused_by(&error)
+        })?;
+        let kind = path.extension().filter(|_| path.is_file());
+        let name = match kind {
+            Some(kind) => format!("{}.{}", self.trees.len(), kind.to_string_lossy()),
+            None => self.trees.len().to_string(),
+        };
+        let word = format!("\"$there\"/{}", quoted(&name));
+        self.trees.push((name, path.to_owned()));
+        Ok(word)
+    }
+}
+
+/// Everything that is not a file here. All fields are named, so that a flag
+/// that is added later cannot be forgotten.
+fn flags(arguments: &ApplyArgs, json: bool) -> Vec<String> {
+    let ApplyArgs {
+        path: _,
+        ssh: _,
+        connection: _,
+        binary: _,
+        states:
+            StateArgs {
+                state_root: _,
+                pillar: _,
+                pillar_json,
+                node,
+            },
+        noop,
+        order,
+        explain,
+        detailed_exitcodes,
+        failhard,
+        parallel,
+        lock_wait,
+        show_diff,
+        no_diff,
+        root,
+        state_dir,
+        source_root: _,
+    } = arguments;
+    let mut words = Vec::new();
+    let switches = [
+        (*noop, "--noop"),
+        (*explain, "--explain"),
+        (*detailed_exitcodes, "--detailed-exitcodes"),
+        (*failhard, "--failhard"),
+        (*show_diff, "--show-diff"),
+        (*no_diff, "--no-diff"),
+        (json, "--json"),
+    ];
+    words.extend(
+        (switches.iter())
+            .filter(|(on, _)| *on)
+            .map(|(_, flag)| (*flag).to_owned()),
+    );
+    let path = |path: &PathBuf| path.to_string_lossy().into_owned();
+    let values = [
+        ("--pillar-json", pillar_json.clone()),
+        ("--node", node.clone()),
+        ("--order", order.clone()),
+        ("--parallel", parallel.map(|number| number.to_string())),
+        ("--lock-wait", Some(lock_wait.to_string())),
+        ("--root", root.as_ref().map(path)),
+        (
+            "--state-dir",
+            Some(state_dir)
+                .filter(|given| *given != Path::new(USUAL_STATE_DIR))
+                .map(path),
+        ),
+    ];
+    for (flag, value) in values {
+        words.extend(value.map(|value| format!("{flag} {}", quoted(&value))));
+    }
+    words
+}

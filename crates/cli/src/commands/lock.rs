@@ -1,0 +1,365 @@
+//! `bunraku lock`: take, hold and give back locks; run a command under one.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use bunraku_model::{LockName, TriggerName};
+use bunraku_wire::Client;
+use bunraku_wire::api::locks::{
+    AcquireLock, BreakLock, DefineLock, Holder, LeaveLine, LockReply, LockStatus, LockToken,
+};
+use clap::{Args, Subcommand};
+use jiff::Timestamp;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::{Context, asked_to_end};
+use crate::bound_child::{self, Ended, Job, Log};
+use crate::connection::failed;
+use crate::duration::HumanDuration;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{self, Table, ago};
+
+/// Others hold it, and the time to wait is over.
+const BUSY: u8 = 11;
+
+#[derive(Subcommand)]
+pub(crate) enum LockCommand {
+    /// Take a lock and print its token
+    #[command(
+        after_help = "The lock is lost when nobody renews it within its lease. Exit code 11: others hold it.
+
+Example:
+  token=$(bunraku lock acquire deploy --wait 5m --lease 10m) && ./deploy; bunraku lock release deploy --token $token"
+    )]
+    Acquire {
+        name: LockName,
+        #[command(flatten)]
+        wish: Wish,
+        /// Take it as the same holder every time: renews what this name holds already
+        #[arg(long = "as", value_name = "SESSION")]
+        session: Option<String>,
+    },
+    /// Start the lease of a lock anew; exit code 4 when the token does not hold it any more
+    Renew {
+        name: LockName,
+        #[arg(long)]
+        token: u64,
+    },
+    /// Give a lock back
+    Release {
+        name: LockName,
+        #[arg(long)]
+        token: u64,
+        /// Take it away from whoever holds it, and say why
+        #[arg(long, value_name = "REASON")]
+        r#break: Option<String>,
+    },
+    /// Who holds a lock, and who waits for it
+    Show { name: LockName },
+    /// All locks
+    List,
+    /// Say how many may hold a lock, and what is fired when the holders change
+    Define {
+        name: LockName,
+        #[arg(long, default_value_t = 1)]
+        slots: u32,
+        /// A trigger that is fired when the holders change
+        #[arg(long, value_name = "TRIGGER")]
+        on_change: Option<TriggerName>,
+    },
+    /// Run a command while holding a lock
+    #[command(
+        after_help = "The command gets BUNRAKU_LOCK and BUNRAKU_LOCK_TOKEN, and is ended when the lock is lost.
+The exit code is the command's; 11 when others hold the lock for longer than `--wait`.
+
+Example:
+  bunraku lock exec backup --slots 2 --wait 1h -- /usr/local/bin/backup"
+    )]
+    Exec {
+        name: LockName,
+        #[command(flatten)]
+        wish: Wish,
+        #[arg(required = true, last = true)]
+        command: Vec<String>,
+    },
+}
+
+#[derive(Args)]
+pub(crate) struct Wish {
+    /// The lock is lost after so long without a sign of life
+    #[arg(long, value_name = "SPAN", default_value = "30s")]
+    lease: HumanDuration,
+    /// How long to wait in line; without it, take it now or not at all
+    #[arg(long, value_name = "SPAN")]
+    wait: Option<HumanDuration>,
+    /// Shown to those who look and wait
+    #[arg(long)]
+    reason: Option<String>,
+    /// How many may hold it at once, for a lock that nobody uses yet
+    #[arg(long)]
+    slots: Option<u32>,
+}
+
+pub(crate) fn run(command: LockCommand, context: &Context) -> Result<ExitCode, Failure> {
+    let json = context.global.json;
+    super::once::with_client(context, |client| async move {
+        match command {
+            LockCommand::Acquire {
+                name,
+                wish,
+                session,
+            } => acquire(&client, &name, &wish, session, json).await,
+            LockCommand::Exec {
+                name,
+                wish,
+                command,
+            } => exec(client, name, wish, command).await,
+            other => manage(&client, other, json).await.map(|exit| exit as u8),
+        }
+    })
+    .map(ExitCode::from)
+}
+
+async fn manage(client: &Client, command: LockCommand, json: bool) -> Result<Exit, Failure> {
+    let path = |name: &LockName, rest: &str| format!("/v1/locks/{name}{rest}");
+    let outcome = match command {
+        LockCommand::Show { name } => return show(client, &name, json).await,
+        LockCommand::List => return list(client, json).await,
+        LockCommand::Renew { name, token } => {
+            client
+                .put::<_, ()>(&path(&name, "/lease"), &LockToken { token })
+                .await
+        }
+        LockCommand::Release {
+            name,
+            token,
+            r#break: Some(reason),
+        } => {
+            let request = BreakLock { token, reason };
+            client.post(&path(&name, "/break"), &request).await
+        }
+        LockCommand::Release { name, token, .. } => {
+            let request = LockToken { token };
+            client.post(&path(&name, "/release"), &request).await
+        }
+        LockCommand::Define {
+            name,
+            slots,
+            on_change,
+        } => {
+            let request = DefineLock { slots, on_change };
+            client.put(&path(&name, ""), &request).await
+        }
+        LockCommand::Acquire { .. } | LockCommand::Exec { .. } => Ok(()),
+    };
+    outcome.map_err(|error| failed(&error))?;
+    Ok(Exit::Done)
+}
+
+async fn acquire(
+    client: &Client,
+    name: &LockName,
+    wish: &Wish,
+    session: Option<String>,
+    json: bool,
+) -> Result<u8, Failure> {
+    let session = session.unwrap_or_else(|| Uuid::new_v4().to_string());
+    let reply = wait_in_line(client, name, wish, &session).await?;
+    if json {
+        output::json(&reply)?;
+    }
+    match reply {
+        LockReply::Held { token, .. } => {
+            if !json {
+                output::write(&format!("{token}\n"))?;
+            }
+            Ok(0)
+        }
+        LockReply::Waiting { holders, .. } | LockReply::Taken { holders } => {
+            eprintln!("{name} is held by {}", owners(&holders));
+            Ok(BUSY)
+        }
+    }
+}
+
+/// Asks until the lock is held, or the time to wait is over.
+async fn wait_in_line(
+    client: &Client,
+    name: &LockName,
+    wish: &Wish,
+    session: &str,
+) -> Result<LockReply, Failure> {
+    let deadline = Instant::now() + wish.wait.map_or(Duration::ZERO, |span| span.0);
+    let path = format!("/v1/locks/{name}/acquire");
+    let line = async {
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let request = AcquireLock {
+                session: session.to_owned(),
+                lease_seconds: wish.lease.0.as_secs().max(1),
+                wait_seconds: left.as_secs_f64().ceil().clamp(0.0, 50.0) as u64,
+                only_now: wish.wait.is_none(),
+                reason: wish.reason.clone(),
+                slots: wish.slots,
+            };
+            match client.post(&path, &request).await {
+                Ok(LockReply::Waiting { .. }) if !left.is_zero() => {}
+                Ok(reply) => return Ok(reply),
+                // The same session finds its place again, on any server.
+                Err(error) if error.is_passing() && !left.is_zero() => {
+                    tracing::warn!(error = %error, "waiting in line goes on");
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                }
+                Err(error) => return Err(failed(&error)),
+            }
+        }
+    };
+    let reply = tokio::select! {
+        reply = line => reply?,
+        signal = asked_to_end() => {
+            leave(client, name, session).await;
+            let signal = signal?;
+            return Err(Failure::new(format!("{signal} while waiting for {name}")));
+        }
+    };
+    if matches!(reply, LockReply::Waiting { .. }) {
+        leave(client, name, session).await;
+    }
+    Ok(reply)
+}
+
+/// The place in line ends with its lease if this is lost.
+async fn leave(client: &Client, name: &LockName, session: &str) {
+    let path = format!("/v1/locks/{name}/leave");
+    let request = LeaveLine {
+        session: session.to_owned(),
+    };
+    if let Err(error) = client.post::<_, ()>(&path, &request).await {
+        tracing::debug!(error = %error, "the place in line was not given back");
+    }
+}
+
+async fn exec(
+    client: Client,
+    name: LockName,
+    wish: Wish,
+    command: Vec<String>,
+) -> Result<u8, Failure> {
+    let session = Uuid::new_v4().to_string();
+    let waiting = Instant::now();
+    let reply = wait_in_line(&client, &name, &wish, &session).await?;
+    let token = match reply {
+        LockReply::Held { token, .. } => token,
+        LockReply::Waiting { holders, .. } | LockReply::Taken { holders } => {
+            eprintln!("{name} is held by {}", owners(&holders));
+            return Ok(BUSY);
+        }
+    };
+    // Its lease was kept alive while it waited; how recently is not known here.
+    let renew_path = format!("/v1/locks/{name}/lease");
+    let granted = match wish.wait {
+        None => waiting,
+        Some(_) => {
+            let asked = Instant::now();
+            let renewed = client.put::<_, ()>(&renew_path, &LockToken { token }).await;
+            renewed.map_err(|error| failed(&error))?;
+            asked
+        }
+    };
+    let job = Job {
+        words: command,
+        environment: vec![
+            ("BUNRAKU_LOCK", name.to_string()),
+            ("BUNRAKU_LOCK_TOKEN", token.to_string()),
+        ],
+        document: None,
+    };
+    let keeper = client.clone();
+    let renew = move || {
+        let (client, path) = (keeper.clone(), renew_path.clone());
+        async move { client.put::<_, ()>(&path, &LockToken { token }).await }
+    };
+    let ttl = Duration::from_secs(wish.lease.0.as_secs().max(1));
+    match bound_child::run(job, &Log::default(), ttl, granted, renew).await? {
+        Ended::Exit(code) => {
+            let path = format!("/v1/locks/{name}/release");
+            let released = client.post::<_, ()>(&path, &LockToken { token }).await;
+            if let Err(error) = released {
+                tracing::warn!(error = %error, "the lock ends with its lease");
+            }
+            Ok(code)
+        }
+        Ended::Lost(why) => {
+            Err(Failure::new(format!("{name} was lost: {why}")).exit(Exit::Refused))
+        }
+    }
+}
+
+fn owners(holders: &[Holder]) -> String {
+    let each: Vec<String> = holders
+        .iter()
+        .map(|holder| match &holder.reason {
+            Some(reason) => format!("{} ({reason})", holder.owner),
+            None => holder.owner.clone(),
+        })
+        .collect();
+    each.join(", ")
+}
+
+async fn show(client: &Client, name: &LockName, json: bool) -> Result<Exit, Failure> {
+    let status: LockStatus = client
+        .get(&format!("/v1/locks/{name}"))
+        .await
+        .map_err(|error| failed(&error))?;
+    if json {
+        output::json(&status)?;
+        return Ok(Exit::Done);
+    }
+    let now = Timestamp::now();
+    let mut table = Table::new(&["WHO", "STATE", "TOKEN", "FOR", "REASON"]);
+    for (word, list) in [("holds", &status.holders), ("waits", &status.waiters)] {
+        for holder in list {
+            let token = match holder.token {
+                0 => String::new(),
+                token => token.to_string(),
+            };
+            table.row(vec![
+                holder.owner.clone(),
+                word.to_owned(),
+                token,
+                ago(holder.since, now),
+                holder.reason.clone().unwrap_or_default(),
+            ]);
+        }
+    }
+    if status.holders.is_empty() && status.waiters.is_empty() {
+        eprintln!("nobody holds {name}");
+        return Ok(Exit::Done);
+    }
+    table.print()?;
+    Ok(Exit::Done)
+}
+
+async fn list(client: &Client, json: bool) -> Result<Exit, Failure> {
+    let all: Vec<LockStatus> = client
+        .get("/v1/locks")
+        .await
+        .map_err(|error| failed(&error))?;
+    if json {
+        output::json(&all)?;
+        return Ok(Exit::Done);
+    }
+    let mut table = Table::new(&["LOCK", "SLOTS", "HELD BY", "WAITING"]);
+    for status in all {
+        table.row(vec![
+            status.name.to_string(),
+            status.slots.to_string(),
+            owners(&status.holders),
+            status.waiters.len().to_string(),
+        ]);
+    }
+    table.print()?;
+    Ok(Exit::Done)
+}

@@ -1,0 +1,285 @@
+//! `bunraku node run`: asks nodes to run, and follows their reports.
+
+use std::time::Duration;
+
+use bunraku_model::{NodeName, NodeRunId};
+use bunraku_wire::Client;
+use bunraku_wire::api::{
+    Cause, Command, CommandOutcome, CommandState, CommandStatus, NumberedEvent, ReportEvent,
+    ReportState, ReportSummary, RunEnding, RunMode, RunRequest, RunSubject, SendCommand,
+    SentCommand,
+};
+use bunraku_wire::client::Lines;
+use clap::Args;
+use futures::StreamExt;
+use jiff::Timestamp;
+use serde::Serialize;
+use uuid::Uuid;
+
+use super::report::ending_line;
+use crate::connection::failed;
+use crate::duration::HumanDuration;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output;
+
+/// Nodes whose reports are followed at the same time.
+const AT_ONCE: usize = 64;
+/// After a stream broke.
+const RETRY: Duration = Duration::from_millis(500);
+
+#[derive(Args)]
+#[command(after_help = "Examples:
+  bunraku node run web-1.example.com --noop --wait
+  bunraku node run web-1 web-2 --reason 'after the disk was replaced'
+
+Exit code 3 says that a node refused, failed, or was lost.")]
+pub(crate) struct RunArguments {
+    #[arg(required = true)]
+    nodes: Vec<NodeName>,
+    /// Only say what would change
+    #[arg(long)]
+    noop: bool,
+    /// Change the machine, also outside of its windows
+    #[arg(long, conflicts_with = "noop")]
+    enforce: bool,
+    /// Run what the node's own settings name, not the released catalog
+    #[arg(long)]
+    configured: bool,
+    /// Follow the runs to their end
+    #[arg(long)]
+    wait: bool,
+    /// Shown in the report
+    #[arg(long)]
+    reason: Option<String>,
+    /// How long a node may take to start
+    #[arg(long, default_value = "10m", value_name = "SPAN")]
+    start_within: HumanDuration,
+    /// A run that works for longer is ended
+    #[arg(long, value_name = "SPAN")]
+    timeout: Option<HumanDuration>,
+}
+
+/// What became of one node.
+#[derive(Serialize)]
+struct Outcome {
+    node: NodeName,
+    run: NodeRunId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ending: Option<RunEnding>,
+    message: String,
+    #[serde(skip)]
+    good: bool,
+}
+
+pub(crate) async fn run(
+    client: &Client,
+    arguments: RunArguments,
+    json: bool,
+) -> Result<Exit, Failure> {
+    let asked: Vec<_> = futures::stream::iter(&arguments.nodes)
+        .map(|node| ask(client, node, &arguments))
+        .buffered(AT_ONCE)
+        .collect()
+        .await;
+    let mut outcomes = Vec::new();
+    for asked in asked {
+        outcomes.push(asked?);
+    }
+    if arguments.wait {
+        let following = outcomes
+            .into_iter()
+            .map(|outcome| follow(client, outcome, json));
+        let followed: Vec<_> = futures::stream::iter(following)
+            .buffered(AT_ONCE)
+            .collect()
+            .await;
+        outcomes = followed.into_iter().collect::<Result<_, _>>()?;
+    }
+    if json {
+        output::json(&outcomes)?;
+    } else if !arguments.wait {
+        for outcome in &outcomes {
+            let mark = if outcome.good { "✓" } else { "✗" };
+            output::write(&format!(
+                "{mark} {}  {}  {}\n",
+                outcome.node, outcome.run, outcome.message
+            ))?;
+        }
+        if let Some(first) = outcomes.iter().find(|outcome| outcome.good) {
+            eprintln!(
+                "\nhint: see what it did with `bunraku report show {}`",
+                first.run
+            );
+        }
+    }
+    Ok(match outcomes.iter().all(|outcome| outcome.good) {
+        true => Exit::Done,
+        false => Exit::SomeNodesFailed,
+    })
+}
+
+/// Puts the run into the node's queue, and waits until the node has it.
+async fn ask(
+    client: &Client,
+    node: &NodeName,
+    arguments: &RunArguments,
+) -> Result<Outcome, Failure> {
+    let run = NodeRunId(Uuid::now_v7());
+    let within = arguments.start_within.0;
+    let request = RunRequest {
+        id: run,
+        causes: vec![Cause::Operator {
+            name: "operator".to_owned(),
+            reason: arguments.reason.clone(),
+        }],
+        mode: match (arguments.noop, arguments.enforce) {
+            (true, _) => Some(RunMode::Noop),
+            (false, true) => Some(RunMode::Enforce),
+            (false, false) => None,
+        },
+        subject: match arguments.configured {
+            true => RunSubject::Configured,
+            false => RunSubject::Released,
+        },
+        tags: Vec::new(),
+        start_before: Timestamp::now().checked_add(within).ok(),
+        timeout_seconds: arguments.timeout.map(|timeout| timeout.0.as_secs().max(1)),
+        coalesce: false,
+    };
+    let send = SendCommand {
+        nodes: vec![node.clone()],
+        command: Command::Run(Box::new(request)),
+        ttl_seconds: within.as_secs().max(1),
+    };
+    let sent: Vec<SentCommand> = client
+        .post("/v1/commands", &send)
+        .await
+        .map_err(|error| failed(&error))?;
+    let status = answer(client, &sent[0], within).await?;
+    let (good, message) = match status.state {
+        CommandState::Answered { result } => {
+            (result.outcome == CommandOutcome::Done, result.message)
+        }
+        CommandState::Pending { .. } => (false, "no answer yet".to_owned()),
+        CommandState::Expired { .. } => (false, "no answer in time".to_owned()),
+    };
+    Ok(Outcome {
+        node: node.clone(),
+        run,
+        ending: None,
+        message,
+        good,
+    })
+}
+
+async fn answer(
+    client: &Client,
+    sent: &SentCommand,
+    within: Duration,
+) -> Result<CommandStatus, Failure> {
+    let started = std::time::Instant::now();
+    loop {
+        let left = within
+            .saturating_sub(started.elapsed())
+            .as_secs()
+            .clamp(1, 50);
+        let path = format!(
+            "/v1/nodes/{}/commands/{}?wait_seconds={left}",
+            sent.node, sent.id
+        );
+        let status: CommandStatus = client.get(&path).await.map_err(|error| failed(&error))?;
+        if !matches!(status.state, CommandState::Pending { .. }) || started.elapsed() >= within {
+            return Ok(status);
+        }
+    }
+}
+
+/// To the end of the run, or until its node is lost.
+async fn follow(client: &Client, asked: Outcome, json: bool) -> Result<Outcome, Failure> {
+    if !asked.good {
+        if !json {
+            output::write(&format!("✗ {}  {}\n", asked.node, asked.message))?;
+        }
+        return Ok(asked);
+    }
+    let (node, run) = (&asked.node, asked.run);
+    let mut next = 0;
+    loop {
+        let path = format!("/v1/nodes/{node}/reports/{run}/stream?from={next}");
+        let broke = match client.stream::<NumberedEvent>(&path).await {
+            Ok(lines) => read(client, lines, &asked, &mut next).await,
+            Err(error) => Err(error),
+        };
+        match broke {
+            Ok(Some(outcome)) => {
+                if !json {
+                    let summary: ReportSummary = client
+                        .get(&format!("/v1/nodes/{node}/reports/{run}"))
+                        .await
+                        .map_err(|error| failed(&error))?;
+                    output::write(&ending_line(&summary))?;
+                }
+                return Ok(outcome);
+            }
+            Ok(None) => {}
+            Err(error) if error.is_passing() => tokio::time::sleep(RETRY).await,
+            Err(error) => return Err(failed(&error)),
+        }
+    }
+}
+
+/// How often a silent run's node is looked at: it may be lost.
+const LOOK: Duration = Duration::from_secs(5);
+
+async fn read(
+    client: &Client,
+    mut lines: Lines<NumberedEvent>,
+    asked: &Outcome,
+    next: &mut u64,
+) -> Result<Option<Outcome>, bunraku_wire::ClientError> {
+    loop {
+        let event = tokio::select! {
+            event = lines.next() => event,
+            () = tokio::time::sleep(LOOK) => {
+                match lost(client, asked).await? {
+                    Some(outcome) => return Ok(Some(outcome)),
+                    None => continue,
+                }
+            }
+        };
+        let Some(event) = event.transpose()? else {
+            return Ok(None);
+        };
+        *next = event.number + event.event.width();
+        if let ReportEvent::Finished(finished) = event.event {
+            return Ok(Some(Outcome {
+                node: asked.node.clone(),
+                run: asked.run,
+                ending: Some(finished.ending),
+                message: finished.message.unwrap_or_default(),
+                good: finished.ending == RunEnding::Succeeded,
+            }));
+        }
+    }
+}
+
+/// A node that is gone in the middle of its run has failed, as far as anybody knows.
+async fn lost(
+    client: &Client,
+    asked: &Outcome,
+) -> Result<Option<Outcome>, bunraku_wire::ClientError> {
+    let path = format!("/v1/nodes/{}/reports/{}", asked.node, asked.run);
+    let summary: ReportSummary = match client.get(&path).await {
+        Ok(summary) => summary,
+        Err(error) if error.status() == Some(404) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    Ok((summary.state == ReportState::Lost).then(|| Outcome {
+        node: asked.node.clone(),
+        run: asked.run,
+        ending: None,
+        message: "the node was lost in the middle of the run".to_owned(),
+        good: false,
+    }))
+}

@@ -1,0 +1,139 @@
+//! `bunraku stat`, `bunraku init` and `bunraku once`: things done once per fleet.
+
+mod init;
+mod manage;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use bunraku_model::AppName;
+use bunraku_wire::Client;
+use bunraku_wire::api::once::{AttemptOutcome, OnceStanding, StatOnce};
+use clap::Args;
+use serde_json::{Map, Value};
+
+use super::Context;
+use crate::connection::connect;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output;
+
+pub(crate) use init::InitArguments;
+pub(crate) use manage::{OnceCommand, run};
+
+/// Exit codes that say where a thing stands.
+const DONE: u8 = 10;
+const BUSY: u8 = 11;
+const NOT_READY: u8 = 12;
+
+#[derive(Args)]
+#[command(
+    after_help = "Exit codes: 0 an init would be accepted now, 10 it was done, 11 someone is doing it,
+12 something is missing, 1 error. Nothing is changed by asking.
+
+Example, in Puppet code:
+  exec { 'bunraku init app_1': onlyif => 'bunraku stat app_1' }"
+)]
+pub(crate) struct StatArguments {
+    app: AppName,
+
+    /// Judge with this definition in place
+    #[arg(short, long, value_name = "FILE")]
+    file: Option<PathBuf>,
+
+    /// As `init --retry` would be judged
+    #[arg(long)]
+    retry: bool,
+}
+
+/// Where a thing stands. Every failure is 1: never 0 by accident.
+pub(crate) fn stat(arguments: &StatArguments, context: &Context) -> Result<ExitCode, Failure> {
+    let standing = with_client(context, |client| async move {
+        let path = format!("/v1/once/{}/standing", arguments.app);
+        Ok(match &arguments.file {
+            None => {
+                client
+                    .get(&format!("{path}?retry={}", arguments.retry))
+                    .await?
+            }
+            Some(file) => {
+                let request = StatOnce {
+                    definition: Some(read_object(file)?),
+                    retry: arguments.retry,
+                };
+                client.post(&path, &request).await?
+            }
+        })
+    })
+    .map_err(|failure| failure.exit(Exit::Error))?;
+    if context.global.json {
+        output::json(&standing)?;
+    } else {
+        output::write(&format!("{}\n", sentence(&arguments.app, &standing)))?;
+    }
+    Ok(ExitCode::from(code(&standing)))
+}
+
+pub(crate) fn init(arguments: &InitArguments, context: &Context) -> Result<ExitCode, Failure> {
+    with_client(context, |client| init::run(arguments, client)).map(ExitCode::from)
+}
+
+/// Work on one thread, with any outcome.
+pub(super) fn with_client<T, R>(
+    context: &Context,
+    work: impl FnOnce(Client) -> R,
+) -> Result<T, Failure>
+where
+    R: Future<Output = Result<T, Failure>>,
+{
+    let client = connect(&context.global, &context.loaded)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(work(client))
+}
+
+fn code(standing: &OnceStanding) -> u8 {
+    match standing {
+        OnceStanding::Ready => 0,
+        OnceStanding::Done { .. } => DONE,
+        OnceStanding::Busy { .. } => BUSY,
+        OnceStanding::NotReady { .. } => NOT_READY,
+    }
+}
+
+fn sentence(app: &AppName, standing: &OnceStanding) -> String {
+    match standing {
+        OnceStanding::Ready => format!("{app} is ready"),
+        OnceStanding::Done { attempt } => match &attempt.outcome {
+            AttemptOutcome::Done { ended } => {
+                format!("{app} was done by {} at {ended}", attempt.by)
+            }
+            _ => format!("{app} was done by {}", attempt.by),
+        },
+        OnceStanding::Busy { attempt } => {
+            format!(
+                "{app} is being done by {} since {}",
+                attempt.by, attempt.started
+            )
+        }
+        OnceStanding::NotReady { missing } => {
+            format!("{app} is not ready: it needs {}", missing.join(", "))
+        }
+    }
+}
+
+/// A JSON object in a file; `-` is standard input.
+fn read_object(path: &Path) -> Result<Map<String, Value>, Failure> {
+    let text = if path == Path::new("-") {
+        std::io::read_to_string(std::io::stdin())
+    } else {
+        std::fs::read_to_string(path)
+    };
+    let text = text.map_err(|error| {
+        Failure::new(format!("cannot read {}", path.display())).caused_by(&error)
+    })?;
+    serde_json::from_str(&text).map_err(|error| {
+        Failure::new(format!("{} is not a JSON object", path.display())).caused_by(&error)
+    })
+}

@@ -1,0 +1,217 @@
+//! `bunraku init`: claims a thing, does it, and says how it went.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bunraku_model::{AppName, ClaimId};
+use bunraku_wire::api::once::{
+    Attempt, AttemptOutcome, ClaimOnce, ClaimReply, DefineOnce, FinishClaim, KeepClaim,
+    OnceStanding, Work,
+};
+use bunraku_wire::{Client, ClientError};
+use clap::Args;
+use serde_json::{Map, Value};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::{code, read_object, sentence};
+use crate::bound_child::{self, Ended, Job, Log};
+use crate::connection::failed;
+use crate::duration::HumanDuration;
+use crate::failure::Failure;
+
+#[derive(Args)]
+#[command(
+    after_help = "Of any number of callers one does it. The others exit 11 while it is being done, 10 once it
+was done and 12 when something is missing; with `--wait` they wait for the one and exit as it did.
+The exit code of the one is that of the definition's command, which gets the definition as JSON
+on its standard input, and BUNRAKU_ONCE_TOKEN: a number that rises with every attempt.
+
+Example:
+  bunraku init app_1 -f /etc/bunraku/apps/app_1.json"
+)]
+pub(crate) struct InitArguments {
+    app: AppName,
+
+    /// The definition, put in place first
+    #[arg(short, long, value_name = "FILE")]
+    file: Option<PathBuf>,
+
+    /// Repeat a failed attempt, whatever the definition says
+    #[arg(long)]
+    retry: bool,
+
+    /// Wait for one that is being done, and exit as it does [default span: 1h]
+    #[arg(long, value_name = "SPAN", num_args = 0..=1, default_missing_value = "1h", require_equals = true)]
+    wait: Option<HumanDuration>,
+
+    /// The claim ends after so long without a sign of life from here
+    #[arg(long, value_name = "SPAN", default_value = "30s")]
+    lease: HumanDuration,
+}
+
+pub(super) async fn run(arguments: &InitArguments, client: Client) -> Result<u8, Failure> {
+    let app = &arguments.app;
+    if let Some(file) = &arguments.file {
+        let request = DefineOnce {
+            definition: read_object(file)?,
+        };
+        let path = format!("/v1/once/{app}/definition");
+        let defined = client.put::<_, ()>(&path, &request).await;
+        defined.map_err(|error| failed(&error))?;
+    }
+    let ttl = arguments.lease.0.max(Duration::from_secs(1));
+    let request = ClaimOnce {
+        claim: ClaimId(Uuid::new_v4()),
+        lease_seconds: ttl.as_secs(),
+        retry: arguments.retry,
+    };
+    let asked = Instant::now();
+    match claim(&client, app, &request).await? {
+        ClaimReply::Granted {
+            attempt,
+            document,
+            work,
+        } => {
+            let claim = Claimed {
+                client,
+                path: format!("/v1/once/{app}/claims/{}", attempt.token),
+                ttl: Duration::from_secs(request.lease_seconds),
+                asked,
+            };
+            claim.carry_out(app, &attempt, document, work).await
+        }
+        ClaimReply::Refused { standing } => refused(arguments, &client, standing).await,
+    }
+}
+
+/// Asks once more when the reply was lost: the claim's own id finds it again.
+async fn claim(client: &Client, app: &AppName, request: &ClaimOnce) -> Result<ClaimReply, Failure> {
+    let path = format!("/v1/once/{app}/claims");
+    let first = client.post(&path, request).await;
+    let reply = match first {
+        Err(ClientError::Lost { .. }) => client.post(&path, request).await,
+        other => other,
+    };
+    reply.map_err(|error| failed(&error))
+}
+
+async fn refused(
+    arguments: &InitArguments,
+    client: &Client,
+    standing: OnceStanding,
+) -> Result<u8, Failure> {
+    let app = &arguments.app;
+    eprintln!("{}", sentence(app, &standing));
+    match (&standing, arguments.wait) {
+        (OnceStanding::Busy { attempt }, Some(span)) => {
+            wait_for(client, app, attempt.token, span.0).await
+        }
+        // It came too late to wait, and the winner's result is known.
+        (OnceStanding::Done { .. }, Some(_)) => Ok(0),
+        _ => Ok(code(&standing)),
+    }
+}
+
+/// Waits for another one's attempt, and gives its exit code.
+async fn wait_for(
+    client: &Client,
+    app: &AppName,
+    token: u64,
+    span: Duration,
+) -> Result<u8, Failure> {
+    let deadline = Instant::now() + span;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let seconds = left.as_secs().clamp(1, 60);
+        let path = format!("/v1/once/{app}/attempts/{token}?wait_seconds={seconds}");
+        let attempt: Attempt = client.get(&path).await.map_err(|error| failed(&error))?;
+        let told = match attempt.outcome {
+            AttemptOutcome::Running if left.is_zero() => {
+                eprintln!("{app} is still being done by {}", attempt.by);
+                return Ok(super::BUSY);
+            }
+            AttemptOutcome::Running => continue,
+            AttemptOutcome::Done { .. } => (0, "was done"),
+            AttemptOutcome::Failed { exit_code, .. } => (exit_code, "failed"),
+            AttemptOutcome::Abandoned => (1, "was abandoned"),
+        };
+        eprintln!("{app} {} (attempt {token} by {})", told.1, attempt.by);
+        return Ok(told.0);
+    }
+}
+
+/// A claim that was granted.
+struct Claimed {
+    client: Client,
+    path: String,
+    ttl: Duration,
+    /// When the claim was asked for: its lease lives at least from then.
+    asked: Instant,
+}
+
+impl Claimed {
+    async fn carry_out(
+        self,
+        app: &AppName,
+        attempt: &Attempt,
+        document: Map<String, Value>,
+        work: Work,
+    ) -> Result<u8, Failure> {
+        let log = Log::default();
+        let job = Job {
+            words: words(work)?,
+            environment: vec![
+                ("BUNRAKU_ONCE_APP", app.to_string()),
+                ("BUNRAKU_ONCE_TOKEN", attempt.token.to_string()),
+            ],
+            document: Some(serde_json::to_vec(&document)?),
+        };
+        let (client, path, kept) = (self.client.clone(), self.path.clone(), log.clone());
+        let renew = move || {
+            let (client, path, log) = (client.clone(), path.clone(), kept.news());
+            async move { client.put::<_, ()>(&path, &KeepClaim { log }).await }
+        };
+        match bound_child::run(job, &log, self.ttl, self.asked, renew).await? {
+            Ended::Exit(exit_code) => {
+                self.finish(exit_code, log.text()).await?;
+                Ok(exit_code)
+            }
+            Ended::Lost(why) => Err(Failure::new(format!("{app} was given up: {why}")).hint(
+                format!("see where it stands with `bunraku once show {app}`"),
+            )),
+        }
+    }
+
+    /// Records the outcome. A server that is away has until the lease ends to come back.
+    async fn finish(&self, exit_code: u8, log: String) -> Result<(), Failure> {
+        let request = FinishClaim { exit_code, log };
+        let path = format!("{}/outcome", self.path);
+        let deadline = Instant::now() + self.ttl;
+        loop {
+            match self.client.put::<_, ()>(&path, &request).await {
+                Ok(()) => return Ok(()),
+                Err(error) if error.is_passing() && Instant::now() < deadline => {
+                    tokio::time::sleep(self.ttl / 20).await;
+                }
+                Err(error) => {
+                    let told = format!(
+                        "the command ended with {exit_code}, and that could not be recorded"
+                    );
+                    return Err(Failure::new(told).caused_by(&error));
+                }
+            }
+        }
+    }
+}
+
+fn words(work: Work) -> Result<Vec<String>, Failure> {
+    Ok(match work {
+        Work::Command(words) => words,
+        Work::Shell(text) => vec!["/bin/sh".to_owned(), "-c".to_owned(), text],
+        Work::States(file) => {
+            let own = std::env::current_exe()?;
+            vec![own.display().to_string(), "apply".to_owned(), file]
+        }
+    })
+}

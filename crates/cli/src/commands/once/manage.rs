@@ -1,0 +1,223 @@
+//! `bunraku once`: what there is, what became of it, and letting it be done again.
+
+use std::path::PathBuf;
+
+use bunraku_model::{AppName, NodeName};
+use bunraku_wire::Client;
+use bunraku_wire::api::once::{
+    Attempt, AttemptOutcome, ContributeFragment, DefineOnce, OnceEvent, OnceReport, OnceStanding,
+    OnceSummary, ResetOnce,
+};
+use clap::Subcommand;
+use jiff::Timestamp;
+
+use super::read_object;
+use crate::commands::Context;
+use crate::connection::failed;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{self, Table, ago};
+
+#[derive(Subcommand)]
+pub(crate) enum OnceCommand {
+    /// All things that are done once, with where each stands
+    List,
+    /// One of them: definition, parts, history, and the end of its log
+    Show { app: AppName },
+    /// Put a definition in place
+    #[command(after_help = "Example:\n  bunraku once define app_1 -f app_1.json")]
+    Define {
+        app: AppName,
+        /// A JSON object; `-` reads standard input
+        #[arg(short, long, value_name = "FILE")]
+        file: PathBuf,
+    },
+    /// Contribute a host's own part of a definition
+    #[command(
+        after_help = "Example:\n  echo '{\"datacentre\": \"chicago\"}' | bunraku once fragment app_1 -f -"
+    )]
+    Fragment {
+        app: AppName,
+        /// A JSON object; `-` reads standard input
+        #[arg(short, long, value_name = "FILE", required_unless_present = "remove")]
+        file: Option<PathBuf>,
+        /// The host it is of [default: the name in the credentials]
+        #[arg(long)]
+        host: Option<NodeName>,
+        /// Take the part back
+        #[arg(long, conflicts_with = "file")]
+        remove: bool,
+    },
+    /// Let it be done again
+    Reset {
+        app: AppName,
+        /// Kept in its history
+        #[arg(long)]
+        reason: String,
+    },
+}
+
+pub(crate) fn run(command: OnceCommand, context: &Context) -> Result<Exit, Failure> {
+    let json = context.global.json;
+    if let OnceCommand::Fragment {
+        app,
+        file,
+        host,
+        remove,
+    } = command
+    {
+        let host = match host {
+            Some(host) => host,
+            None => crate::connection::own_name(&context.global, &context.loaded)?,
+        };
+        return context.with_client(|client| fragment(client, app, host, file, remove));
+    }
+    context.with_client(|client| async move {
+        match command {
+            OnceCommand::List => list(&client, json).await,
+            OnceCommand::Show { app } => show(&client, &app, json).await,
+            OnceCommand::Define { app, file } => {
+                let request = DefineOnce {
+                    definition: read_object(&file)?,
+                };
+                let path = format!("/v1/once/{app}/definition");
+                let defined = client.put::<_, ()>(&path, &request).await;
+                defined.map_err(|error| failed(&error))?;
+                eprintln!("{app} is defined");
+                Ok(Exit::Done)
+            }
+            OnceCommand::Reset { app, reason } => {
+                let path = format!("/v1/once/{app}/reset");
+                let reset = client.post::<_, ()>(&path, &ResetOnce { reason }).await;
+                reset.map_err(|error| failed(&error))?;
+                eprintln!("{app} may be done again");
+                Ok(Exit::Done)
+            }
+            OnceCommand::Fragment { .. } => Ok(Exit::Done),
+        }
+    })
+}
+
+async fn fragment(
+    client: Client,
+    app: AppName,
+    host: NodeName,
+    file: Option<PathBuf>,
+    remove: bool,
+) -> Result<Exit, Failure> {
+    let path = format!("/v1/once/{app}/fragments/{host}");
+    let outcome = match file {
+        Some(file) if !remove => {
+            let request = ContributeFragment {
+                fragment: read_object(&file)?,
+            };
+            client.put::<_, ()>(&path, &request).await
+        }
+        _ => client.delete(&path).await,
+    };
+    outcome.map_err(|error| failed(&error))?;
+    let done = if remove {
+        "has no part of"
+    } else {
+        "has its part of"
+    };
+    eprintln!("{host} {done} {app}");
+    Ok(Exit::Done)
+}
+
+async fn list(client: &Client, json: bool) -> Result<Exit, Failure> {
+    let all: Vec<OnceSummary> = client
+        .get("/v1/once")
+        .await
+        .map_err(|error| failed(&error))?;
+    if json {
+        output::json(&all)?;
+        return Ok(Exit::Done);
+    }
+    if all.is_empty() {
+        eprintln!(
+            "nothing is defined yet\n\nhint: define something with `bunraku once define NAME -f FILE`"
+        );
+        return Ok(Exit::Done);
+    }
+    let now = Timestamp::now();
+    let mut table = Table::new(&["NAME", "STATE", "ATTEMPTS", "PARTS", "NOTE"]);
+    for summary in all {
+        let (word, note) = match &summary.standing {
+            OnceStanding::Ready => ("ready", String::new()),
+            OnceStanding::Done { attempt } => ("done", line(attempt, now)),
+            OnceStanding::Busy { attempt } => ("busy", line(attempt, now)),
+            OnceStanding::NotReady { missing } => {
+                ("not ready", format!("needs {}", missing.join(", ")))
+            }
+        };
+        table.row(vec![
+            summary.app.to_string(),
+            word.to_owned(),
+            summary.attempts.to_string(),
+            summary.fragments.to_string(),
+            note,
+        ]);
+    }
+    table.print()?;
+    Ok(Exit::Done)
+}
+
+async fn show(client: &Client, app: &AppName, json: bool) -> Result<Exit, Failure> {
+    let report: OnceReport = client
+        .get(&format!("/v1/once/{app}"))
+        .await
+        .map_err(|error| failed(&error))?;
+    if json {
+        output::json(&report)?;
+        return Ok(Exit::Done);
+    }
+    let now = Timestamp::now();
+    let mut text = format!("{}\n", super::sentence(app, &report.summary.standing));
+    if let (Some(definition), Some(by)) = (&report.definition, &report.defined_by) {
+        let definition = serde_json::to_string_pretty(definition)?;
+        text.push_str(&format!("\ndefined by {by}\n{definition}\n"));
+    }
+    for (host, part) in &report.parts {
+        text.push_str(&format!("part of {host}: {part}\n"));
+    }
+    if !report.history.is_empty() {
+        text.push_str("\nhistory\n");
+    }
+    for event in &report.history {
+        text.push_str(&match event {
+            OnceEvent::Attempt(attempt) => {
+                format!("  attempt {}  {}\n", attempt.token, line(attempt, now))
+            }
+            OnceEvent::Reset { by, reason, at } => {
+                format!("  reset by {by} {} ago: {reason}\n", ago(*at, now))
+            }
+        });
+    }
+    if let Some(log) = report.log.filter(|log| !log.is_empty()) {
+        text.push_str(&format!("\nlog\n{log}"));
+        if !log.ends_with('\n') {
+            text.push('\n');
+        }
+    }
+    output::write(&text)?;
+    Ok(Exit::Done)
+}
+
+fn line(attempt: &Attempt, now: Timestamp) -> String {
+    let by = &attempt.by;
+    match &attempt.outcome {
+        AttemptOutcome::Running => format!("by {by} for {}", ago(attempt.started, now)),
+        AttemptOutcome::Done { ended } => format!("done by {by} {} ago", ago(*ended, now)),
+        AttemptOutcome::Failed { ended, exit_code } => {
+            format!(
+                "failed by {by} {} ago with exit code {exit_code}",
+                ago(*ended, now)
+            )
+        }
+        AttemptOutcome::Abandoned => format!(
+            "abandoned by {by}, started {} ago",
+            ago(attempt.started, now)
+        ),
+    }
+}

@@ -1,0 +1,222 @@
+//! `bunraku report`: what nodes did.
+
+use bunraku_model::NodeName;
+use bunraku_wire::Client;
+use bunraku_wire::api::{
+    EventCounts, NumberedEvent, ReportPage, ReportState, ReportSummary, RunEnding, RunMode,
+};
+use bunraku_wire::client::Lines;
+use clap::Subcommand;
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::Context;
+use super::node_queue::causes;
+use crate::connection::failed;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{self, Table, ago};
+use crate::report_view;
+
+#[derive(Subcommand)]
+pub(crate) enum ReportCommand {
+    /// Reports, newest first
+    #[command(after_help = "Examples:
+  bunraku report list --failed
+  bunraku report list --node web-1.example.com --json | jq -r '.[].run'")]
+    List {
+        /// Of this node only
+        #[arg(long)]
+        node: Option<NodeName>,
+        /// Only those that ended in anything but success, or whose node is lost
+        #[arg(long)]
+        failed: bool,
+        /// Only those without an end
+        #[arg(long)]
+        unfinished: bool,
+        /// At most so many
+        #[arg(long, default_value_t = 50)]
+        limit: usize,
+    },
+    /// One report: what changed, what failed, what took long
+    Show {
+        /// The run, or the beginning of its id
+        run: String,
+        /// Every resource, also those that did not change
+        #[arg(long)]
+        all: bool,
+        /// The lines that commands and resources printed
+        #[arg(long)]
+        logs: bool,
+    },
+    /// Events as they happen
+    Follow {
+        /// Of this node only
+        #[arg(long)]
+        node: Option<NodeName>,
+        /// Also resources that did not change, and log lines
+        #[arg(long)]
+        all: bool,
+    },
+}
+
+pub(crate) fn run(command: ReportCommand, context: &Context) -> Result<Exit, Failure> {
+    let json = context.global.json;
+    context.with_client(|client| async move {
+        match command {
+            ReportCommand::List {
+                node,
+                failed,
+                unfinished,
+                limit,
+            } => {
+                let node = node.map(|node| format!("&node={node}")).unwrap_or_default();
+                let query = format!("failed={failed}&unfinished={unfinished}{node}");
+                list(&client, &query, limit, json).await
+            }
+            ReportCommand::Show { run, all, logs } => show(&client, &run, all, logs, json).await,
+            ReportCommand::Follow { node, all } => {
+                report_view::follow(&client, node.as_ref(), all, json).await
+            }
+        }
+    })
+}
+
+async fn list(client: &Client, query: &str, limit: usize, json: bool) -> Result<Exit, Failure> {
+    let mut reports: Vec<ReportSummary> = Vec::new();
+    let mut after = String::new();
+    while reports.len() < limit {
+        let left = (limit - reports.len()).min(1_000);
+        let path = format!("/v1/reports?limit={left}&{query}{after}");
+        let page: ReportPage = client.get(&path).await.map_err(|error| failed(&error))?;
+        reports.extend(page.reports);
+        match page.next {
+            Some(next) => after = format!("&after={next}"),
+            None => break,
+        }
+    }
+    if json {
+        output::json(&reports)?;
+        return Ok(Exit::Done);
+    }
+    if reports.is_empty() {
+        eprintln!("no such reports\n\nhint: start a run with `bunraku node run NODE`");
+        return Ok(Exit::Done);
+    }
+    let now = Timestamp::now();
+    let mut table = Table::new(&["RUN", "NODE", "STATE", "AGO", "RESOURCES", "CAUSES"]);
+    for report in &reports {
+        table.row(vec![
+            report.run.to_string(),
+            report.node.to_string(),
+            state(report),
+            ago(report.first_received, now),
+            counts(&report.counts),
+            causes(&report.started.causes, report.started.more_causes),
+        ]);
+    }
+    table.print()?;
+    Ok(Exit::Done)
+}
+
+/// `succeeded`, `failed, noop`, `running`, `lost`.
+fn state(report: &ReportSummary) -> String {
+    let word = match (&report.finished, report.state) {
+        (Some(finished), _) => finished.ending.as_str().replace('_', " "),
+        (None, ReportState::Lost) => "lost".to_owned(),
+        (None, _) => "running".to_owned(),
+    };
+    match report.started.mode {
+        RunMode::Noop => format!("{word}, noop"),
+        RunMode::Enforce => word,
+    }
+}
+
+/// What is unusual, and how many there are in all.
+pub(crate) fn counts(counts: &EventCounts) -> String {
+    let intentional = (counts.changed + counts.pending).saturating_sub(counts.corrective);
+    let verb = if counts.pending > 0 {
+        "would change"
+    } else {
+        "changed"
+    };
+    let mut words = Vec::new();
+    for (count, word) in [
+        (counts.failed, "failed"),
+        (counts.skipped, "skipped"),
+        (intentional, verb),
+        (counts.corrective, "corrected"),
+    ] {
+        if count > 0 {
+            words.push(format!("{count} {word}"));
+        }
+    }
+    match (words.is_empty(), counts.total()) {
+        (true, 0) => "–".to_owned(),
+        (true, total) => format!("{total} unchanged"),
+        (false, total) => format!("{} of {total}", words.join(", ")),
+    }
+}
+
+/// The end of a run in one line, with why.
+pub(crate) fn ending_line(report: &ReportSummary) -> String {
+    let good =
+        (report.finished.as_ref()).is_some_and(|finished| finished.ending == RunEnding::Succeeded);
+    let mark = if good { "✓" } else { "✗" };
+    let seconds = report
+        .finished
+        .as_ref()
+        .map_or(0.0, |finished| finished.duration_seconds);
+    let mut line = format!(
+        "{mark} {}  {}  {}  {seconds:.1} s",
+        report.node,
+        state(report),
+        counts(&report.counts)
+    );
+    let message = report
+        .finished
+        .as_ref()
+        .and_then(|finished| finished.message.clone());
+    if let Some(message) = message.filter(|message| !message.is_empty()) {
+        line.push_str(&format!("  {message}"));
+    }
+    if let Some(failure) = report.failures.first() {
+        let message = failure.message.as_deref().unwrap_or("failed");
+        line.push_str(&format!("  {}: {message}", failure.resource));
+    }
+    format!("{line}\n")
+}
+
+#[derive(Serialize)]
+struct WholeReport {
+    #[serde(flatten)]
+    summary: ReportSummary,
+    events: Vec<NumberedEvent>,
+}
+
+async fn show(
+    client: &Client,
+    run: &str,
+    all: bool,
+    logs: bool,
+    json: bool,
+) -> Result<Exit, Failure> {
+    let summary: ReportSummary = client
+        .get(&format!("/v1/reports/{run}"))
+        .await
+        .map_err(|error| failed(&error))?;
+    let path = format!("/v1/nodes/{}/reports/{}/events", summary.node, summary.run);
+    let mut lines: Lines<NumberedEvent> =
+        client.stream(&path).await.map_err(|error| failed(&error))?;
+    let mut events = Vec::new();
+    while let Some(event) = lines.next().await {
+        events.push(event.map_err(|error| failed(&error))?);
+    }
+    if json {
+        output::json(&WholeReport { summary, events })?;
+        return Ok(Exit::Done);
+    }
+    let state = state(&summary);
+    output::write(&report_view::whole(&summary, &state, &events, all, logs))?;
+    Ok(Exit::Done)
+}

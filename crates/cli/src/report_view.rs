@@ -1,0 +1,264 @@
+//! Reports as people read them. Only text is made here, but for the live view.
+
+use std::time::Duration;
+
+use bunraku_model::NodeName;
+use bunraku_wire::Client;
+use bunraku_wire::api::{
+    EventStatus, LogLine, NumberedEvent, ReportEvent, ReportStreamMessage, ReportSummary,
+    ResourceEvent, RunFinished, RunStarted,
+};
+use bunraku_wire::client::{BackOff, Lines};
+
+use crate::commands::node_queue::causes;
+use crate::commands::report::counts;
+use crate::connection::failed;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output;
+
+/// Resources that are named as the slowest.
+const SLOWEST: usize = 5;
+
+/// One report with its events.
+pub(crate) fn whole(
+    summary: &ReportSummary,
+    state: &str,
+    events: &[NumberedEvent],
+    all: bool,
+    logs: bool,
+) -> String {
+    let mut text = head(summary, state);
+    let resources = || {
+        events.iter().filter_map(|event| match &event.event {
+            ReportEvent::Resource(resource) => Some(&**resource),
+            _ => None,
+        })
+    };
+    text.push('\n');
+    for event in events {
+        match &event.event {
+            ReportEvent::Resource(resource) if all || resource.status != EventStatus::Unchanged => {
+                text.push_str(&resource_lines(resource));
+            }
+            ReportEvent::Log(line) if logs || line.level == "error" => {
+                text.push_str(&log_line(line));
+            }
+            ReportEvent::Omitted(omitted) => text.push_str(&format!(
+                "  … {} events are missing: {}\n",
+                omitted.count, omitted.reason
+            )),
+            _ => {}
+        }
+    }
+    let unchanged = summary.counts.unchanged;
+    if !all && unchanged > 0 {
+        text.push_str(&format!("  = {unchanged} unchanged\n"));
+    }
+    let mut slow: Vec<&ResourceEvent> = resources().collect();
+    slow.sort_by(|a, b| b.duration_seconds.total_cmp(&a.duration_seconds));
+    if slow.len() > 1 {
+        text.push_str("\nslowest\n");
+        for resource in slow.iter().take(SLOWEST) {
+            let seconds = resource.duration_seconds;
+            text.push_str(&format!("  {seconds:>8.3} s  {}\n", name(resource)));
+        }
+    }
+    text
+}
+
+fn head(summary: &ReportSummary, state: &str) -> String {
+    let started = &summary.started;
+    let mut lines = vec![
+        ("run", summary.run.to_string()),
+        ("node", summary.node.to_string()),
+        ("state", state.to_owned()),
+        ("started", started.at.to_string()),
+        ("causes", causes(&started.causes, started.more_causes)),
+        ("resources", counts(&summary.counts)),
+        ("method", started.method.clone()),
+    ];
+    if let (Some(environment), Some(release)) = (&started.environment, started.release) {
+        let catalog = started.catalog.map(|id| id.0.short()).unwrap_or_default();
+        lines.push((
+            "release",
+            format!("{release} of {environment}, catalog {catalog}"),
+        ));
+    }
+    if started.from_cache {
+        let text = "no server could be asked: the catalog came from the node's cache";
+        lines.push(("note", text.to_owned()));
+    }
+    if let Some(finished) = &summary.finished {
+        lines.push(("took", format!("{:.1} s", finished.duration_seconds)));
+        lines.extend(finished.message.clone().map(|message| ("message", message)));
+    }
+    if summary.omitted > 0 {
+        let text = format!(
+            "{} events are missing: the node could not keep them",
+            summary.omitted
+        );
+        lines.push(("note", text));
+    }
+    let told = lines
+        .iter()
+        .map(|(name, value)| format!("{name:<10} {value}\n"));
+    told.collect()
+}
+
+fn name(resource: &ResourceEvent) -> String {
+    format!("{}[{}]", resource.type_name, resource.title)
+}
+
+/// A mark, the resource, what happened, and how.
+fn resource_lines(resource: &ResourceEvent) -> String {
+    let (mark, word) = match resource.status {
+        EventStatus::Unchanged => ("=", "unchanged"),
+        EventStatus::Changed if resource.corrective => ("~", "corrected"),
+        EventStatus::Changed => ("+", "changed"),
+        EventStatus::Pending if resource.corrective => ("~", "would be corrected"),
+        EventStatus::Pending => ("+", "would change"),
+        EventStatus::Failed => ("✗", "failed"),
+        EventStatus::Skipped => ("-", "skipped"),
+    };
+    let seconds = resource.duration_seconds;
+    let mut text = format!("  {mark} {}  {word}  {seconds:.2} s", name(resource));
+    if let (Some(file), Some(line)) = (&resource.file, resource.line) {
+        text.push_str(&format!("  {file}:{line}"));
+    }
+    text.push('\n');
+    if let Some(message) = &resource.message {
+        text.push_str(&indented(message));
+    }
+    if resource.status != EventStatus::Unchanged {
+        for reason in &resource.reasons {
+            text.push_str(&indented(reason));
+        }
+    }
+    for change in &resource.changes {
+        let from = change.from.as_deref().unwrap_or("absent");
+        let to = change.to.as_deref().unwrap_or("absent");
+        text.push_str(&indented(&format!("{}: {from} → {to}", change.property)));
+        if let Some(diff) = &change.diff {
+            text.push_str(&indented(diff));
+        }
+    }
+    text
+}
+
+fn indented(text: &str) -> String {
+    text.lines().map(|line| format!("      {line}\n")).collect()
+}
+
+fn log_line(line: &LogLine) -> String {
+    let source = line.source.as_ref().map(|source| format!(" {source}:"));
+    format!(
+        "  | {}{} {}\n",
+        line.level,
+        source.unwrap_or_default(),
+        line.message
+    )
+}
+
+/// Everybody's events, for ever. A broken stream goes on where it broke.
+pub(crate) async fn follow(
+    client: &Client,
+    node: Option<&NodeName>,
+    all: bool,
+    json: bool,
+) -> Result<Exit, Failure> {
+    let node = node.map(|node| format!("node={node}&")).unwrap_or_default();
+    let back_off = BackOff {
+        first: Duration::from_millis(200),
+        longest: Duration::from_secs(10),
+    };
+    let mut cursor: Option<String> = None;
+    let mut failures = 0;
+    loop {
+        let after = cursor.as_ref().map(|cursor| format!("cursor={cursor}"));
+        let path = format!("/v1/reports/stream?{node}{}", after.unwrap_or_default());
+        let broke = match client.stream(&path).await {
+            Ok(lines) => {
+                failures = 0;
+                tell(lines, &mut cursor, all, json).await?
+            }
+            Err(error) => Some(error),
+        };
+        match broke {
+            Some(error) if !error.is_passing() => return Err(failed(&error)),
+            _ => {}
+        }
+        tokio::time::sleep(back_off.random_wait(failures)).await;
+        failures += 1;
+    }
+}
+
+/// Tells what comes, until the stream breaks; gives back why.
+async fn tell(
+    mut lines: Lines<ReportStreamMessage>,
+    cursor: &mut Option<String>,
+    all: bool,
+    json: bool,
+) -> Result<Option<bunraku_wire::ClientError>, Failure> {
+    while let Some(message) = lines.next().await {
+        let message = match message {
+            Ok(message) => message,
+            Err(error) => return Ok(Some(error)),
+        };
+        if json {
+            let text = serde_json::to_string(&message)?;
+            output::write(&format!("{text}\n"))?;
+        }
+        match message {
+            ReportStreamMessage::Open { cursor: opened } => *cursor = Some(opened),
+            ReportStreamMessage::Gap => eprintln!("some events were passed by"),
+            ReportStreamMessage::Events {
+                cursor: next,
+                node,
+                events,
+                ..
+            } => {
+                *cursor = Some(next);
+                for event in events.iter().filter(|_| !json) {
+                    output::write(&live(&node, &event.event, all))?;
+                }
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// One event as it happens.
+fn live(node: &NodeName, event: &ReportEvent, all: bool) -> String {
+    match event {
+        ReportEvent::Started(started) => format!("{node}: {}\n", begun(started)),
+        ReportEvent::Resource(resource) if all || resource.status != EventStatus::Unchanged => {
+            format!("{node}:{}", resource_lines(resource))
+        }
+        ReportEvent::Log(line) if all => format!("{node}:{}", log_line(line)),
+        ReportEvent::Omitted(omitted) => {
+            format!(
+                "{node}: {} events are missing: {}\n",
+                omitted.count, omitted.reason
+            )
+        }
+        ReportEvent::Finished(finished) => format!("{node}: {}\n", ended(finished)),
+        ReportEvent::Resource(_) | ReportEvent::Log(_) => String::new(),
+    }
+}
+
+fn begun(started: &RunStarted) -> String {
+    let why = causes(&started.causes, started.more_causes);
+    format!("started, {} resources ({why})", started.resources)
+}
+
+fn ended(finished: &RunFinished) -> String {
+    let message = finished.message.as_ref().map(|text| format!(": {text}"));
+    format!(
+        "{}, {}, {:.1} s{}",
+        finished.ending.as_str().replace('_', " "),
+        counts(&finished.counts()),
+        finished.duration_seconds,
+        message.unwrap_or_default()
+    )
+}

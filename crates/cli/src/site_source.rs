@@ -1,0 +1,205 @@
+//! Reads what a plan is made from: files of three kinds, and modules.
+
+use std::path::{Path, PathBuf};
+
+use bunraku_model::NodeName;
+use bunraku_plan::{
+    Filter, Inventory, NodePattern, Plan, PlanOptions, ReadError, Site, environment_graph,
+    site_file, site_manifest,
+};
+use bunraku_puppet::{World, WorldError};
+use bunraku_wire::Client;
+use bunraku_wire::api::NodeSummary;
+
+use crate::connection::failed;
+use crate::failure::Failure;
+
+/// More than this is no site.
+const LARGEST_FILE: u64 = 64 << 20;
+
+#[derive(clap::Args, Clone)]
+pub(crate) struct SiteArguments {
+    /// What to plan: a Puppet site manifest (.pp), an environment graph (.json) or a site file (.yaml);
+    /// several manifests are read as one. `-` reads a graph from standard input
+    #[arg(long = "site", short = 's', value_name = "FILE", required = true)]
+    pub(crate) files: Vec<PathBuf>,
+    /// Where the modules are that manifests use; `modules` beside them otherwise
+    #[arg(long, value_name = "DIR", value_delimiter = ':')]
+    modulepath: Vec<PathBuf>,
+    /// The environment of manifests
+    #[arg(long, value_name = "NAME", default_value = "production")]
+    environment: String,
+    /// Only these applications, such as `Lamp[app1]`
+    #[arg(long, value_name = "APPLICATION")]
+    instance: Vec<String>,
+    /// Only these nodes; `*` stands for any characters
+    #[arg(long, value_name = "NODE")]
+    node: Vec<String>,
+    /// Where only nodes wait for each other in a circle: run them more than once
+    #[arg(long)]
+    passes: bool,
+    /// Which nodes there are, for queries: the output of `bunraku node list --json`
+    #[arg(long, value_name = "FILE")]
+    inventory: Option<PathBuf>,
+}
+
+/// Where nodes stand, by the server.
+pub(crate) async fn node_summaries(client: &Client) -> Result<Vec<NodeSummary>, Failure> {
+    client
+        .get("/v1/nodes")
+        .await
+        .map_err(|error| failed(&error))
+}
+
+/// Reads the site and plans it.
+pub(crate) fn planned(
+    arguments: &SiteArguments,
+    nodes: Option<&[NodeSummary]>,
+) -> Result<Plan, Failure> {
+    let inventory = inventory(arguments, nodes)?;
+    let site = read(arguments, &inventory)?;
+    let options = PlanOptions {
+        filter: Filter {
+            instances: arguments.instance.clone(),
+            nodes: arguments.node.iter().map(NodePattern::new).collect(),
+            only: None,
+        },
+        passes: arguments.passes,
+    };
+    Plan::of(&site, &options).map_err(|error| Failure::new(error.to_string()))
+}
+
+fn inventory(
+    arguments: &SiteArguments,
+    nodes: Option<&[NodeSummary]>,
+) -> Result<Inventory, Failure> {
+    if let Some(path) = &arguments.inventory {
+        #[derive(serde::Deserialize)]
+        struct Entry {
+            name: NodeName,
+        }
+        let entries: Vec<Entry> = serde_json::from_str(&text(path)?).map_err(|error| {
+            Failure::new(format!("{} is not a list of nodes", path.display())).caused_by(&error)
+        })?;
+        return Ok(Inventory::of(
+            entries.into_iter().map(|one| one.name).collect(),
+        ));
+    }
+    Ok(match nodes {
+        Some(nodes) => Inventory::of(nodes.iter().map(|node| node.name.clone()).collect()),
+        None => Inventory::default(),
+    })
+}
+
+fn read(arguments: &SiteArguments, inventory: &Inventory) -> Result<Site, Failure> {
+    let refused = |error: ReadError| {
+        let hint = error.hint().map(str::to_owned);
+        Failure::new(error.to_string()).hint_if(hint)
+    };
+    let kind = |path: &Path| {
+        path.extension()
+            .and_then(|kind| kind.to_str())
+            .map(str::to_lowercase)
+    };
+    let manifests = arguments
+        .files
+        .iter()
+        .all(|path| kind(path).as_deref() == Some("pp"));
+    if manifests {
+        let files = arguments
+            .files
+            .iter()
+            .map(|path| Ok((path.display().to_string(), text(path)?)))
+            .collect::<Result<Vec<_>, Failure>>()?;
+        let world = Modules(modulepath(arguments));
+        return site_manifest(&files, &world, &arguments.environment).map_err(refused);
+    }
+    let [path] = arguments.files.as_slice() else {
+        return Err(Failure::usage("only manifests (.pp) can be given together"));
+    };
+    let name = path.display().to_string();
+    match kind(path).as_deref() {
+        Some("json") => environment_graph(&name, &text(path)?).map_err(refused),
+        _ if path.as_os_str() == "-" => environment_graph("<stdin>", &text(path)?).map_err(refused),
+        Some("yaml" | "yml") => site_file(&name, &text(path)?, inventory).map_err(refused),
+        _ => Err(Failure::usage(format!(
+            "{name} is neither .pp, .json nor .yaml"
+        ))),
+    }
+}
+
+fn text(path: &Path) -> Result<String, Failure> {
+    use std::io::Read;
+    let cannot = |error: &std::io::Error| {
+        Failure::new(format!("cannot read {}", path.display())).caused_by(error)
+    };
+    let mut text = String::new();
+    let read = match path.as_os_str() == "-" {
+        true => std::io::stdin()
+            .take(LARGEST_FILE)
+            .read_to_string(&mut text),
+        false => std::fs::File::open(path)
+            .and_then(|file| file.take(LARGEST_FILE).read_to_string(&mut text)),
+    };
+    read.map_err(|error| cannot(&error))?;
+    Ok(text)
+}
+
+/// The given one, or `modules` beside a manifest or its directory.
+fn modulepath(arguments: &SiteArguments) -> Vec<PathBuf> {
+    if !arguments.modulepath.is_empty() {
+        return arguments.modulepath.clone();
+    }
+    let mut found: Vec<PathBuf> = Vec::new();
+    for file in &arguments.files {
+        let near = file.parent().map(|parent| parent.join("modules"));
+        let above = file
+            .parent()
+            .map(|parent| parent.join("..").join("modules"));
+        for directory in near.into_iter().chain(above) {
+            if directory.is_dir() && !found.contains(&directory) {
+                found.push(directory);
+            }
+        }
+    }
+    found
+}
+
+/// Modules on disk.
+struct Modules(Vec<PathBuf>);
+
+impl World for Modules {
+    fn autoload(&self, name: &str) -> Result<Option<(String, String)>, WorldError> {
+        let plain = |part: &str| {
+            !part.is_empty()
+                && part
+                    .bytes()
+                    .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        };
+        let parts: Vec<&str> = name.split("::").collect();
+        if !parts.iter().all(|part| plain(part)) {
+            return Ok(None);
+        }
+        let (module, rest) = (parts[0], &parts[1..]);
+        let file = match rest {
+            [] => "init.pp".to_owned(),
+            rest => format!("{}.pp", rest.join("/")),
+        };
+        for directory in &self.0 {
+            for kind in ["manifests", "functions", "types"] {
+                let path = directory.join(module).join(kind).join(&file);
+                if !path.is_file() {
+                    continue;
+                }
+                return match std::fs::read_to_string(&path) {
+                    Ok(text) => Ok(Some((path.display().to_string(), text))),
+                    Err(error) => Err(WorldError(format!(
+                        "cannot read {}: {error}",
+                        path.display()
+                    ))),
+                };
+            }
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,84 @@
+//! This program on another machine.
+//!
+//! It is copied once and checked by its hash every time, before it runs.
+
+use std::path::PathBuf;
+
+use bunraku_model::ContentId;
+
+use super::{Remote, Upload, quoted};
+use crate::failure::Failure;
+
+/// The program that is to run there.
+pub(crate) struct Binary {
+    path: PathBuf,
+    hash: String,
+}
+
+/// Where it is there, as a word for scripts.
+pub(crate) struct Installed {
+    pub(crate) word: String,
+    pub(crate) copied: bool,
+}
+
+impl Binary {
+    /// This very program, or another build of it for another kind of machine.
+    pub(crate) fn new(named: Option<PathBuf>) -> Result<Self, Failure> {
+        let path = match named {
+            Some(path) => path,
+            None => std::env::current_exe()?,
+        };
+        let bytes = std::fs::read(&path).map_err(|error| {
+            Failure::new(format!("cannot read {}", path.display())).caused_by(&error)
+        })?;
+        let hash = ContentId::of(&bytes).to_string();
+        Ok(Self { path, hash })
+    }
+
+    /// Puts it into a directory there, unless it is there already.
+    ///
+    /// `directory` is a shell word, so that `"$HOME"/…` is possible.
+    pub(crate) fn install(&self, remote: &Remote, directory: &str) -> Result<Installed, Failure> {
+        self.check_machine(remote)?;
+        let word = format!("{directory}/bunraku");
+        let hash = quoted(&self.hash);
+        let check = format!(
+            "[ \"$(sha256sum < {word} 2>/dev/null | cut -d' ' -f1)\" = {hash} ] && echo same || true"
+        );
+        let same = remote.run("look for Bunraku", &check, &Upload::Nothing)?;
+        let copied = same.trim() != "same";
+        if copied {
+            let script = format!(
+                "set -e; umask 022; mkdir -p {directory}; \
+                 new=$(mktemp {directory}/.bunraku.XXXXXX); trap 'rm -f \"$new\"' EXIT; \
+                 cat > \"$new\"; \
+                 if [ \"$(sha256sum < \"$new\" | cut -d' ' -f1)\" != {hash} ]; then \
+                 echo 'what arrived is not what was sent' >&2; exit 1; fi; \
+                 chmod 0755 \"$new\"; mv -f \"$new\" {word}"
+            );
+            remote.run("copy Bunraku", &script, &Upload::File(&self.path))?;
+        }
+        let version = format!("{word} --version");
+        remote
+            .run("start Bunraku", &version, &Upload::Nothing)
+            .map_err(|failure| {
+                failure.hint("give a build for that machine with `--binary FILE`")
+            })?;
+        Ok(Installed { word, copied })
+    }
+
+    fn check_machine(&self, remote: &Remote) -> Result<(), Failure> {
+        let told = remote.run("ask for its kind", "uname -s -m", &Upload::Nothing)?;
+        let ours = format!("Linux {}", std::env::consts::ARCH);
+        let own_build = std::env::current_exe().is_ok_and(|own| own == self.path);
+        if own_build && told.trim() != ours {
+            let failure = Failure::new(format!(
+                "{} is a {} machine, and this build is for {ours}",
+                remote.destination(),
+                told.trim()
+            ));
+            return Err(failure.hint("give a build for that machine with `--binary FILE`"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,15 @@
+//! Other machines over the system's own `ssh`, so that keys, agents, jump
+//! hosts and `~/.ssh/config` work as people set them up.
+//!
+//! One connection is opened and shared by all commands of one call. Scripts go
+//! to the remote `sh`; everything variable in them is quoted by [`quoted`].
+//!
+//! Absent on purpose: any SSH protocol of our own, and passwords.
+
+mod binary;
+mod connection;
+mod quoting;
+
+pub(crate) use binary::Binary;
+pub(crate) use connection::{Remote, SshArgs, Upload};
+pub(crate) use quoting::quoted;

@@ -1,0 +1,137 @@
+//! Facts through the binary: what changed, and what is too much.
+
+use std::path::Path;
+
+use expect_test::expect;
+
+use crate::support::{Running, ServerProcess, Site, eventually, told};
+
+/// An agent that takes further facts from `facts.json` in this directory.
+fn agent_with_facts(site: &Site, server: &ServerProcess, directory: &Path) -> Running {
+    let file = site.path("agent.toml");
+    let text = format!(
+        "[agent]\nexternal_facts = [{:?}]\n",
+        directory.display().to_string()
+    );
+    std::fs::write(&file, text).expect("written");
+    site.agent_with(
+        "web-1",
+        &[server],
+        true,
+        &["--config", &file.display().to_string()],
+    )
+}
+
+fn put_facts(directory: &Path, text: &str) {
+    std::fs::create_dir_all(directory).expect("a directory");
+    std::fs::write(directory.join("facts.json"), text).expect("written");
+}
+
+fn refresh(server: &ServerProcess) {
+    let refreshed = server.operator(&["facts", "refresh", "web-1"]);
+    assert_eq!(refreshed.status.code(), Some(0), "{}", told(&refreshed));
+}
+
+#[test]
+fn what_changed_between_two_submissions_is_told_fact_by_fact() {
+    let site = Site::new();
+    let server = site.server("server", 0, &[]);
+    let directory = site.path("facts.d");
+    put_facts(
+        &directory,
+        r#"{"role": "web", "site": {"rack": 7, "room": "a b"}}"#,
+    );
+    let _agent = agent_with_facts(&site, &server, &directory);
+    eventually("facts are there", || {
+        server.operator(&["facts", "show", "web-1", "role"]).stdout == b"web\n"
+    });
+    let first = server.operator(&["facts", "diff", "web-1"]);
+    assert_eq!(
+        first.status.code(),
+        Some(1),
+        "nothing to compare with: {}",
+        told(&first)
+    );
+    put_facts(
+        &directory,
+        r#"{"role": "db", "site": {"rack": 7}, "tier": [1]}"#,
+    );
+    refresh(&server);
+    let difference = server.json(&["facts", "diff", "web-1"]);
+    // The machine's own facts may have changed meanwhile: look at ours.
+    let changes = difference["changes"].as_array().expect("a list").iter();
+    let ours = changes.filter(|change| {
+        ["role", "site", "tier"]
+            .iter()
+            .any(|name| change["path"].as_str().expect("text").starts_with(name))
+    });
+    expect![[r#"[{"path":"role","before":"web","after":"db"},{"path":"site.room","before":"a b"},{"path":"tier","after":[1]}]"#]]
+        .assert_eq(&serde_json::to_string(&ours.collect::<Vec<_>>()).expect("JSON"));
+    let shown = told(&server.operator(&["facts", "diff", "web-1"]));
+    assert!(
+        shown.contains("\n  role\n    - \"web\"\n    + \"db\"\n")
+            && shown.contains("facts changed"),
+        "{shown}"
+    );
+    let history = server.json(&["facts", "history", "web-1"]);
+    let ids: Vec<&str> = history
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|entry| entry["fact_set"].as_str().expect("an id"))
+        .collect();
+    assert!(
+        ids.len() >= 2 && difference["to"]["fact_set"] == ids[0],
+        "{history}"
+    );
+    let same = server.json(&[
+        "facts",
+        "diff",
+        "web-1",
+        "--from",
+        ids[0],
+        "--to",
+        &ids[0][..12],
+    ]);
+    assert_eq!(same["changes"], serde_json::json!([]));
+    let unknown = server.operator(&["facts", "diff", "web-1", "--from", "zz"]);
+    assert_eq!(unknown.status.code(), Some(64), "{}", told(&unknown));
+    let missing = server.operator(&["facts", "diff", "web-1", "--from", "0000"]);
+    assert_eq!(missing.status.code(), Some(1), "{}", told(&missing));
+    assert!(
+        told(&missing).contains("bunraku facts history web-1"),
+        "{}",
+        told(&missing)
+    );
+}
+
+#[test]
+fn a_fact_set_beyond_the_limit_is_refused_and_the_agent_says_so_and_goes_on() {
+    let site = Site::new();
+    let file = site.path("server.toml");
+    std::fs::write(&file, "[server.limits]\nfacts_bytes = 500000\n").expect("written");
+    let server = site.server("server", 0, &["--config", &file.display().to_string()]);
+    let directory = site.path("facts.d");
+    put_facts(
+        &directory,
+        &format!(r#"{{"large": "{}"}}"#, "x".repeat(900_000)),
+    );
+    let agent = agent_with_facts(&site, &server, &directory);
+    server.wait_for("web-1", "idle");
+    eventually("the agent says why", || {
+        agent
+            .log()
+            .contains("larger than the 500000 bytes that are allowed")
+    });
+    let refused = server.operator(&["facts", "refresh", "web-1"]);
+    assert_eq!(refused.status.code(), Some(3), "{}", told(&refused));
+    assert!(
+        told(&refused).contains("500000 bytes"),
+        "{}",
+        told(&refused)
+    );
+    put_facts(&directory, "{}");
+    refresh(&server);
+    let shown = server.operator(&["facts", "show", "web-1", "kernel"]);
+    assert_eq!(shown.stdout, b"Linux\n");
+}

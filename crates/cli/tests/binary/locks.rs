@@ -1,0 +1,163 @@
+//! `bunraku lock`, as processes that race, die and wake up late.
+
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::Signal;
+
+use crate::support::{ServerProcess, Site, bunraku, eventually, signal, told};
+
+fn lock(server: &ServerProcess, arguments: &[&str]) -> Command {
+    let mut command = bunraku();
+    command
+        .args(["--server", &server.address.to_string(), "--credentials"])
+        .arg(server.credentials())
+        .arg("lock")
+        .args(arguments)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+fn waiters(server: &ServerProcess, name: &str) -> usize {
+    let status = server.json(&["lock", "show", name]);
+    status["waiters"].as_array().expect("a list").len()
+}
+
+#[test]
+fn commands_under_one_lock_never_overlap_and_each_gets_a_higher_token() {
+    let site = Site::new();
+    let server = site.server("server", 0, &[]);
+    let log = site.path("log");
+    let script = format!(
+        "echo in >> {0}; sleep 0.1; echo out $BUNRAKU_LOCK_TOKEN >> {0}",
+        log.display()
+    );
+    let all: Vec<Child> = (0..6)
+        .map(|_| {
+            lock(
+                &server,
+                &["exec", "db", "--wait", "60s", "--", "sh", "-c", &script],
+            )
+            .spawn()
+            .expect("it starts")
+        })
+        .collect();
+    for child in all {
+        let output = child.wait_with_output().expect("it ends");
+        assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+    }
+    let text = std::fs::read_to_string(log).expect("a log");
+    let expected: String = (1..=6).map(|token| format!("in\nout {token}\n")).collect();
+    assert_eq!(text, expected);
+}
+
+#[test]
+fn a_lock_that_others_hold_is_busy_and_its_exit_code_says_so() {
+    let site = Site::new();
+    let server = site.server("server", 0, &[]);
+    let taken = lock(&server, &["acquire", "db", "--reason", "maintenance"])
+        .output()
+        .expect("it runs");
+    assert_eq!(told(&taken), "exit 0\n--- stdout\n1\n--- stderr\n");
+    let busy = lock(&server, &["acquire", "db"]).output().expect("it runs");
+    assert_eq!(
+        told(&busy),
+        "exit 11\n--- stdout\n--- stderr\ndb is held by operator.server.test (maintenance)\n"
+    );
+    let waited = lock(&server, &["exec", "db", "--wait", "1s", "--", "true"])
+        .output()
+        .expect("it runs");
+    assert_eq!(waited.status.code(), Some(11), "{}", told(&waited));
+    assert_eq!(waiters(&server, "db"), 0, "it left the line");
+    let wrong = lock(&server, &["release", "db", "--token", "9"])
+        .output()
+        .expect("it runs");
+    assert_eq!(wrong.status.code(), Some(4), "{}", told(&wrong));
+    let released = lock(&server, &["release", "db", "--token", "1"])
+        .output()
+        .expect("it runs");
+    assert_eq!(released.status.code(), Some(0), "{}", told(&released));
+    let code = lock(&server, &["exec", "db", "--", "sh", "-c", "exit 42"])
+        .output()
+        .expect("it runs");
+    assert_eq!(code.status.code(), Some(42), "{}", told(&code));
+}
+
+#[test]
+fn a_killed_holder_frees_the_lock_with_its_lease() {
+    let site = Site::new();
+    let server = site.server("server", 0, &[]);
+    let started = site.path("started");
+    let script = format!("touch {}; sleep 600", started.display());
+    let mut holder = lock(
+        &server,
+        &["exec", "db", "--lease", "2s", "--", "sh", "-c", &script],
+    )
+    .spawn()
+    .expect("it starts");
+    eventually("it holds the lock", || started.exists());
+    let next = lock(&server, &["acquire", "db", "--wait", "60s"])
+        .spawn()
+        .expect("it starts");
+    eventually("the other waits", || waiters(&server, "db") == 1);
+    holder.kill().expect("killed");
+    holder.wait().expect("it ended");
+    let output = next.wait_with_output().expect("it ends");
+    assert_eq!(told(&output), "exit 0\n--- stdout\n2\n--- stderr\n");
+}
+
+#[test]
+fn a_paused_holder_that_wakes_up_late_loses_its_command_and_says_so() {
+    let site = Site::new();
+    let server = site.server("server", 0, &[]);
+    let started = site.path("started");
+    let script = format!("touch {}; sleep 600", started.display());
+    let holder = lock(
+        &server,
+        &["exec", "db", "--lease", "2s", "--", "sh", "-c", &script],
+    )
+    .spawn()
+    .expect("it starts");
+    eventually("it holds the lock", || started.exists());
+    signal(&holder, Signal::STOP);
+    let next = lock(&server, &["acquire", "db", "--wait", "60s"])
+        .output()
+        .expect("it runs");
+    assert_eq!(next.status.code(), Some(0), "{}", told(&next));
+    signal(&holder, Signal::CONT);
+    let output = holder.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(4), "{}", told(&output));
+    let renewed = lock(&server, &["renew", "db", "--token", "1"])
+        .output()
+        .expect("it runs");
+    assert_eq!(renewed.status.code(), Some(4), "{}", told(&renewed));
+}
+
+#[test]
+fn a_server_that_restarts_takes_no_lock_away() {
+    let site = Site::new();
+    let server = site.server("server", 0, &[]);
+    let port = server.address.port();
+    let (started, end) = (site.path("started"), site.path("end"));
+    let script = format!(
+        "touch {}; while [ ! -e {} ]; do sleep 0.1; done",
+        started.display(),
+        end.display()
+    );
+    let holder = lock(
+        &server,
+        &["exec", "db", "--lease", "60s", "--", "sh", "-c", &script],
+    )
+    .spawn()
+    .expect("it starts");
+    eventually("it holds the lock", || started.exists());
+    server.running.kill();
+    let server = site.server("server", port, &[]);
+    let busy = lock(&server, &["acquire", "db"]).output().expect("it runs");
+    assert_eq!(busy.status.code(), Some(11), "{}", told(&busy));
+    std::fs::write(end, "").expect("written");
+    let output = holder.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+    let free = lock(&server, &["acquire", "db"]).output().expect("it runs");
+    assert_eq!(told(&free), "exit 0\n--- stdout\n2\n--- stderr\n");
+}

@@ -1,0 +1,332 @@
+//! `stat`, `init` and `once`, as processes on hosts that race.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::support::{ServerProcess, Site, bunraku, eventually, signal, told};
+
+struct Apps {
+    site: Site,
+    server: ServerProcess,
+}
+
+impl Apps {
+    fn new() -> Self {
+        let site = Site::new();
+        let server = site.server("server", 0, &[]);
+        Self { site, server }
+    }
+
+    fn define(&self, app: &str, definition: &serde_json::Value) {
+        let file = self.site.path(&format!("{app}.json"));
+        std::fs::write(&file, definition.to_string()).expect("written");
+        let file = file.display().to_string();
+        let defined = self.server.operator(&["once", "define", app, "-f", &file]);
+        assert_eq!(defined.status.code(), Some(0), "{}", told(&defined));
+    }
+
+    fn code(&self, arguments: &[&str]) -> i32 {
+        let output = self.server.operator(arguments);
+        output
+            .status
+            .code()
+            .unwrap_or_else(|| panic!("{}", told(&output)))
+    }
+
+    /// `bunraku` as the operator, started and not waited for.
+    fn start(&self, arguments: &[&str]) -> Child {
+        self.command(arguments).spawn().expect("it starts")
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = bunraku();
+        command
+            .args(arguments)
+            .arg("--server")
+            .arg(self.server.address.to_string())
+            .arg("--credentials")
+            .arg(self.server.credentials())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        command
+    }
+}
+
+fn lines(file: &Path) -> usize {
+    std::fs::read_to_string(file).map_or(0, |text| text.lines().count())
+}
+
+#[test]
+fn stat_answers_with_its_exit_code_and_never_with_zero_by_accident() {
+    let apps = Apps::new();
+    let started = apps.site.path("started");
+    let may_end = apps.site.path("may-end");
+    assert_eq!(apps.code(&["stat", "app_1"]), 12, "not defined");
+    let wait = format!(
+        "touch {}; while [ ! -e {} ]; do sleep 0.1; done",
+        started.display(),
+        may_end.display()
+    );
+    apps.define("app_1", &json!({"command": wait}));
+    assert_eq!(apps.code(&["stat", "app_1"]), 0);
+    let mut init = apps.start(&["init", "app_1"]);
+    eventually("it runs", || started.exists());
+    assert_eq!(apps.code(&["stat", "app_1"]), 11);
+    assert_eq!(apps.code(&["init", "app_1"]), 11);
+    std::fs::write(&may_end, "").expect("written");
+    assert_eq!(init.wait().expect("it ends").code(), Some(0));
+    assert_eq!(apps.code(&["stat", "app_1"]), 10);
+    assert_eq!(apps.code(&["init", "app_1"]), 10);
+    // Everything that goes wrong is 1, or a usage error.
+    let port = apps.server.address.port();
+    let credentials = apps.server.credentials();
+    apps.server.running.kill();
+    let ask = |arguments: &[&str]| {
+        let mut command = bunraku();
+        command.args(["stat", "app_2"]).args(arguments);
+        command.output().expect("it runs").status.code()
+    };
+    let credentials = credentials.display().to_string();
+    let address = format!("127.0.0.1:{port}");
+    assert_eq!(
+        ask(&["--server", &address, "--credentials", &credentials]),
+        Some(1),
+        "no server"
+    );
+    assert_eq!(
+        ask(&["--server", &address, "--credentials", "/nonexistent"]),
+        Some(1)
+    );
+    assert_eq!(ask(&["--server", &address]), Some(1), "no credentials");
+    assert_eq!(ask(&["-f", "/nonexistent"]), Some(1), "no file");
+    assert_eq!(
+        ask(&["--config", "/nonexistent"]),
+        Some(1),
+        "no configuration"
+    );
+    assert_eq!(ask(&["--nonsense"]), Some(64));
+}
+
+#[test]
+fn a_server_of_another_authority_is_an_error_and_not_an_answer() {
+    let apps = Apps::new();
+    let other = apps.site.server("other", 0, &[]);
+    let mut command = bunraku();
+    command.args([
+        "stat",
+        "app_1",
+        "--server",
+        &other.address.to_string(),
+        "--credentials",
+    ]);
+    let output = command
+        .arg(apps.server.credentials())
+        .output()
+        .expect("it runs");
+    assert_eq!(output.status.code(), Some(1), "{}", told(&output));
+}
+
+#[test]
+fn of_many_processes_one_does_it_and_the_others_can_wait_for_its_result() {
+    let apps = Apps::new();
+    let file = apps.site.path("done");
+    let script = format!(
+        "cat > /dev/null; echo x >> {}; sleep 1; exit 7",
+        file.display()
+    );
+    apps.define("app_1", &json!({"command": script}));
+    let inits: Vec<Child> = (0..8)
+        .map(|_| apps.start(&["init", "app_1", "--wait"]))
+        .collect();
+    for mut init in inits {
+        let code = init.wait().expect("it ends").code();
+        // Whoever comes after the end finds a failure that may not be repeated.
+        assert!(matches!(code, Some(7 | 12)), "{code:?}");
+    }
+    assert_eq!(lines(&file), 1, "exactly once");
+    assert_eq!(apps.code(&["stat", "app_1"]), 12);
+    assert_eq!(apps.code(&["stat", "app_1", "--retry"]), 0);
+    let shown = told(&apps.server.operator(&["once", "list"]));
+    assert!(shown.contains("failed with exit code 7"), "{shown}");
+}
+
+#[test]
+fn the_definition_and_its_fragments_reach_the_command_and_its_output_the_log() {
+    let apps = Apps::new();
+    let seen = apps.site.path("seen.json");
+    let script = format!(
+        "cat > {}; echo to the log; echo token $BUNRAKU_ONCE_TOKEN >&2",
+        seen.display()
+    );
+    apps.define(
+        "app_1",
+        &json!({
+            "command": ["/bin/sh", "-c", script], "expected_hosts": 1,
+            "sites": {"chicago": ["db-1"]}, "own": {"x": 1},
+        }),
+    );
+    let incomplete = apps.server.operator(&["stat", "app_1"]);
+    assert!(
+        told(&incomplete).contains("it needs 1 of 1 fragments"),
+        "{}",
+        told(&incomplete)
+    );
+    let part = apps.site.path("part.json");
+    std::fs::write(&part, r#"{"datacentre": "ann-arbor"}"#).expect("written");
+    let part = part.display().to_string();
+    assert_eq!(
+        apps.code(&["once", "fragment", "app_1", "--host", "web-1", "-f", &part]),
+        0
+    );
+    let init = apps.server.operator(&["init", "app_1"]);
+    assert_eq!(
+        told(&init),
+        "exit 0\n--- stdout\nto the log\n--- stderr\ntoken 1\n"
+    );
+    let text = std::fs::read_to_string(seen).expect("its input");
+    let document: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(
+        document["sites"],
+        json!({"db-1": "chicago", "web-1": "ann-arbor"})
+    );
+    assert_eq!(document["own"]["x"], 1);
+    let log = apps.server.json(&["once", "show", "app_1"])["log"].clone();
+    let log = log.as_str().expect("a log").to_owned();
+    assert!(
+        log.contains("to the log") && log.contains("token 1"),
+        "{log}"
+    );
+}
+
+#[test]
+fn a_claimant_that_is_killed_takes_its_command_with_it_and_has_abandoned_it() {
+    let apps = Apps::new();
+    let (started, finished) = (apps.site.path("started"), apps.site.path("finished"));
+    let script = format!(
+        "echo half way; echo $$ > {0}.new; mv {0}.new {0}; sleep 5; touch {1}",
+        started.display(),
+        finished.display()
+    );
+    apps.define("app_1", &json!({"command": script}));
+    let mut init = apps.start(&["init", "app_1", "--lease", "2s"]);
+    eventually("it runs", || started.exists());
+    let pid: i32 = std::fs::read_to_string(&started)
+        .expect("a pid")
+        .trim()
+        .parse()
+        .expect("a pid");
+    // Long enough for a sign of life, which carries the log.
+    eventually("the log is there", || {
+        apps.server.json(&["once", "show", "app_1"])["log"]
+            .as_str()
+            .is_some_and(|log| log.contains("half way"))
+    });
+    init.kill().expect("killed");
+    init.wait().expect("it ended");
+    eventually("the kernel ended the command", || {
+        !Path::new(&format!("/proc/{pid}")).exists()
+    });
+    eventually("its lease ends", || apps.code(&["stat", "app_1"]) == 12);
+    assert!(!finished.exists());
+    let shown = told(&apps.server.operator(&["once", "show", "app_1"]));
+    assert!(
+        shown.contains("was abandoned") && shown.contains("half way"),
+        "{shown}"
+    );
+    assert_eq!(
+        apps.code(&["once", "reset", "app_1", "--reason", "looked at it"]),
+        0
+    );
+    assert_eq!(apps.code(&["stat", "app_1"]), 0);
+}
+
+#[test]
+fn a_paused_claimant_that_wakes_up_late_is_refused_and_ends_its_command() {
+    let apps = Apps::new();
+    let (started, finished) = (apps.site.path("started"), apps.site.path("finished"));
+    let script = format!(
+        "touch {}; sleep 600; touch {}",
+        started.display(),
+        finished.display()
+    );
+    apps.define("app_1", &json!({"command": script}));
+    let mut init = apps.start(&["init", "app_1", "--lease", "2s"]);
+    eventually("it runs", || started.exists());
+    signal(&init, Signal::STOP);
+    eventually("its lease ends", || apps.code(&["stat", "app_1"]) == 12);
+    signal(&init, Signal::CONT);
+    assert_eq!(init.wait().expect("it ends").code(), Some(1));
+    assert!(!finished.exists());
+    assert_eq!(
+        apps.code(&["stat", "app_1"]),
+        12,
+        "its outcome did not count"
+    );
+}
+
+#[test]
+fn nodes_ask_and_act_as_themselves() {
+    let apps = Apps::new();
+    let agent = apps.site.agent("web-1", &[&apps.server], true);
+    apps.server.wait_for("web-1", "idle");
+    let file = apps.site.path("app.json");
+    std::fs::write(&file, r#"{"command": "echo done by a node"}"#).expect("written");
+    // As root on a node: the agent's own directory is found through the configuration.
+    let configuration = apps.site.path("node.toml");
+    let text = format!(
+        "[agent]\ndata_dir = {:?}\nservers = [\"{}\"]\n",
+        apps.site.path("web-1"),
+        apps.server.address
+    );
+    std::fs::write(&configuration, text).expect("written");
+    let node = |arguments: &[&str]| {
+        let mut command = bunraku();
+        command.arg("--config").arg(&configuration).args(arguments);
+        command.output().expect("it runs")
+    };
+    let file = file.display().to_string();
+    let file = file.as_str();
+    assert_eq!(
+        node(&["stat", "app_1"]).status.code(),
+        Some(12),
+        "nothing is defined"
+    );
+    assert_eq!(
+        node(&["stat", "app_1", "-f", file]).status.code(),
+        Some(0),
+        "with the file it is"
+    );
+    assert_eq!(
+        node(&["once", "fragment", "app_1", "-f", file])
+            .status
+            .code(),
+        Some(0)
+    );
+    let init = node(&["init", "app_1", "-f", file]);
+    assert_eq!(
+        told(&init),
+        "exit 0\n--- stdout\ndone by a node\n--- stderr\n"
+    );
+    let shown = told(&apps.server.operator(&["stat", "app_1"]));
+    assert!(shown.contains("was done by web-1"), "{shown}");
+    assert_eq!(
+        node(&["once", "reset", "app_1", "--reason", "mine"])
+            .status
+            .code(),
+        Some(4)
+    );
+    let lock = node(&[
+        "lock",
+        "exec",
+        "db",
+        "--",
+        "sh",
+        "-c",
+        "echo $BUNRAKU_LOCK $BUNRAKU_LOCK_TOKEN",
+    ]);
+    assert_eq!(told(&lock), "exit 0\n--- stdout\ndb 1\n--- stderr\n");
+    drop(agent);
+}

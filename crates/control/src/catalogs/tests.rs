@@ -1,0 +1,310 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use bunraku_model::catalog::{CatalogSource, SourceFile};
+use bunraku_store::blobs::{BlobOptions, DirectoryBlobs};
+use bunraku_store::{EmbeddedOptions, EmbeddedStore, Transaction};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::json;
+use tempfile::TempDir;
+
+use super::*;
+
+struct Bench {
+    catalogs: Catalogs,
+    blobs: SharedBlobs,
+    minutes: Arc<AtomicI64>,
+    _directory: TempDir,
+}
+
+impl Bench {
+    async fn new(options: CatalogOptions) -> Self {
+        let directory = TempDir::new().expect("a directory");
+        let path = directory.path().join("s");
+        let store = EmbeddedStore::open(&path, EmbeddedOptions::default());
+        let store: SharedStore = Arc::new(store.await.expect("a store"));
+        let place = directory.path().join("b");
+        let blobs = DirectoryBlobs::in_directory(place, store.clone(), BlobOptions::default());
+        let blobs: SharedBlobs = Arc::new(blobs.await.expect("blobs"));
+        let minutes = Arc::new(AtomicI64::new(0));
+        let count = Arc::clone(&minutes);
+        let clock = Clock::new(move || {
+            Timestamp::UNIX_EPOCH + SignedDuration::from_mins(count.load(Ordering::SeqCst))
+        });
+        let catalogs = Catalogs::new(store, blobs.clone(), clock, options);
+        Self {
+            catalogs,
+            blobs,
+            minutes,
+            _directory: directory,
+        }
+    }
+
+    async fn collect(&self) -> CollectedCatalogs {
+        self.catalogs.collect().await.expect("it collects")
+    }
+
+    fn pass(&self, minutes: i64) {
+        self.minutes.fetch_add(minutes, Ordering::SeqCst);
+    }
+
+    async fn references(&self, text: &str) -> usize {
+        let id = ContentId::of(text.as_bytes());
+        self.blobs.references(id).await.expect("readable").len()
+    }
+}
+
+fn new(line: u64, file: &str) -> NewCatalog {
+    let content = ContentId::of(file.as_bytes());
+    let size = file.len() as u64;
+    let source = CatalogSource::File(SourceFile { content, size });
+    let resource =
+        json!({"type": "File", "title": "/x", "line": line, "parameters": {"source": "salt://x"}});
+    NewCatalog {
+        node: NodeName::new("web-1").expect("a name"),
+        environment: EnvironmentName::new("production").expect("a name"),
+        code_id: CodeId("c1".to_owned()),
+        catalog: Catalog {
+            name: "web-1".to_owned(),
+            resources: vec![serde_json::from_value(resource).expect("a resource")],
+            sources: [("salt://x".to_owned(), source)].into(),
+            ..Catalog::default()
+        },
+        files: vec![CatalogFile {
+            content,
+            from: FileSource::Bytes(Bytes::copy_from_slice(file.as_bytes())),
+        }],
+    }
+}
+
+#[tokio::test]
+async fn a_catalog_reads_back_with_its_files() {
+    let bench = Bench::new(CatalogOptions::default()).await;
+    let (id, content) = bench.catalogs.put(&new(1, "text")).await.expect("kept");
+    assert_eq!(
+        bench.catalogs.get(id).await.expect("there"),
+        new(1, "text").catalog
+    );
+    let record = bench
+        .catalogs
+        .record(id)
+        .await
+        .expect("readable")
+        .expect("there");
+    assert_eq!(record.content, content);
+    assert_eq!(record.files, vec![ContentId::of(b"text")]);
+    assert!(
+        bench
+            .blobs
+            .has(ContentId::of(b"text"))
+            .await
+            .expect("readable")
+    );
+}
+
+#[tokio::test]
+async fn an_equal_catalog_keeps_its_first_text() {
+    let bench = Bench::new(CatalogOptions::default()).await;
+    let first = bench.catalogs.put(&new(1, "text")).await.expect("kept");
+    let second = bench.catalogs.put(&new(9, "text")).await.expect("kept");
+    assert_eq!(first, second);
+    assert_eq!(bench.references("text").await, 1);
+}
+
+#[tokio::test]
+async fn equal_catalogs_at_once_become_one() {
+    let bench = Bench::new(CatalogOptions::default()).await;
+    let puts = (0..8).map(|line| {
+        let catalogs = bench.catalogs.clone();
+        async move { catalogs.put(&new(line, "text")).await.expect("kept") }
+    });
+    let all = futures::future::join_all(puts).await;
+    assert!(all.iter().all(|one| *one == all[0]), "{all:?}");
+    assert_eq!(bench.references("text").await, 1);
+}
+
+#[tokio::test]
+async fn what_is_held_stays_and_what_is_let_go_goes_with_its_files() {
+    let bench = Bench::new(CatalogOptions::default()).await;
+    let (id, _) = bench.catalogs.put(&new(1, "text")).await.expect("kept");
+    bench
+        .catalogs
+        .hold(id, "compiled/web-1")
+        .await
+        .expect("held");
+    bench.pass(1_000);
+    assert_eq!(bench.collect().await, CollectedCatalogs::default());
+    let holders = bench.catalogs.holders(id).await.expect("readable");
+    assert_eq!(holders, vec!["compiled/web-1"]);
+
+    bench
+        .catalogs
+        .let_go(id, "compiled/web-1")
+        .await
+        .expect("let go");
+    assert_eq!(bench.collect().await.condemned, 1);
+    bench.pass(59);
+    assert_eq!(bench.collect().await, CollectedCatalogs::default());
+    bench.pass(2);
+    assert_eq!(bench.collect().await.removed, 1);
+    assert!(matches!(
+        bench.catalogs.get(id).await,
+        Err(CatalogError::Missing(_))
+    ));
+    assert_eq!(bench.references("text").await, 0);
+    // And it can come back.
+    bench
+        .catalogs
+        .put(&new(1, "text"))
+        .await
+        .expect("kept again");
+    assert_eq!(bench.references("text").await, 1);
+}
+
+#[tokio::test]
+async fn a_hold_that_comes_after_the_sentence_takes_it_back() {
+    let bench = Bench::new(CatalogOptions::default()).await;
+    let (id, _) = bench.catalogs.put(&new(1, "text")).await.expect("kept");
+    assert_eq!(bench.collect().await.condemned, 1);
+    bench
+        .catalogs
+        .hold(id, "release/production/1")
+        .await
+        .expect("held");
+    bench.pass(1_000);
+    assert_eq!(bench.collect().await.removed, 0);
+    bench.catalogs.get(id).await.expect("still there");
+}
+
+#[tokio::test]
+async fn a_hold_loses_when_the_catalog_was_removed_meanwhile() {
+    let bench = Bench::new(CatalogOptions::default()).await;
+    let (id, _) = bench.catalogs.put(&new(1, "text")).await.expect("kept");
+    let transaction = bench
+        .catalogs
+        .hold_in(Transaction::new(), id, "x")
+        .await
+        .expect("there");
+    bench.collect().await;
+    bench.pass(61);
+    assert_eq!(bench.collect().await.removed, 1);
+    let outcome = bench.catalogs.store.commit(transaction).await;
+    assert!(!outcome.expect("answered").is_committed());
+}
+
+#[tokio::test]
+async fn a_writer_that_died_leaves_nothing_for_ever_and_hinders_nobody() {
+    let bench = Bench::new(CatalogOptions::default()).await;
+    let new = new(1, "text");
+    let (id, files) = (
+        new.catalog.id(),
+        bench.catalogs.check(&new).expect("complete"),
+    );
+    // As if the process ended after each of its steps.
+    bench
+        .catalogs
+        .begin(id, &new, &files)
+        .await
+        .expect("a record");
+    let found = bench
+        .catalogs
+        .stored(id)
+        .await
+        .expect("readable")
+        .expect("there");
+    let referrer = found.document.referrer(id);
+    bench
+        .catalogs
+        .refer_to_files(&files, &referrer)
+        .await
+        .expect("referred to");
+    assert!(
+        bench.catalogs.record(id).await.expect("readable").is_none(),
+        "half a catalog"
+    );
+    assert_eq!(bench.references("text").await, 1);
+
+    bench.collect().await;
+    bench.pass(61);
+    assert_eq!(bench.collect().await.removed, 1);
+    assert_eq!(bench.references("text").await, 0);
+
+    bench
+        .catalogs
+        .begin(id, &new, &files)
+        .await
+        .expect("a record");
+    let kept = bench.catalogs.put(&new).await.expect("another finishes it");
+    assert_eq!(kept.0, id);
+    bench.catalogs.get(id).await.expect("whole");
+}
+
+#[tokio::test]
+async fn a_removal_that_died_is_finished_by_the_next_writer() {
+    let bench = Bench::new(CatalogOptions::default()).await;
+    let (id, _) = bench.catalogs.put(&new(1, "text")).await.expect("kept");
+    let found = bench
+        .catalogs
+        .stored(id)
+        .await
+        .expect("readable")
+        .expect("there");
+    let next = bench.catalogs.removing(&found.document);
+    bench
+        .catalogs
+        .replace(id, &found, &next)
+        .await
+        .expect("answered")
+        .expect("written");
+    assert!(matches!(
+        bench.catalogs.hold(id, "x").await,
+        Err(CatalogError::Missing(_))
+    ));
+    bench.catalogs.put(&new(1, "text")).await.expect("kept");
+    bench.catalogs.get(id).await.expect("whole");
+    assert_eq!(bench.references("text").await, 1);
+}
+
+#[tokio::test]
+async fn a_catalog_that_is_too_large_or_incomplete_is_refused_and_leaves_nothing() {
+    let bench = Bench::new(CatalogOptions {
+        max_size: 100,
+        ..CatalogOptions::default()
+    })
+    .await;
+    let error = bench
+        .catalogs
+        .put(&new(1, "text"))
+        .await
+        .expect_err("too large");
+    assert!(
+        matches!(error, CatalogError::TooLarge { limit: 100, .. }),
+        "{error}"
+    );
+    let stored = bench.catalogs.stored(new(1, "text").catalog.id()).await;
+    assert!(stored.expect("readable").is_none());
+
+    let bench = Bench::new(CatalogOptions {
+        max_files: 0,
+        ..CatalogOptions::default()
+    })
+    .await;
+    let error = bench
+        .catalogs
+        .put(&new(1, "text"))
+        .await
+        .expect_err("too many");
+    assert!(
+        matches!(error, CatalogError::TooManyFiles { .. }),
+        "{error}"
+    );
+
+    let bench = Bench::new(CatalogOptions::default()).await;
+    let mut lying = new(1, "text");
+    lying.files[0].from = FileSource::Bytes(Bytes::from_static(b"other"));
+    let error = bench.catalogs.put(&lying).await.expect_err("other bytes");
+    assert!(matches!(error, CatalogError::Blob(_)), "{error}");
+    lying.files.clear();
+    let error = bench.catalogs.put(&lying).await.expect_err("no bytes");
+    assert!(matches!(error, CatalogError::FileNotGiven(_)), "{error}");
+}

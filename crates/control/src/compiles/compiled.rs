@@ -1,0 +1,57 @@
+//! What compiling left for a node.
+//!
+//! `compiled/<node>` moves only when the node's catalog id does: whoever
+//! follows it sees a change exactly when something changed for the node. When
+//! the node was compiled last, and with what, is in `compile-status/<node>`.
+
+use bunraku_model::{CatalogId, CodeId, ContentId, EnvironmentName, FactSetId, NodeName};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// The newest good catalog of a node, held until a release names it.
+///
+/// While it is there, the catalog is held under the name `compiled/<node>`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Compiled {
+    pub environment: EnvironmentName,
+    pub catalog: CatalogId,
+    /// The blob of its JSON text.
+    pub content: ContentId,
+    /// The first commit and facts that gave this catalog.
+    pub code_id: CodeId,
+    pub fact_set: FactSetId,
+    pub compiled_at: Timestamp,
+    /// Derived from the catalog id.
+    pub config_version: String,
+    pub resources: usize,
+    /// Nodes whose outputs it reads at run time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reads_from_nodes: Vec<NodeName>,
+}
+
+/// The newest failure of a node; deleted by the next success.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct CompileFailed {
+    pub environment: EnvironmentName,
+    pub code_id: CodeId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fact_set: Option<FactSetId>,
+    pub failed_at: Timestamp,
+    /// At least one.
+    pub problems: Vec<CompileProblem>,
+}
+
+/// One thing that is wrong, and where.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
+pub struct CompileProblem {
+    pub message: String,
+    /// Below the environment's root.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub column: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+}

@@ -1,0 +1,198 @@
+//! The fact service: what nodes say of themselves.
+//!
+//! A submission is acknowledged when it is in the queue (`submit.rs`), one
+//! entry per node; workers persist it (`workers.rs`, `persist.rs`). A node's
+//! pointer names its newest fact set; the facts themselves are a blob that the
+//! pointer refers to, as are the last few fact sets before it. Facts that
+//! changed in nothing but volatile ones cost one timestamp: no blob, no entry
+//! in the queue, no compile.
+//!
+//! Readers see what was acknowledged: what is in the queue comes first.
+
+mod difference;
+mod hooks;
+mod past;
+mod persist;
+mod pointer;
+mod queue;
+mod submit;
+mod workers;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bunraku_model::{EnvironmentName, FactSet, NodeName, ServerId, VolatileFacts};
+use bunraku_store::SharedStore;
+use bunraku_store::blobs::{BlobError, SharedBlobs};
+use bunraku_wire::api::FactsReply;
+use uuid::Uuid;
+
+use crate::clock::Clock;
+use crate::document;
+use crate::{ServiceError, keys};
+
+pub use hooks::{EnvironmentOf, FactsChanged};
+pub use persist::Persisted;
+pub(crate) use pointer::FactsPointer;
+use queue::Payload;
+
+/// Which facts do not count, how much is kept, and who works.
+#[derive(Clone, Debug)]
+pub struct FactOptions {
+    /// Facts that do not count, where the node's environment says nothing else.
+    pub volatile: VolatileFacts,
+    /// The lists of environments that have their own.
+    pub volatile_in: BTreeMap<EnvironmentName, VolatileFacts>,
+    /// How many fact sets before the newest can still be read.
+    pub history: usize,
+    /// Submissions that are persisted at the same time.
+    pub workers: usize,
+    /// Another server's entry is worked on when it has waited for so long.
+    pub adopt_after: Duration,
+    /// Larger fact sets wait in the queue as a blob.
+    pub inline_bytes: usize,
+    /// This server.
+    pub server: ServerId,
+}
+
+impl Default for FactOptions {
+    fn default() -> Self {
+        Self {
+            volatile: VolatileFacts::default(),
+            volatile_in: BTreeMap::new(),
+            history: 5,
+            workers: 8,
+            adopt_after: Duration::from_secs(5),
+            inline_bytes: 256 << 10,
+            server: ServerId(Uuid::nil()),
+        }
+    }
+}
+
+/// Who else has a part in facts.
+#[derive(Clone, Default)]
+pub struct FactHooks {
+    pub changed: Option<Arc<dyn FactsChanged>>,
+    pub environment: Option<Arc<dyn EnvironmentOf>>,
+}
+
+/// The handle on the fact service.
+#[derive(Clone)]
+pub struct Facts {
+    store: SharedStore,
+    blobs: SharedBlobs,
+    clock: Clock,
+    options: Arc<FactOptions>,
+    hooks: FactHooks,
+}
+
+impl Facts {
+    pub fn new(
+        store: SharedStore,
+        blobs: SharedBlobs,
+        clock: Clock,
+        options: FactOptions,
+        hooks: FactHooks,
+    ) -> Self {
+        Self {
+            store,
+            blobs,
+            clock,
+            options: Arc::new(options),
+            hooks,
+        }
+    }
+
+    /// The newest facts of a node.
+    pub async fn show(&self, node: &NodeName) -> Result<FactsReply, ServiceError> {
+        let known = self.known(node).await?;
+        if let Some(queued) = known.queued.map(|stored| stored.document) {
+            let facts = match queued.payload {
+                Payload::Inline(facts) => FactSet::new(facts),
+                Payload::Content(content) => self.read(node, content).await?,
+            };
+            return Ok(FactsReply {
+                node: node.clone(),
+                fact_set: queued.fact_set,
+                changed: queued.received,
+                received: queued.received,
+                facts,
+            });
+        }
+        let Some(pointer) = known.pointer.map(|stored| stored.document) else {
+            return Err(self.none_of(node).await?);
+        };
+        Ok(FactsReply {
+            node: node.clone(),
+            fact_set: pointer.fact_set,
+            changed: pointer.changed,
+            received: pointer.received,
+            facts: self.read(node, pointer.content).await?,
+        })
+    }
+
+    /// Lets go of everything that is kept of a node's facts, in one piece.
+    ///
+    /// Facts that are submitted while the node still exists bring it back, so
+    /// whoever removes a node removes its record only while none are there.
+    pub async fn forget(&self, node: &NodeName) -> Result<(), ServiceError> {
+        loop {
+            let known = self.known(node).await?;
+            let key = keys::node_fact_history(node);
+            let history: Option<document::Stored<pointer::FactHistory>> =
+                document::read(&*self.store, &key).await?;
+            let mut transaction = known
+                .unchanged(node)
+                .when_unchanged(&key, history.as_ref().map(|stored| &stored.entry))
+                .delete(keys::node_facts(node))
+                .delete(key);
+            if let Some(queued) = &known.queued {
+                transaction = self.out_of_the_queue(transaction, node, &queued.document)?;
+            }
+            let past = history.map(|stored| stored.document).unwrap_or_default();
+            let newest = known.pointer.map(|stored| stored.document.content);
+            let mut contents: Vec<_> = past.contents().chain(newest).collect();
+            contents.sort_unstable();
+            contents.dedup();
+            for content in contents {
+                transaction = self
+                    .blobs
+                    .unreference_in(transaction, content, &pointer::referrer(node))
+                    .map_err(blob_error)?;
+            }
+            if self.store.commit(transaction).await?.is_committed() {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn volatile_for(&self, node: &NodeName) -> Result<VolatileFacts, ServiceError> {
+        let own = match &self.hooks.environment {
+            Some(hook) if !self.options.volatile_in.is_empty() => {
+                let environment = hook.environment_of(node).await?;
+                environment.and_then(|name| self.options.volatile_in.get(&name))
+            }
+            _ => None,
+        };
+        Ok(own.unwrap_or(&self.options.volatile).clone())
+    }
+
+    /// Why a node has no facts.
+    async fn none_of(&self, node: &NodeName) -> Result<ServiceError, ServiceError> {
+        Ok(match self.store.get(&keys::node_record(node)).await? {
+            None => ServiceError::no_such_node(node),
+            Some(_) => ServiceError::NotFound {
+                what: format!("a fact set of `{node}`"),
+                hint: Some("it comes with the agent's first connection".to_owned()),
+            },
+        })
+    }
+}
+
+fn blob_error(error: BlobError) -> ServiceError {
+    match error {
+        BlobError::Store(error) => ServiceError::Store(error),
+        error => ServiceError::internal("the facts' content cannot be used", error),
+    }
+}

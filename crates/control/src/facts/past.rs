@@ -1,0 +1,176 @@
+//! What a node's facts were before, and what changed between two fact sets.
+
+use bunraku_model::{ContentId, FactSet, FactSetId, NodeName};
+use bunraku_wire::api::{FactSetEntry, FactsDifference};
+
+use super::difference::difference;
+use super::pointer::{FactHistory, FactsPointer, PastFacts};
+use super::queue::Payload;
+use super::{Facts, blob_error};
+use crate::document::{self, Stored};
+use crate::{ServiceError, keys};
+use futures::TryStreamExt;
+
+/// Where the facts of a set are.
+enum Place {
+    Here(FactSet),
+    Content(ContentId),
+}
+
+struct Known {
+    entry: FactSetEntry,
+    place: Place,
+}
+
+impl Facts {
+    /// The fact sets of a node that can still be read, newest first.
+    pub async fn history(&self, node: &NodeName) -> Result<Vec<FactSetEntry>, ServiceError> {
+        let all = self.all_of(node).await?;
+        Ok(all.into_iter().map(|known| known.entry).collect())
+    }
+
+    /// What changed from one fact set to another: by default, from the one
+    /// before the newest to the newest.
+    pub async fn difference(
+        &self,
+        node: &NodeName,
+        from: Option<&str>,
+        to: Option<&str>,
+    ) -> Result<FactsDifference, ServiceError> {
+        let all = self.all_of(node).await?;
+        let to = match to {
+            None => 0,
+            Some(text) => find(&all, node, text)?,
+        };
+        let from = match from {
+            Some(text) => find(&all, node, text)?,
+            None if to + 1 < all.len() => to + 1,
+            None => {
+                return Err(ServiceError::NotFound {
+                    what: format!("an earlier fact set of `{node}`"),
+                    hint: Some(
+                        "its facts have not changed as far back as they are kept".to_owned(),
+                    ),
+                });
+            }
+        };
+        let (before, after) = (
+            self.load(node, &all[from]).await?,
+            self.load(node, &all[to]).await?,
+        );
+        Ok(FactsDifference {
+            node: node.clone(),
+            from: all[from].entry.clone(),
+            to: all[to].entry.clone(),
+            changes: difference(&before, &after),
+        })
+    }
+
+    /// The queue is read before the pointer, and that before the history: what
+    /// moves on meanwhile is seen twice then, and not missed.
+    async fn all_of(&self, node: &NodeName) -> Result<Vec<Known>, ServiceError> {
+        let known = self.known(node).await?;
+        let key = keys::node_fact_history(node);
+        let history: Option<Stored<FactHistory>> = document::read(&*self.store, &key).await?;
+        let queued = known.queued.map(|stored| stored.document);
+        let pointer = known.pointer.map(|stored| stored.document);
+        let mut all = Vec::new();
+        if let Some(queued) = queued {
+            let entry = entry(queued.fact_set, queued.received, None);
+            let place = match queued.payload {
+                Payload::Inline(facts) => Place::Here(FactSet::new(facts)),
+                Payload::Content(content) => Place::Content(content),
+            };
+            all.push(Known { entry, place });
+        }
+        let replaced = all.first().map(|newest| newest.entry.changed);
+        all.extend(pointer.map(|pointer| of_pointer(&pointer, replaced)));
+        let past = history.map(|stored| stored.document).unwrap_or_default();
+        all.extend(past.0.iter().map(of_past));
+        // Whoever moved on between two of the readings stands here twice.
+        all.dedup_by(|later, earlier| {
+            later.entry.fact_set == earlier.entry.fact_set
+                && later.entry.changed == earlier.entry.changed
+        });
+        match all.is_empty() {
+            true => Err(self.none_of(node).await?),
+            false => Ok(all),
+        }
+    }
+
+    async fn load(&self, node: &NodeName, known: &Known) -> Result<FactSet, ServiceError> {
+        match &known.place {
+            Place::Here(facts) => Ok(facts.clone()),
+            Place::Content(content) => self.read(node, *content).await,
+        }
+    }
+
+    /// Facts that are kept as a blob.
+    pub(super) async fn read(
+        &self,
+        node: &NodeName,
+        content: ContentId,
+    ) -> Result<FactSet, ServiceError> {
+        let stream = self.blobs.open(content).await.map_err(blob_error)?;
+        let text: Vec<u8> = stream
+            .try_fold(Vec::new(), async |mut text, chunk| {
+                text.extend_from_slice(&chunk);
+                Ok(text)
+            })
+            .await
+            .map_err(blob_error)?;
+        serde_json::from_slice(&text).map_err(|source| ServiceError::Document {
+            key: keys::node_facts(node),
+            source,
+        })
+    }
+}
+
+fn entry(
+    fact_set: FactSetId,
+    changed: jiff::Timestamp,
+    replaced: Option<jiff::Timestamp>,
+) -> FactSetEntry {
+    FactSetEntry {
+        fact_set,
+        changed,
+        replaced,
+    }
+}
+
+fn of_pointer(pointer: &FactsPointer, replaced: Option<jiff::Timestamp>) -> Known {
+    Known {
+        entry: entry(pointer.fact_set, pointer.changed, replaced),
+        place: Place::Content(pointer.content),
+    }
+}
+
+fn of_past(past: &PastFacts) -> Known {
+    Known {
+        entry: entry(past.fact_set, past.changed, Some(past.replaced)),
+        place: Place::Content(past.content),
+    }
+}
+
+/// The newest fact set whose id begins so.
+fn find(all: &[Known], node: &NodeName, text: &str) -> Result<usize, ServiceError> {
+    let mut matching = all
+        .iter()
+        .enumerate()
+        .filter(|(_, known)| known.entry.fact_set.to_string().starts_with(text));
+    let Some((first, known)) = matching.next().filter(|_| !text.is_empty()) else {
+        return Err(ServiceError::NotFound {
+            what: format!("a fact set `{text}` of `{node}`"),
+            hint: Some(format!("list them with `bunraku facts history {node}`")),
+        });
+    };
+    if let Some((_, other)) =
+        matching.find(|(_, other)| other.entry.fact_set != known.entry.fact_set)
+    {
+        return Err(ServiceError::invalid(format!(
+            "`{text}` begins more than one fact set: {} and {}",
+            known.entry.fact_set, other.entry.fact_set
+        )));
+    }
+    Ok(first)
+}

@@ -1,0 +1,52 @@
+//! Which facts of a node are the newest, and which came before them.
+
+use bunraku_model::{ContentId, FactSetId, NodeName};
+use bunraku_wire::api::SubmissionOrder;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// The value of `nodes/<node>/facts`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct FactsPointer {
+    pub(crate) fact_set: FactSetId,
+    pub(crate) content: ContentId,
+    pub(crate) changed: Timestamp,
+    pub(crate) received: Timestamp,
+    /// Of the submission that came last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) order: Option<SubmissionOrder>,
+}
+
+/// The value of `nodes/<node>/fact-history`: what came before, newest first.
+///
+/// A key of its own, because the pointer is written again with every
+/// submission, and this only when something changed.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct FactHistory(pub(crate) Vec<PastFacts>);
+
+/// A fact set that was the newest until `replaced`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct PastFacts {
+    pub(crate) fact_set: FactSetId,
+    pub(crate) content: ContentId,
+    pub(crate) changed: Timestamp,
+    pub(crate) replaced: Timestamp,
+}
+
+impl FactHistory {
+    /// With one more at the front, and no more than `most`.
+    pub(crate) fn with(&self, past: PastFacts, most: usize) -> Self {
+        let all = std::iter::once(past).chain(self.0.iter().cloned());
+        Self(all.take(most).collect())
+    }
+
+    pub(crate) fn contents(&self) -> impl Iterator<Item = ContentId> {
+        self.0.iter().map(|past| past.content)
+    }
+}
+
+/// Who refers to the blobs of a node's newest and earlier facts.
+pub(crate) fn referrer(node: &NodeName) -> String {
+    format!("facts/{node}")
+}

@@ -1,0 +1,202 @@
+//! Taking a submission: durable when it is acknowledged, and nothing more.
+//!
+//! What a node is known to have said last is the queued entry where there is
+//! one, and the pointer otherwise. A submission that says the same costs one
+//! timestamp. Both keys are compared in every transaction, so of two
+//! submissions at once one sees the other.
+
+use bunraku_model::{FactSet, FactSetId, NodeName, canonical_json};
+use bunraku_store::{Compare, Transaction, TransactionOutcome};
+use bunraku_wire::api::{FactsReceipt, SubmissionOrder};
+use serde_json::Value;
+
+use super::pointer::FactsPointer;
+use super::queue::{Payload, QueuedFacts, queue_referrer};
+use super::{Facts, blob_error};
+use crate::document::{self, Stored};
+use crate::{ServiceError, keys};
+
+/// What the store has of a node at one moment.
+pub(super) struct Known {
+    pub(super) queued: Option<Stored<QueuedFacts>>,
+    pub(super) pointer: Option<Stored<FactsPointer>>,
+}
+
+impl Known {
+    fn fact_set(&self) -> Option<FactSetId> {
+        let queued = self.queued.as_ref().map(|stored| stored.document.fact_set);
+        queued.or_else(|| self.pointer.as_ref().map(|stored| stored.document.fact_set))
+    }
+
+    fn order(&self) -> Option<SubmissionOrder> {
+        match &self.queued {
+            Some(queued) => queued.document.order,
+            None => self.pointer.as_ref()?.document.order,
+        }
+    }
+
+    /// A transaction that is done only if all this still holds.
+    pub(super) fn unchanged(&self, node: &NodeName) -> Transaction {
+        let (queue, pointer) = (keys::fact_queue(node), keys::node_facts(node));
+        Transaction::new()
+            .when_unchanged(&queue, self.queued.as_ref().map(|stored| &stored.entry))
+            .when_unchanged(&pointer, self.pointer.as_ref().map(|stored| &stored.entry))
+    }
+}
+
+impl Facts {
+    /// Takes a node's facts. When this returns they are durable; a worker
+    /// makes them the node's facts.
+    ///
+    /// With an order, what an agent sent earlier and arrives later is
+    /// acknowledged and left out. Without one, the last to arrive wins.
+    pub async fn submit(
+        &self,
+        node: &NodeName,
+        facts: &FactSet,
+        order: Option<SubmissionOrder>,
+    ) -> Result<FactsReceipt, ServiceError> {
+        let fact_set = facts.id(&self.volatile_for(node).await?);
+        loop {
+            let known = self.known(node).await?;
+            let receipt = |changed, superseded| FactsReceipt {
+                fact_set,
+                changed,
+                superseded,
+            };
+            if is_late(order, known.order()) {
+                return Ok(receipt(false, true));
+            }
+            let same = known.fact_set() == Some(fact_set);
+            let done = match same {
+                true => self.touch(node, &known, order).await?,
+                false => self.enqueue(node, &known, fact_set, facts, order).await?,
+            };
+            if done {
+                return Ok(receipt(!same, false));
+            }
+        }
+    }
+
+    /// The queue first: what leaves it is in the pointer by then.
+    pub(super) async fn known(&self, node: &NodeName) -> Result<Known, ServiceError> {
+        Ok(Known {
+            queued: document::read(&*self.store, &keys::fact_queue(node)).await?,
+            pointer: document::read(&*self.store, &keys::node_facts(node)).await?,
+        })
+    }
+
+    /// One timestamp, nothing else.
+    async fn touch(
+        &self,
+        node: &NodeName,
+        known: &Known,
+        order: Option<SubmissionOrder>,
+    ) -> Result<bool, ServiceError> {
+        let received = self.clock.now();
+        let transaction = known.unchanged(node);
+        let transaction = match (&known.queued, &known.pointer) {
+            (Some(queued), _) => {
+                let touched = QueuedFacts {
+                    received,
+                    order: order.or(queued.document.order),
+                    ..queued.document.clone()
+                };
+                transaction.put(keys::fact_queue(node), document::encode(&touched))
+            }
+            (None, Some(pointer)) => {
+                let touched = FactsPointer {
+                    received,
+                    order: order.or(pointer.document.order),
+                    ..pointer.document.clone()
+                };
+                transaction.put(keys::node_facts(node), document::encode(&touched))
+            }
+            (None, None) => return Ok(false),
+        };
+        Ok(self.store.commit(transaction).await?.is_committed())
+    }
+
+    /// Puts the facts in the queue, in the place of older ones that wait there.
+    async fn enqueue(
+        &self,
+        node: &NodeName,
+        known: &Known,
+        fact_set: FactSetId,
+        facts: &FactSet,
+        order: Option<SubmissionOrder>,
+    ) -> Result<bool, ServiceError> {
+        let entry = |payload| QueuedFacts {
+            fact_set,
+            received: self.clock.now(),
+            order,
+            server: self.options.server,
+            payload,
+        };
+        let inline = entry(Payload::Inline(facts.as_map().clone()));
+        let value = document::encode(&inline);
+        if value.len() <= self.options.inline_bytes {
+            let transaction = known.unchanged(node).put(keys::fact_queue(node), value);
+            return self.commit_queued(node, known, None, transaction).await;
+        }
+        let text = canonical_json(&Value::Object(facts.as_map().clone()));
+        let written = self
+            .blobs
+            .put(&mut text.as_bytes(), None)
+            .await
+            .map_err(blob_error)?;
+        let content = written.info.id;
+        let value = document::encode(&entry(Payload::Content(content)));
+        let transaction = known.unchanged(node).put(keys::fact_queue(node), value);
+        let transaction = self
+            .blobs
+            .reference_in(transaction, content, &queue_referrer(node))
+            .await
+            .map_err(blob_error)?;
+        let outcome = self
+            .commit_queued(node, known, Some(content), transaction)
+            .await;
+        // Referred to or not wanted: either way the pin has done its work.
+        written.pin.release().await.map_err(blob_error)?;
+        outcome
+    }
+
+    /// False: somebody was faster, look again.
+    async fn commit_queued(
+        &self,
+        node: &NodeName,
+        known: &Known,
+        content: Option<bunraku_model::ContentId>,
+        mut transaction: Transaction,
+    ) -> Result<bool, ServiceError> {
+        let record = keys::node_record(node);
+        transaction = transaction
+            .when(Compare::Exists(record.clone()))
+            .read_on_failure(record);
+        let replaced = known
+            .queued
+            .as_ref()
+            .and_then(|queued| queued.document.content());
+        if let Some(replaced) = replaced.filter(|replaced| Some(*replaced) != content) {
+            transaction = self
+                .blobs
+                .unreference_in(transaction, replaced, &queue_referrer(node))
+                .map_err(blob_error)?;
+        }
+        match self.store.commit(transaction).await? {
+            TransactionOutcome::Committed(_) => Ok(true),
+            TransactionOutcome::Refused(reads) if reads.first().is_some_and(Option::is_none) => {
+                Err(ServiceError::no_such_node(node))
+            }
+            TransactionOutcome::Refused(_) => Ok(false),
+        }
+    }
+}
+
+/// The same agent process said something newer already.
+fn is_late(order: Option<SubmissionOrder>, known: Option<SubmissionOrder>) -> bool {
+    match (order, known) {
+        (Some(order), Some(known)) => order.session == known.session && order.number < known.number,
+        _ => false,
+    }
+}

@@ -1,0 +1,157 @@
+//! The workers of one server: they follow the queue and persist what is in it.
+//!
+//! A submission is worked on at once by the server that took it, and by any
+//! other when that one has not done it within a while: it may be dead. Nothing
+//! depends on who does it, or on whether two try.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bunraku_model::NodeName;
+use bunraku_store::{Change, Follow, Followed, KeyValue};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::queue::QueuedFacts;
+use super::{Facts, Persisted};
+use crate::http::Metrics;
+use crate::{ServiceError, document, keys};
+
+/// How long an entry waits that could not be worked on.
+const RETRY: Duration = Duration::from_secs(1);
+
+type Done = (NodeName, Result<Persisted, ServiceError>);
+
+/// Which nodes wait until when, and which are being worked on.
+#[derive(Default)]
+struct Waiting {
+    when: BTreeMap<NodeName, Instant>,
+    order: BTreeSet<(Instant, NodeName)>,
+    busy: HashSet<NodeName>,
+}
+
+impl Waiting {
+    fn add(&mut self, node: NodeName, at: Instant) {
+        self.remove(&node);
+        self.order.insert((at, node.clone()));
+        self.when.insert(node, at);
+    }
+
+    fn remove(&mut self, node: &NodeName) {
+        if let Some(at) = self.when.remove(node) {
+            self.order.remove(&(at, node.clone()));
+        }
+    }
+
+    /// The first that is due and not in hand, and out of the list with it.
+    fn take_due(&mut self, now: Instant) -> Option<NodeName> {
+        let due = self.order.iter().take_while(|(at, _)| *at <= now);
+        let free = due
+            .map(|(_, node)| node)
+            .find(|node| !self.busy.contains(*node));
+        let node = free.cloned()?;
+        self.remove(&node);
+        self.busy.insert(node.clone());
+        Some(node)
+    }
+
+    /// When there is something to look at again.
+    fn next(&self) -> Option<Instant> {
+        let free = self
+            .order
+            .iter()
+            .find(|(_, node)| !self.busy.contains(node));
+        free.map(|(at, _)| *at)
+    }
+}
+
+impl Facts {
+    /// Works until cancelled; what is in hand is finished.
+    pub async fn run_workers(&self, metrics: Arc<Metrics>, shutdown: CancellationToken) {
+        let mut follow = Follow::new(self.store.clone(), keys::FACT_QUEUE);
+        let mut waiting = Waiting::default();
+        let mut tasks: JoinSet<Done> = JoinSet::new();
+        loop {
+            self.start_due(&mut waiting, &mut tasks);
+            metrics.facts_waiting(waiting.when.len() + waiting.busy.len());
+            let full = tasks.len() >= self.options.workers;
+            let next = waiting.next().filter(|_| !full);
+            tokio::select! {
+                () = shutdown.cancelled() => break,
+                followed = follow.next() => match followed {
+                    Ok(followed) => self.take_in(followed, &mut waiting),
+                    Err(error) => {
+                        tracing::error!(error = %error, "the queue of facts cannot be followed; trying again");
+                        tokio::time::sleep(RETRY).await;
+                    }
+                },
+                Some(done) = tasks.join_next() => match done {
+                    Ok(done) => finished(done, &mut waiting),
+                    Err(error) => std::panic::resume_unwind(error.into_panic()),
+                },
+                () = sleep_until(next) => {}
+            }
+        }
+        tasks.join_all().await;
+    }
+
+    fn start_due(&self, waiting: &mut Waiting, tasks: &mut JoinSet<Done>) {
+        while tasks.len() < self.options.workers {
+            let Some(node) = waiting.take_due(Instant::now()) else {
+                return;
+            };
+            let facts = self.clone();
+            tasks.spawn(async move {
+                let outcome = facts.persist(&node).await;
+                (node, outcome)
+            });
+        }
+    }
+
+    fn take_in(&self, followed: Followed, waiting: &mut Waiting) {
+        let changes = match followed {
+            Followed::Snapshot { items, .. } => items.into_iter().map(Change::Put).collect(),
+            Followed::Changes(batch) => batch.changes,
+        };
+        for change in changes {
+            match change {
+                Change::Put(entry) => {
+                    if let Some(node) = keys::parse_fact_queue(&entry.key) {
+                        waiting.add(node, Instant::now() + self.patience_for(&entry));
+                    }
+                }
+                Change::Delete { key } => {
+                    if let Some(node) = keys::parse_fact_queue(&key) {
+                        waiting.remove(&node);
+                    }
+                }
+            }
+        }
+    }
+
+    /// None for our own entries, and for what cannot be read: working on it says why.
+    fn patience_for(&self, entry: &KeyValue) -> Duration {
+        match document::decode::<QueuedFacts>(entry) {
+            Ok(queued) if queued.server != self.options.server => self.options.adopt_after,
+            _ => Duration::ZERO,
+        }
+    }
+}
+
+fn finished((node, outcome): Done, waiting: &mut Waiting) {
+    waiting.busy.remove(&node);
+    if let Err(error) = outcome {
+        let error = crate::http::chain(&error);
+        tracing::warn!(%node, error, "queued facts could not be persisted; they are tried again");
+        waiting.add(node, Instant::now() + RETRY);
+    }
+}
+
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,152 @@
+//! `Range` and `If-None-Match`, as far as content needs them.
+//!
+//! Pure. One range is served; several in one request are allowed to be
+//! answered with everything, and are.
+
+use std::ops::Range;
+
+use http::HeaderMap;
+use http::header::{IF_NONE_MATCH, IF_RANGE, RANGE};
+
+/// What a `Range` header asks for, of content with a known size.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Wanted {
+    Everything,
+    Part(Range<u64>),
+    /// It asks for what is not there.
+    Unsatisfiable,
+}
+
+/// Whether the caller has it already.
+pub(crate) fn is_known(headers: &HeaderMap, entity_tag: &str) -> bool {
+    headers
+        .get_all(IF_NONE_MATCH)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(str::trim)
+        .any(|tag| tag == "*" || tag.strip_prefix("W/").unwrap_or(tag) == entity_tag)
+}
+
+/// Which part is wanted. A range that cannot be read counts as none, as does
+/// one for another version (`If-Range`).
+pub(crate) fn wanted(headers: &HeaderMap, entity_tag: &str, size: u64) -> Wanted {
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    let for_this = headers.get(IF_RANGE).is_none() || text(IF_RANGE) == Some(entity_tag);
+    match text(RANGE) {
+        Some(range) if for_this => parse(range, size),
+        _ => Wanted::Everything,
+    }
+}
+
+fn parse(range: &str, size: u64) -> Wanted {
+    let Some((unit, ranges)) = range.split_once('=') else {
+        return Wanted::Everything;
+    };
+    let one = ranges.trim();
+    if !unit.trim().eq_ignore_ascii_case("bytes") || one.contains(',') {
+        return Wanted::Everything;
+    }
+    match one.split_once('-') {
+        Some(("", last)) => suffix(last, size),
+        Some((first, "")) => {
+            number(first).map_or(Wanted::Everything, |first| part(first, size, size))
+        }
+        Some((first, last)) => match (number(first), number(last)) {
+            (Some(first), Some(last)) if first <= last => {
+                part(first, last.saturating_add(1).min(size), size)
+            }
+            _ => Wanted::Everything,
+        },
+        None => Wanted::Everything,
+    }
+}
+
+fn part(start: u64, end: u64, size: u64) -> Wanted {
+    match start < size {
+        true => Wanted::Part(start..end),
+        false => Wanted::Unsatisfiable,
+    }
+}
+
+/// The last so many bytes.
+fn suffix(length: &str, size: u64) -> Wanted {
+    match number(length) {
+        None => Wanted::Everything,
+        Some(0) => Wanted::Unsatisfiable,
+        Some(length) => part(size.saturating_sub(length), size, size),
+    }
+}
+
+/// Digits only: `+1` and ` 1` are no byte positions. Too many digits is far
+/// behind the end of anything.
+fn number(text: &str) -> Option<u64> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    digits.then(|| text.parse().unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Wanted::{Everything, Part, Unsatisfiable};
+
+    #[test]
+    fn every_form_of_a_range_is_read_as_the_standard_says() {
+        for (range, size, expected) in [
+            ("bytes=0-0", 10, Part(0..1)),
+            ("bytes=2-4", 10, Part(2..5)),
+            ("bytes=2-", 10, Part(2..10)),
+            ("bytes=2-99999999999999999999999", 10, Part(2..10)),
+            ("bytes=-3", 10, Part(7..10)),
+            ("bytes=-30", 10, Part(0..10)),
+            ("Bytes=0-9", 10, Part(0..10)),
+            ("bytes=10-", 10, Unsatisfiable),
+            ("bytes=10-20", 10, Unsatisfiable),
+            ("bytes=-0", 10, Unsatisfiable),
+            ("bytes=-5", 0, Unsatisfiable),
+            ("bytes=4-2", 10, Everything),
+            ("bytes=0-1,3-4", 10, Everything),
+            ("lines=0-1", 10, Everything),
+            ("bytes=+1-2", 10, Everything),
+            ("bytes=", 10, Everything),
+            ("bytes=-", 10, Everything),
+            ("bytes=a-b", 10, Everything),
+            ("0-1", 10, Everything),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(RANGE, range.parse().expect("a header"));
+            assert_eq!(
+                wanted(&headers, "\"x\"", size),
+                expected,
+                "{range} of {size}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_range_for_another_version_gets_everything() {
+        let mut headers = HeaderMap::new();
+        headers.insert(RANGE, "bytes=0-1".parse().expect("a header"));
+        headers.insert(IF_RANGE, "\"old\"".parse().expect("a header"));
+        assert_eq!(wanted(&headers, "\"new\"", 10), Everything);
+        assert_eq!(wanted(&headers, "\"old\"", 10), Part(0..2));
+    }
+
+    #[test]
+    fn what_the_caller_has_is_recognised_in_any_list() {
+        for (value, known) in [
+            ("\"a\"", true),
+            ("W/\"a\"", true),
+            ("\"b\", \"a\"", true),
+            ("*", true),
+            ("\"b\"", false),
+            ("a", false),
+            ("", false),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(IF_NONE_MATCH, value.parse().expect("a header"));
+            assert_eq!(is_known(&headers, "\"a\""), known, "{value}");
+        }
+        assert!(!is_known(&HeaderMap::new(), "\"a\""));
+    }
+}

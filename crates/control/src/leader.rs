@@ -1,0 +1,83 @@
+//! One server at a time does a thing.
+//!
+//! For work that any server could do and that one is enough for. It is no
+//! guard: a leader that was taken for dead may still be at work, so whatever
+//! it does must be right when two do it.
+
+use std::time::Duration;
+
+use bunraku_store::{
+    Change, Compare, Follow, Followed, LeaseId, SharedStore, StoreError, Transaction,
+};
+
+use crate::ServiceError;
+
+/// Being the leader, until it is given back or lost.
+pub(crate) struct Leadership {
+    store: SharedStore,
+    lease: LeaseId,
+    ttl: Duration,
+}
+
+impl Leadership {
+    /// Waits until nobody else is, and then is the leader.
+    pub(crate) async fn campaign(
+        store: SharedStore,
+        key: &str,
+        who: &str,
+        ttl: Duration,
+    ) -> Result<Self, ServiceError> {
+        let mut follow = Follow::new(store.clone(), key);
+        loop {
+            let taken = match follow.next().await? {
+                Followed::Snapshot { items, .. } => items.iter().any(|item| item.key == key),
+                Followed::Changes(batch) => {
+                    let last = batch.changes.into_iter().rfind(|change| match change {
+                        Change::Put(entry) => entry.key == key,
+                        Change::Delete { key: deleted } => deleted == key,
+                    });
+                    !matches!(last, Some(Change::Delete { .. }))
+                }
+            };
+            if taken {
+                continue;
+            }
+            let lease = store.lease_grant(ttl).await?;
+            let transaction = Transaction::new()
+                .when(Compare::Absent(key.to_owned()))
+                .put_with_lease(key, who.to_owned(), lease);
+            let leadership = Self {
+                store: store.clone(),
+                lease,
+                ttl,
+            };
+            match store.commit(transaction).await {
+                Ok(outcome) if outcome.is_committed() => return Ok(leadership),
+                // If it was committed after all, giving the lease back frees the place.
+                Ok(_) | Err(StoreError::OutcomeUnknown(_)) => leadership.resign().await,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Stays the leader; returns when it is not any more.
+    pub(crate) async fn keep(&self) {
+        let mut tick = tokio::time::interval(self.ttl / 3);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tick.tick().await;
+            match self.store.lease_keep_alive(self.lease).await {
+                Ok(()) => {}
+                Err(StoreError::LeaseNotFound(_)) => return,
+                Err(error) => tracing::warn!(error = %error, "cannot stay the leader"),
+            }
+        }
+    }
+
+    /// Lets another one be.
+    pub(crate) async fn resign(self) {
+        if let Err(error) = self.store.lease_revoke(self.lease).await {
+            tracing::debug!(error = %error, "the lease of a leader runs out by itself");
+        }
+    }
+}

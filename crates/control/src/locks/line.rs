@@ -1,0 +1,161 @@
+//! Who holds a lock and who waits for it, in the order they came. Pure.
+
+use bunraku_model::TriggerName;
+use bunraku_wire::api::locks::Holder;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// The document of one lock.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct Line {
+    pub(super) slots: u32,
+    /// An operator said how many may hold it: callers cannot.
+    #[serde(default)]
+    pub(super) defined: bool,
+    #[serde(default)]
+    pub(super) on_change: Option<TriggerName>,
+    /// Never goes back.
+    pub(super) last_token: u64,
+    pub(super) holders: Vec<Holder>,
+    /// First come, first served.
+    pub(super) waiters: Vec<Holder>,
+}
+
+impl Default for Line {
+    fn default() -> Self {
+        Self {
+            slots: 1,
+            defined: false,
+            on_change: None,
+            last_token: 0,
+            holders: Vec::new(),
+            waiters: Vec::new(),
+        }
+    }
+}
+
+/// Where somebody stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Place {
+    Holds { token: u64 },
+    Waits { ahead: usize },
+    Nowhere,
+}
+
+/// Who left because they were dead, and who moved up.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Settled {
+    pub(super) departed: Vec<Holder>,
+    pub(super) promoted: Vec<Holder>,
+}
+
+impl Line {
+    pub(super) fn place(&self, owner: &str, session: &str) -> Place {
+        let same = |holder: &&Holder| holder.owner == owner && holder.session == session;
+        if let Some(holder) = self.holders.iter().find(same) {
+            return Place::Holds {
+                token: holder.token,
+            };
+        }
+        match self.waiters.iter().position(|holder| same(&holder)) {
+            Some(ahead) => Place::Waits { ahead },
+            None => Place::Nowhere,
+        }
+    }
+
+    /// Puts somebody at the end of the line.
+    pub(super) fn join(&mut self, waiter: Holder) {
+        self.waiters.push(waiter);
+    }
+
+    /// Takes the dead out and lets those behind them move up, in order.
+    pub(super) fn settle(&mut self, alive: impl Fn(&Holder) -> bool, now: Timestamp) -> Settled {
+        let mut settled = Settled::default();
+        for list in [&mut self.holders, &mut self.waiters] {
+            let (living, dead) = std::mem::take(list).into_iter().partition(&alive);
+            *list = living;
+            settled.departed.extend::<Vec<Holder>>(dead);
+        }
+        while self.holders.len() < self.slots as usize && !self.waiters.is_empty() {
+            let mut next = self.waiters.remove(0);
+            self.last_token += 1;
+            next.token = self.last_token;
+            next.since = now;
+            self.holders.push(next.clone());
+            settled.promoted.push(next);
+        }
+        settled
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn holder(owner: &str) -> Holder {
+        Holder {
+            owner: owner.to_owned(),
+            session: "s".to_owned(),
+            reason: None,
+            since: Timestamp::UNIX_EPOCH,
+            token: 0,
+        }
+    }
+
+    fn line(slots: u32, owners: &[&str]) -> Line {
+        let mut line = Line {
+            slots,
+            ..Line::default()
+        };
+        for owner in owners {
+            line.join(holder(owner));
+        }
+        line
+    }
+
+    fn names(holders: &[Holder]) -> Vec<&str> {
+        holders.iter().map(|holder| &*holder.owner).collect()
+    }
+
+    #[test]
+    fn those_who_came_first_hold_it_first() {
+        let mut line = line(2, &["a", "b", "c", "d"]);
+        let settled = line.settle(|_| true, Timestamp::UNIX_EPOCH);
+        assert_eq!(names(&settled.promoted), ["a", "b"]);
+        assert_eq!(line.place("a", "s"), Place::Holds { token: 1 });
+        assert_eq!(line.place("d", "s"), Place::Waits { ahead: 1 });
+        assert_eq!(line.place("e", "s"), Place::Nowhere);
+    }
+
+    #[test]
+    fn the_dead_leave_and_the_next_gets_a_higher_token() {
+        let mut line = line(1, &["a", "b", "c"]);
+        line.settle(|_| true, Timestamp::UNIX_EPOCH);
+        let settled = line.settle(
+            |holder| holder.owner != "a" && holder.owner != "b",
+            Timestamp::UNIX_EPOCH,
+        );
+        assert_eq!(names(&settled.departed), ["a", "b"]);
+        assert_eq!(line.place("c", "s"), Place::Holds { token: 2 });
+        line.settle(|_| false, Timestamp::UNIX_EPOCH);
+        line.join(holder("a"));
+        line.settle(|_| true, Timestamp::UNIX_EPOCH);
+        assert_eq!(
+            line.place("a", "s"),
+            Place::Holds { token: 3 },
+            "never an old token"
+        );
+    }
+
+    #[test]
+    fn fewer_slots_than_holders_take_nothing_away() {
+        let mut line = line(2, &["a", "b", "c"]);
+        line.settle(|_| true, Timestamp::UNIX_EPOCH);
+        line.slots = 1;
+        assert_eq!(
+            line.settle(|_| true, Timestamp::UNIX_EPOCH),
+            Settled::default()
+        );
+        assert_eq!(names(&line.holders), ["a", "b"]);
+    }
+}

@@ -1,0 +1,187 @@
+//! Events as they come: of one run, or of all nodes.
+//!
+//! Both go on where a reader left off: one run's by the number of the event,
+//! everybody's by the store's revision.
+
+use std::collections::VecDeque;
+
+use bunraku_model::{NodeName, NodeRunId};
+use bunraku_store::{Change, Range, Revision, StoreError, WatchStart, WatchStream};
+use bunraku_wire::api::{NumberedEvent, ReportEvent, ReportStreamMessage};
+use futures::StreamExt;
+
+use super::Reports;
+use crate::{ServiceError, document, keys};
+
+/// One run's events, from a number on, to its end.
+pub struct FollowedEvents {
+    reports: Reports,
+    node: NodeName,
+    run: NodeRunId,
+    next: u64,
+    ready: VecDeque<NumberedEvent>,
+    ended: bool,
+}
+
+impl Reports {
+    /// Follows a run whose report may be yet to come.
+    pub fn follow(&self, node: &NodeName, run: NodeRunId, from: u64) -> FollowedEvents {
+        FollowedEvents {
+            reports: self.clone(),
+            node: node.clone(),
+            run,
+            next: from,
+            ready: VecDeque::new(),
+            ended: false,
+        }
+    }
+
+    /// Follows the events of all nodes, or of one, after a cursor or from now on.
+    pub async fn stream(
+        &self,
+        node: Option<&NodeName>,
+        cursor: Option<&str>,
+    ) -> Result<EventStream, ServiceError> {
+        let prefix = match node {
+            Some(node) => keys::report_events_of_node(node),
+            None => keys::REPORT_EVENTS.to_owned(),
+        };
+        let mut ready = VecDeque::new();
+        let after = match cursor {
+            None => {
+                let newest = self.newest_revision().await?;
+                let cursor = newest.to_string();
+                ready.push_back(ReportStreamMessage::Open { cursor });
+                newest
+            }
+            Some(cursor) => Revision(cursor.parse().map_err(|_| {
+                ServiceError::invalid("the cursor is not from a stream of reports")
+            })?),
+        };
+        Ok(EventStream {
+            reports: self.clone(),
+            prefix,
+            after,
+            changes: None,
+            ready,
+        })
+    }
+
+    async fn newest_revision(&self) -> Result<Revision, ServiceError> {
+        let range = Range {
+            limit: 1,
+            keys_only: true,
+            ..Range::prefix(keys::REPORTS)
+        };
+        Ok(self.store.range(range).await?.revision)
+    }
+}
+
+impl FollowedEvents {
+    /// The next event; `None` after the last one of the run.
+    pub async fn next(&mut self) -> Result<Option<NumberedEvent>, ServiceError> {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                self.next = event.number + event.event.width();
+                self.ended = matches!(event.event, ReportEvent::Finished(_));
+                return Ok(Some(event));
+            }
+            if self.ended {
+                return Ok(None);
+            }
+            self.look().await?;
+        }
+    }
+
+    /// Takes what is new; if nothing is, waits for a change.
+    async fn look(&mut self) -> Result<(), ServiceError> {
+        let key = keys::report(&self.node, self.run);
+        // The watch is open before the look, so what comes in between wakes it.
+        let mut changes = self.reports.store.watch(&key, WatchStart::Now).await?;
+        loop {
+            let head = self.reports.head(&self.node, self.run).await?;
+            if let Some(head) = head.map(|known| known.document) {
+                if head.next > self.next {
+                    let events = self.reports.events_of(&head, self.next).await?;
+                    self.ready.extend(events);
+                    return Ok(());
+                }
+                if head.finished.is_some() {
+                    self.ended = true;
+                    return Ok(());
+                }
+            }
+            match changes.next().await {
+                Some(Ok(_)) => {}
+                Some(Err(error)) => return Err(error.into()),
+                None => return Ok(()),
+            }
+        }
+    }
+}
+
+/// Everybody's events.
+pub struct EventStream {
+    reports: Reports,
+    prefix: String,
+    after: Revision,
+    changes: Option<WatchStream>,
+    ready: VecDeque<ReportStreamMessage>,
+}
+
+impl EventStream {
+    /// The next message. An error ends the stream; its cursors stay good.
+    pub async fn next(&mut self) -> Result<ReportStreamMessage, ServiceError> {
+        loop {
+            if let Some(message) = self.ready.pop_front() {
+                return Ok(message);
+            }
+            match self.take().await {
+                Ok(()) => {}
+                Err(StoreError::Compacted { .. }) => {
+                    self.after = self.reports.newest_revision().await?;
+                    self.changes = None;
+                    return Ok(ReportStreamMessage::Gap);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    async fn take(&mut self) -> Result<(), StoreError> {
+        let changes = match &mut self.changes {
+            Some(changes) => changes,
+            None => {
+                let start = WatchStart::At(Revision(self.after.0 + 1));
+                let changes = self.reports.store.watch(&self.prefix, start).await?;
+                self.changes.insert(changes)
+            }
+        };
+        let Some(batch) = changes.next().await else {
+            self.changes = None;
+            return Ok(());
+        };
+        let batch = batch?;
+        self.after = batch.revision;
+        for change in &batch.changes {
+            let Change::Put(entry) = change else {
+                continue;
+            };
+            let Some((node, run, _)) = keys::parse_report_events(&entry.key) else {
+                continue;
+            };
+            match document::decode(entry) {
+                Ok(events) => self.ready.push_back(ReportStreamMessage::Events {
+                    cursor: batch.revision.to_string(),
+                    node,
+                    run,
+                    events,
+                }),
+                Err(error) => {
+                    tracing::error!(error = %error, "events cannot be read and are left out");
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,203 @@
+//! A report without its events, and what a batch makes of it.
+//!
+//! [`Head::accept`] is pure: it drops what is there already, refuses a gap
+//! with the number that is wanted, and says what is to be stored.
+
+use bunraku_model::{ContentId, NodeName, NodeRunId};
+use bunraku_wire::api::{
+    EventCounts, EventStatus, FailedResource, NumberedEvent, OmittedEvents, ReportBatch,
+    ReportEvent, ReportReceipt, ReportState, ReportSummary, ResourceEvent, RunFinished, RunStarted,
+};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::ServiceError;
+
+/// Failed resources that a head names.
+const FAILURES_NAMED: usize = 5;
+/// Characters of a failure's message that a head keeps.
+const MESSAGE_KEPT: usize = 500;
+
+/// What the store has of a report.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Head {
+    pub node: NodeName,
+    pub run: NodeRunId,
+    pub started: RunStarted,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finished: Option<RunFinished>,
+    pub counts: EventCounts,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<FailedResource>,
+    #[serde(default)]
+    pub omitted: u64,
+    pub next: u64,
+    pub first_received: Timestamp,
+    pub last_received: Timestamp,
+    /// All events in one piece, once the run is finished.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content: Option<ContentId>,
+}
+
+/// What a batch leads to.
+#[derive(PartialEq, Debug)]
+pub(super) enum Accepted {
+    /// All of it was there before.
+    Nothing(ReportReceipt),
+    Store {
+        head: Box<Head>,
+        /// Without those that were there before.
+        events: Vec<NumberedEvent>,
+    },
+}
+
+/// Whose report it is, and when the batch came.
+pub(super) struct Arrival<'a> {
+    pub(super) node: &'a NodeName,
+    pub(super) run: NodeRunId,
+    pub(super) now: Timestamp,
+}
+
+impl Head {
+    /// What becomes of a report, there or not yet, with this batch.
+    pub(super) fn accept(
+        known: Option<Self>,
+        batch: ReportBatch,
+        arrival: &Arrival<'_>,
+    ) -> Result<Accepted, ServiceError> {
+        let next = known.as_ref().map_or(0, |head| head.next);
+        let finished = known.as_ref().is_some_and(|head| head.finished.is_some());
+        let events = new_events(batch, next)?;
+        if events.is_empty() {
+            return Ok(Accepted::Nothing(ReportReceipt { next, finished }));
+        }
+        let mut head = known;
+        for event in &events {
+            match &mut head {
+                None => head = Some(Self::begin(event, arrival)?),
+                Some(head) => head.note(event, arrival.now)?,
+            }
+        }
+        let head = Box::new(head.expect("there was an event, and it began the report"));
+        Ok(Accepted::Store { head, events })
+    }
+
+    fn begin(event: &NumberedEvent, arrival: &Arrival<'_>) -> Result<Self, ServiceError> {
+        let ReportEvent::Started(started) = &event.event else {
+            return Err(ServiceError::invalid("a report begins with `started`"));
+        };
+        Ok(Self {
+            node: arrival.node.clone(),
+            run: arrival.run,
+            started: started.clone(),
+            finished: None,
+            counts: EventCounts::default(),
+            failures: Vec::new(),
+            omitted: 0,
+            next: 1,
+            first_received: arrival.now,
+            last_received: arrival.now,
+            content: None,
+        })
+    }
+
+    fn note(&mut self, event: &NumberedEvent, now: Timestamp) -> Result<(), ServiceError> {
+        if self.finished.is_some() {
+            return Err(ServiceError::invalid("nothing comes after `finished`"));
+        }
+        match &event.event {
+            ReportEvent::Started(_) => {
+                return Err(ServiceError::invalid("`started` comes first, and once"));
+            }
+            ReportEvent::Resource(resource) => self.note_resource(resource),
+            ReportEvent::Log(_) => {}
+            ReportEvent::Omitted(omitted) => self.omitted += omitted.count,
+            ReportEvent::Finished(finished) => {
+                self.counts = finished.counts();
+                self.finished = Some(finished.clone());
+            }
+        }
+        self.next = event.number + event.event.width();
+        self.last_received = now;
+        Ok(())
+    }
+
+    fn note_resource(&mut self, event: &ResourceEvent) {
+        self.counts.note(event);
+        if event.status == EventStatus::Failed && self.failures.len() < FAILURES_NAMED {
+            let shortened = |text: &String| text.chars().take(MESSAGE_KEPT).collect();
+            self.failures.push(FailedResource {
+                resource: format!("{}[{}]", event.type_name, event.title),
+                message: event.message.as_ref().map(shortened),
+            });
+        }
+    }
+
+    pub(super) fn receipt(&self) -> ReportReceipt {
+        ReportReceipt {
+            next: self.next,
+            finished: self.finished.is_some(),
+        }
+    }
+
+    /// As callers see it. `lost`: its node is not connected.
+    pub(super) fn summary(self, lost: bool) -> ReportSummary {
+        let state = match (&self.finished, lost) {
+            (Some(_), _) => ReportState::Finished,
+            (None, true) => ReportState::Lost,
+            (None, false) => ReportState::Running,
+        };
+        ReportSummary {
+            node: self.node,
+            run: self.run,
+            state,
+            started: self.started,
+            finished: self.finished,
+            counts: self.counts,
+            failures: self.failures,
+            omitted: self.omitted,
+            next: self.next,
+            first_received: self.first_received,
+            last_received: self.last_received,
+        }
+    }
+}
+
+/// The events from `next` on, with their numbers.
+fn new_events(batch: ReportBatch, next: u64) -> Result<Vec<NumberedEvent>, ServiceError> {
+    let mut events = Vec::with_capacity(batch.events.len());
+    let (mut number, mut wanted) = (batch.first, next);
+    for event in batch.events {
+        let end = number
+            .checked_add(event.width())
+            .filter(|end| *end > number)
+            .ok_or_else(|| ServiceError::invalid("an event takes no number, or too many"))?;
+        if end > wanted {
+            if number > wanted {
+                return Err(ServiceError::Gap { wanted });
+            }
+            let event = from_number(event, wanted - number);
+            events.push(NumberedEvent {
+                number: wanted,
+                event,
+            });
+            wanted = end;
+        }
+        number = end;
+    }
+    Ok(events)
+}
+
+/// An event without its first numbers, of which only `omitted` has several.
+fn from_number(event: ReportEvent, skipped: u64) -> ReportEvent {
+    match event {
+        ReportEvent::Omitted(omitted) => ReportEvent::Omitted(OmittedEvents {
+            count: omitted.count - skipped,
+            ..omitted
+        }),
+        event => event,
+    }
+}
+
+#[cfg(test)]
+mod tests;

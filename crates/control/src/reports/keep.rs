@@ -1,0 +1,176 @@
+//! Finished reports in one piece, and old ones gone.
+//!
+//! Both are harmless to skip and to repeat, on any number of servers: the
+//! head is compared, and [`Reports::upkeep`] finds what was left over.
+
+use std::io::Write;
+
+use bunraku_model::{ContentId, NodeName, NodeRunId};
+use bunraku_store::{Range, Transaction};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+use super::head::Head;
+use super::{ReportPlace, Reports, blob_error, indexed_ids};
+use crate::document::{self, Stored};
+use crate::{ServiceError, keys};
+
+/// Reports that one look at old ones takes at a time.
+const PAGE: usize = 200;
+
+impl Reports {
+    /// After the last event: puts the events into one piece, and lets go of
+    /// what is beyond the node's number of reports.
+    pub async fn settle(&self, node: &NodeName, run: NodeRunId) -> Result<(), ServiceError> {
+        self.compact(node, run).await?;
+        self.keep_newest(node).await
+    }
+
+    /// Settles what was left over, and deletes what is too old. Says how many were deleted.
+    pub async fn upkeep(&self) -> Result<usize, ServiceError> {
+        for key in document::keys_under(&*self.store, keys::OPEN_REPORTS).await? {
+            if let Some((node, run)) = keys::parse_open_report(&key) {
+                self.compact(&node, run).await?;
+            }
+        }
+        let kept_for = jiff::SignedDuration::try_from(self.options.kept_for)
+            .unwrap_or(jiff::SignedDuration::MAX);
+        let Ok(oldest) = self.clock.now().checked_sub(kept_for) else {
+            return Ok(0);
+        };
+        let mut deleted = 0;
+        loop {
+            let range = Range {
+                after: Some(keys::report_times_from(oldest)),
+                limit: PAGE,
+                ..Range::prefix(keys::REPORT_TIMES)
+            };
+            let page = self.store.range(range).await?;
+            for entry in &page.items {
+                let place: ReportPlace = document::decode(entry)?;
+                self.delete(&place.node, place.run).await?;
+                // A pointer to a report that is gone goes too.
+                let pointer = Transaction::new().delete(entry.key.clone());
+                self.store.commit(pointer).await?;
+                deleted += 1;
+            }
+            if !page.more {
+                return Ok(deleted);
+            }
+        }
+    }
+
+    /// Forgets every report of a node.
+    pub async fn forget(&self, node: &NodeName) -> Result<(), ServiceError> {
+        for key in document::keys_under(&*self.store, &keys::reports_of(node)).await? {
+            if let Some((node, run)) = keys::parse_report(&key) {
+                self.delete(&node, run).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing to do for a run that is at work, or whose events are in one piece.
+    async fn compact(&self, node: &NodeName, run: NodeRunId) -> Result<(), ServiceError> {
+        loop {
+            let Some(known) = self.head(node, run).await? else {
+                let leftover = Transaction::new().delete(keys::open_report(node, run));
+                self.store.commit(leftover).await?;
+                return Ok(());
+            };
+            if known.document.finished.is_none() || known.document.content.is_some() {
+                return Ok(());
+            }
+            let events = self.chunks(node, run, 0).await?;
+            let mut zipped = GzEncoder::new(Vec::new(), Compression::default());
+            for event in &events {
+                serde_json::to_writer(&mut zipped, event)
+                    .expect("events are plain data that JSON can hold");
+                zipped.write_all(b"\n").expect("a Vec takes everything");
+            }
+            let zipped = zipped.finish().expect("a Vec takes everything");
+            let written =
+                (self.blobs.put(&mut zipped.as_slice(), None).await).map_err(blob_error)?;
+            let outcome = self.point_to(&known, written.info.id).await;
+            // Referred to or not wanted: either way the pin has done its work.
+            written.pin.release().await.map_err(blob_error)?;
+            if outcome? {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn point_to(
+        &self,
+        known: &Stored<Head>,
+        content: ContentId,
+    ) -> Result<bool, ServiceError> {
+        let (node, run) = (&known.document.node, known.document.run);
+        let key = keys::report(node, run);
+        let head = Head {
+            content: Some(content),
+            ..known.document.clone()
+        };
+        let transaction = Transaction::new()
+            .when_unchanged(&key, Some(&known.entry))
+            .put(key, document::encode(&head))
+            .delete(keys::open_report(node, run))
+            .delete_prefix(keys::report_events_of(node, run));
+        let transaction = self
+            .blobs
+            .reference_in(transaction, content, &referrer(node, run))
+            .await
+            .map_err(blob_error)?;
+        Ok(self.store.commit(transaction).await?.is_committed())
+    }
+
+    async fn keep_newest(&self, node: &NodeName) -> Result<(), ServiceError> {
+        let keys = document::keys_under(&*self.store, &keys::reports_of(node)).await?;
+        if keys.len() <= self.options.kept_per_node {
+            return Ok(());
+        }
+        let mut heads = Vec::with_capacity(keys.len());
+        for entry in document::read_all(&*self.store, &keys::reports_of(node)).await? {
+            heads.push(document::decode::<Head>(&entry)?);
+        }
+        // A run that is at work is never surplus.
+        heads.retain(|head| head.finished.is_some());
+        heads.sort_by_key(|head| std::cmp::Reverse((head.first_received, head.run)));
+        for head in heads.iter().skip(self.options.kept_per_node) {
+            self.delete(&head.node, head.run).await?;
+        }
+        Ok(())
+    }
+
+    async fn delete(&self, node: &NodeName, run: NodeRunId) -> Result<(), ServiceError> {
+        loop {
+            let Some(known) = self.head(node, run).await? else {
+                return Ok(());
+            };
+            let head = &known.document;
+            let key = keys::report(node, run);
+            let mut transaction = Transaction::new()
+                .when_unchanged(&key, Some(&known.entry))
+                .delete(key)
+                .delete(keys::report_time(head.first_received, run))
+                .delete(keys::open_report(node, run))
+                .delete_prefix(keys::report_events_of(node, run));
+            for id in indexed_ids(head) {
+                transaction = transaction.delete(keys::report_id(id));
+            }
+            if let Some(content) = head.content {
+                transaction = self
+                    .blobs
+                    .unreference_in(transaction, content, &referrer(node, run))
+                    .map_err(blob_error)?;
+            }
+            if self.store.commit(transaction).await?.is_committed() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn referrer(node: &NodeName, run: NodeRunId) -> String {
+    format!("report/{node}/{run}")
+}

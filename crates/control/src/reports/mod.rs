@@ -1,0 +1,212 @@
+//! The report service: what nodes did, event by event.
+//!
+//! A report is a head (small, one key) and its events: one key per batch
+//! while the run is at work, one blob once it is finished. A batch is stored
+//! in one transaction that compares the head, so that of two that overlap one
+//! wins and the other is dropped or goes on behind it.
+//!
+//! Rules: an event has a number, is stored once, and nothing is stored behind
+//! a gap. Order and age go by the server's clock, not by the node's.
+//!
+//! Absent: what a run is for, and when it starts (`commands`, and the agent).
+
+mod follow;
+mod head;
+mod keep;
+mod read;
+mod subscribe;
+
+use std::time::Duration;
+
+use bunraku_model::{NodeName, NodeRunId};
+use bunraku_store::blobs::{BlobError, SharedBlobs};
+use bunraku_store::{Compare, SharedStore, Transaction, TransactionOutcome};
+use bunraku_wire::api::{NumberedEvent, ReportBatch, ReportReceipt, RunEnding};
+use serde::{Deserialize, Serialize};
+
+pub use follow::FollowedEvents;
+pub use head::Head as ReportHead;
+pub use read::ReportFilter;
+pub use subscribe::{NodeRunNews, ReportSubscription};
+
+use crate::clock::Clock;
+use crate::document::{self, Stored};
+use crate::{ServiceError, keys};
+use head::{Accepted, Arrival, Head};
+
+/// Ids of folded requests that lead to the report of the run that served them.
+const ALSO_INDEXED: usize = 64;
+
+/// How much is kept.
+#[derive(Clone, Debug)]
+pub struct ReportOptions {
+    /// Reports of one node beyond this go, oldest first.
+    pub kept_per_node: usize,
+    /// Reports that are older go.
+    pub kept_for: Duration,
+}
+
+impl Default for ReportOptions {
+    fn default() -> Self {
+        Self {
+            kept_per_node: 100,
+            kept_for: Duration::from_secs(30 * 24 * 3_600),
+        }
+    }
+}
+
+/// The handle on the report service.
+#[derive(Clone)]
+pub struct Reports {
+    store: SharedStore,
+    blobs: SharedBlobs,
+    clock: Clock,
+    options: ReportOptions,
+}
+
+/// What became of a batch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TakenBatch {
+    pub receipt: ReportReceipt,
+    /// Events that were new.
+    pub stored: usize,
+    /// The batch held the end of the run.
+    pub ended: Option<RunEnding>,
+}
+
+/// Where a run's report is.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct ReportPlace {
+    node: NodeName,
+    run: NodeRunId,
+}
+
+impl Reports {
+    pub fn new(
+        store: SharedStore,
+        blobs: SharedBlobs,
+        clock: Clock,
+        options: ReportOptions,
+    ) -> Self {
+        Self {
+            store,
+            blobs,
+            clock,
+            options,
+        }
+    }
+
+    /// Takes some events of a run. When this returns they are durable; the
+    /// same events again change nothing.
+    pub async fn take(
+        &self,
+        node: &NodeName,
+        run: NodeRunId,
+        batch: ReportBatch,
+    ) -> Result<TakenBatch, ServiceError> {
+        loop {
+            let known = self.head(node, run).await?;
+            let arrival = Arrival {
+                node,
+                run,
+                now: self.clock.now(),
+            };
+            let before = known.as_ref().map(|known| known.document.clone());
+            let (head, events) = match Head::accept(before, batch.clone(), &arrival)? {
+                Accepted::Nothing(receipt) => {
+                    return Ok(TakenBatch {
+                        receipt,
+                        stored: 0,
+                        ended: None,
+                    });
+                }
+                Accepted::Store { head, events } => (head, events),
+            };
+            if self.store_events(known.as_ref(), &head, &events).await? {
+                return Ok(TakenBatch {
+                    receipt: head.receipt(),
+                    stored: events.len(),
+                    ended: head.finished.as_ref().map(|finished| finished.ending),
+                });
+            }
+        }
+    }
+
+    /// Whether it was stored; false: somebody else stored some meanwhile.
+    async fn store_events(
+        &self,
+        known: Option<&Stored<Head>>,
+        head: &Head,
+        events: &[NumberedEvent],
+    ) -> Result<bool, ServiceError> {
+        let (node, run) = (&head.node, head.run);
+        let record = keys::node_record(node);
+        let key = keys::report(node, run);
+        let mut transaction = Transaction::new()
+            .when(Compare::Exists(record.clone()))
+            .read_on_failure(record)
+            .when_unchanged(&key, known.map(|known| &known.entry))
+            .put(key, document::encode(head))
+            .put(
+                keys::report_events(node, run, events[0].number),
+                document::encode(&events),
+            );
+        if known.is_none() {
+            transaction = index(transaction, head);
+        }
+        match self.store.commit(transaction).await? {
+            TransactionOutcome::Committed(_) => Ok(true),
+            TransactionOutcome::Refused(reads) if reads.first().is_some_and(Option::is_none) => {
+                Err(ServiceError::no_such_node(node))
+            }
+            TransactionOutcome::Refused(_) => Ok(false),
+        }
+    }
+
+    async fn head(
+        &self,
+        node: &NodeName,
+        run: NodeRunId,
+    ) -> Result<Option<Stored<Head>>, ServiceError> {
+        document::read(&*self.store, &keys::report(node, run)).await
+    }
+}
+
+/// Everything that leads to a new report.
+fn index(transaction: Transaction, head: &Head) -> Transaction {
+    let place = document::encode(&ReportPlace {
+        node: head.node.clone(),
+        run: head.run,
+    });
+    indexed_ids(head)
+        .fold(transaction, |transaction, id| {
+            transaction.put(keys::report_id(id), place.clone())
+        })
+        .put(
+            keys::report_time(head.first_received, head.run),
+            place.clone(),
+        )
+        .put(keys::open_report(&head.node, head.run), "")
+}
+
+/// Its own id, and those of requests that its run served too.
+fn indexed_ids(head: &Head) -> impl Iterator<Item = NodeRunId> + '_ {
+    let mut ids: Vec<NodeRunId> = head
+        .started
+        .also
+        .iter()
+        .copied()
+        .take(ALSO_INDEXED)
+        .collect();
+    ids.push(head.run);
+    ids.sort_unstable();
+    ids.dedup();
+    ids.into_iter()
+}
+
+fn blob_error(error: BlobError) -> ServiceError {
+    match error {
+        BlobError::Store(error) => ServiceError::Store(error),
+        error => ServiceError::internal("a report's events cannot be used", error),
+    }
+}

@@ -1,0 +1,323 @@
+//! Reading reports: lists, one of them, its events.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader};
+
+use bunraku_model::{Connection, ContentId, NodeName, NodeRunId};
+use bunraku_store::Range;
+use bunraku_wire::api::{NumberedEvent, ReportEvent, ReportPage, ReportSummary};
+use flate2::read::GzDecoder;
+use futures::{StreamExt, TryStreamExt};
+use serde_json::{Map, Value};
+
+use super::head::Head;
+use super::{ReportPlace, Reports, blob_error};
+use crate::presence::StoredConnection;
+use crate::{ServiceError, document, keys};
+
+/// Reports that are looked at for one page at most.
+const LOOKED_AT: usize = 5_000;
+/// Heads that are read at the same time.
+const AT_ONCE: usize = 16;
+
+/// Which reports a list is of.
+#[derive(Clone, Debug)]
+pub struct ReportFilter {
+    pub node: Option<NodeName>,
+    /// Ended in anything but success, or its node is gone.
+    pub failed: bool,
+    pub unfinished: bool,
+    pub limit: usize,
+    /// From the page before.
+    pub after: Option<String>,
+}
+
+impl Reports {
+    /// Some reports, newest first.
+    pub async fn list(&self, filter: &ReportFilter) -> Result<ReportPage, ServiceError> {
+        let limit = filter.limit.max(1);
+        let heads = match (&filter.node, filter.unfinished) {
+            (Some(node), _) => self.heads_of(node).await?,
+            (None, true) => self.open_heads().await?,
+            (None, false) => return self.newest(filter, limit).await,
+        };
+        let mut reports = self.summaries(heads).await?;
+        reports.retain(|report| fits(filter, report));
+        reports.sort_by_key(|report| std::cmp::Reverse((report.first_received, report.run)));
+        reports.truncate(limit);
+        Ok(ReportPage {
+            reports,
+            next: None,
+        })
+    }
+
+    /// From newest to oldest until the page is full.
+    async fn newest(
+        &self,
+        filter: &ReportFilter,
+        limit: usize,
+    ) -> Result<ReportPage, ServiceError> {
+        let mut reports: Vec<ReportSummary> = Vec::new();
+        let mut after = match &filter.after {
+            Some(after) => Some(checked_position(after)?),
+            None => None,
+        };
+        let mut looked_at = 0;
+        loop {
+            let range = Range {
+                after: after.clone(),
+                limit: limit.min(AT_ONCE * 8),
+                ..Range::prefix(keys::REPORT_TIMES)
+            };
+            let page = self.store.range(range).await?;
+            let places: Vec<ReportPlace> = (page.items.iter())
+                .map(document::decode)
+                .collect::<Result<_, _>>()?;
+            let summaries = self.summaries(self.heads_at(places).await?).await?;
+            let mut by_run: HashMap<NodeRunId, ReportSummary> = summaries
+                .into_iter()
+                .map(|report| (report.run, report))
+                .collect();
+            for entry in &page.items {
+                after = Some(entry.key.clone());
+                looked_at += 1;
+                let run = entry
+                    .key
+                    .rsplit('/')
+                    .next()
+                    .and_then(|run| run.parse().ok());
+                let report = run.and_then(|run| by_run.remove(&run));
+                reports.extend(report.filter(|report| fits(filter, report)));
+                if reports.len() == limit {
+                    break;
+                }
+            }
+            let full = reports.len() == limit || looked_at >= LOOKED_AT;
+            if full || !page.more {
+                let next = after.filter(|_| full);
+                return Ok(ReportPage { reports, next });
+            }
+        }
+    }
+
+    /// One report, by its run, by that of a request that it served, or by the
+    /// beginning of either.
+    pub async fn find(&self, text: &str) -> Result<ReportSummary, ServiceError> {
+        let text = text.to_ascii_lowercase();
+        let not_found = || ServiceError::NotFound {
+            what: format!("a report of run `{text}`"),
+            hint: Some("list reports with `bunraku report list`".to_owned()),
+        };
+        let plausible = |byte: u8| byte.is_ascii_hexdigit() || byte == b'-';
+        if text.is_empty() || !text.bytes().all(plausible) {
+            return Err(not_found());
+        }
+        let range = Range {
+            limit: 2,
+            ..Range::prefix(format!("{}{text}", keys::REPORT_IDS))
+        };
+        let page = self.store.range(range).await?;
+        let mut places = page.items.iter().map(document::decode::<ReportPlace>);
+        let place = places.next().ok_or_else(not_found)??;
+        if let Some(other) = places.next()
+            && other?.run != place.run
+        {
+            return Err(ServiceError::Invalid {
+                message: format!("more than one run begins with `{text}`"),
+                hint: Some("write more of it".to_owned()),
+            });
+        }
+        self.show(&place.node, place.run).await
+    }
+
+    /// One report.
+    pub async fn show(
+        &self,
+        node: &NodeName,
+        run: NodeRunId,
+    ) -> Result<ReportSummary, ServiceError> {
+        let head = self.existing(node, run).await?;
+        let mut summaries = self.summaries(vec![head]).await?;
+        Ok(summaries.remove(0))
+    }
+
+    /// Its events from this number on, as far as there are.
+    pub async fn events(
+        &self,
+        node: &NodeName,
+        run: NodeRunId,
+        from: u64,
+    ) -> Result<Vec<NumberedEvent>, ServiceError> {
+        let head = self.existing(node, run).await?;
+        self.events_of(&head, from).await
+    }
+
+    /// What resources gave under the names they registered.
+    pub async fn outputs(
+        &self,
+        node: &NodeName,
+        run: NodeRunId,
+    ) -> Result<Map<String, Value>, ServiceError> {
+        let mut outputs = Map::new();
+        for event in self.events(node, run, 0).await? {
+            if let ReportEvent::Resource(resource) = event.event
+                && let Some(name) = resource.register
+            {
+                outputs.insert(name, Value::Object(resource.outputs));
+            }
+        }
+        Ok(outputs)
+    }
+
+    pub(super) async fn events_of(
+        &self,
+        head: &Head,
+        from: u64,
+    ) -> Result<Vec<NumberedEvent>, ServiceError> {
+        let (node, run) = (&head.node, head.run);
+        let mut content = head.content;
+        loop {
+            let mut events = match content {
+                Some(content) => self.in_one_piece(content).await?,
+                None => self.chunks(node, run, from).await?,
+            };
+            let end = events.last().map_or(from, end_of);
+            if content.is_some() || end >= head.next {
+                events.retain(|event| end_of(event) > from);
+                return Ok(events);
+            }
+            // Put into one piece between the look at the head and the look at the chunks.
+            content = self.existing(node, run).await?.content;
+        }
+    }
+
+    /// Events that are not in one piece yet, from the chunk on that has `from`.
+    pub(super) async fn chunks(
+        &self,
+        node: &NodeName,
+        run: NodeRunId,
+        from: u64,
+    ) -> Result<Vec<NumberedEvent>, ServiceError> {
+        let prefix = keys::report_events_of(node, run);
+        let mut range = Range::prefix(&prefix);
+        if from > 0 {
+            let keys = document::keys_under(&*self.store, &prefix).await?;
+            let wanted = keys::report_events(node, run, from);
+            let holding = keys.partition_point(|key| *key <= wanted).saturating_sub(1);
+            range.after = holding.checked_sub(1).map(|before| keys[before].clone());
+        }
+        let mut events = Vec::new();
+        loop {
+            let page = self.store.range(range.clone()).await?;
+            for entry in &page.items {
+                events.extend(document::decode::<Vec<NumberedEvent>>(entry)?);
+                range.after = Some(entry.key.clone());
+            }
+            if !page.more {
+                return Ok(events);
+            }
+        }
+    }
+
+    async fn in_one_piece(&self, content: ContentId) -> Result<Vec<NumberedEvent>, ServiceError> {
+        let stream = self.blobs.open(content).await.map_err(blob_error)?;
+        let zipped: Vec<u8> = stream
+            .try_fold(Vec::new(), async |mut bytes, piece| {
+                bytes.extend_from_slice(&piece);
+                Ok(bytes)
+            })
+            .await
+            .map_err(blob_error)?;
+        let unreadable = |source: std::io::Error| {
+            ServiceError::internal("a report's events cannot be read", source)
+        };
+        let mut events = Vec::new();
+        for line in BufReader::new(GzDecoder::new(zipped.as_slice())).lines() {
+            let line = line.map_err(unreadable)?;
+            let event = serde_json::from_str(&line).map_err(|error| unreadable(error.into()))?;
+            events.push(event);
+        }
+        Ok(events)
+    }
+
+    async fn existing(&self, node: &NodeName, run: NodeRunId) -> Result<Head, ServiceError> {
+        match self.head(node, run).await? {
+            Some(known) => Ok(known.document),
+            None => Err(ServiceError::NotFound {
+                what: format!("a report of run {run} of `{node}`"),
+                hint: Some("list reports with `bunraku report list`".to_owned()),
+            }),
+        }
+    }
+
+    async fn heads_of(&self, node: &NodeName) -> Result<Vec<Head>, ServiceError> {
+        let entries = document::read_all(&*self.store, &keys::reports_of(node)).await?;
+        entries.iter().map(document::decode).collect()
+    }
+
+    async fn open_heads(&self) -> Result<Vec<Head>, ServiceError> {
+        let open = document::keys_under(&*self.store, keys::OPEN_REPORTS).await?;
+        let places = open.iter().filter_map(|key| {
+            let (node, run) = keys::parse_open_report(key)?;
+            Some(ReportPlace { node, run })
+        });
+        self.heads_at(places.collect()).await
+    }
+
+    /// Those that are there.
+    async fn heads_at(&self, places: Vec<ReportPlace>) -> Result<Vec<Head>, ServiceError> {
+        let heads: Vec<_> = futures::stream::iter(places)
+            .map(async |place| self.head(&place.node, place.run).await)
+            .buffered(AT_ONCE)
+            .try_collect()
+            .await?;
+        Ok(heads
+            .into_iter()
+            .flatten()
+            .map(|known| known.document)
+            .collect())
+    }
+
+    /// With where the nodes of unfinished runs stand.
+    async fn summaries(&self, heads: Vec<Head>) -> Result<Vec<ReportSummary>, ServiceError> {
+        let mut connected: HashMap<NodeName, bool> = HashMap::new();
+        let mut summaries = Vec::with_capacity(heads.len());
+        for head in heads {
+            if head.finished.is_some() {
+                summaries.push(head.summary(false));
+                continue;
+            }
+            let there = match connected.get(&head.node) {
+                Some(there) => *there,
+                None => {
+                    let key = keys::node_connection(&head.node);
+                    let stored = document::read::<StoredConnection>(&*self.store, &key).await?;
+                    let there = stored.is_some_and(|stored| {
+                        matches!(stored.document.connection, Connection::Connected { .. })
+                    });
+                    connected.insert(head.node.clone(), there);
+                    there
+                }
+            };
+            summaries.push(head.summary(!there));
+        }
+        Ok(summaries)
+    }
+}
+
+fn end_of(event: &NumberedEvent) -> u64 {
+    event.number + event.event.width()
+}
+
+fn fits(filter: &ReportFilter, report: &ReportSummary) -> bool {
+    (!filter.failed || report.is_failure()) && (!filter.unfinished || report.finished.is_none())
+}
+
+fn checked_position(after: &str) -> Result<String, ServiceError> {
+    match after.starts_with(keys::REPORT_TIMES) && after.len() < 200 {
+        true => Ok(after.to_owned()),
+        false => Err(ServiceError::invalid(
+            "`after` is not from a page of reports",
+        )),
+    }
+}

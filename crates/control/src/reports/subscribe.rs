@@ -1,0 +1,190 @@
+//! News of given node runs, for whoever waits for them.
+//!
+//! One watch for all runs of a subscription. What is there already is read
+//! after the watch is open, so nothing falls in between; each run's start and
+//! end are given once, whatever happens to the watch.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use bunraku_model::{NodeName, NodeRunId};
+use bunraku_store::{Change, StoreError, WatchBatch, WatchStart, WatchStream};
+use bunraku_wire::api::{EventCounts, RunFinished, RunStarted};
+use futures::StreamExt;
+
+use super::Reports;
+use super::head::Head;
+use crate::{ServiceError, document, keys};
+
+/// How long to wait before asking a store again that was away.
+const RETRY: Duration = Duration::from_millis(200);
+
+/// What happened to a node run.
+#[derive(Clone, PartialEq, Debug)]
+pub enum NodeRunNews {
+    Started {
+        node: NodeName,
+        run: NodeRunId,
+        started: Box<RunStarted>,
+    },
+    /// More events came.
+    Progress {
+        node: NodeName,
+        run: NodeRunId,
+        counts: EventCounts,
+    },
+    /// The last there is. Comes right after `Started` when both were found at once.
+    Finished {
+        node: NodeName,
+        run: NodeRunId,
+        finished: Box<RunFinished>,
+    },
+}
+
+/// How much of a run was told.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Told {
+    Nothing,
+    UpTo(u64),
+    Everything,
+}
+
+/// News of some node runs.
+pub struct ReportSubscription {
+    reports: Reports,
+    wanted: HashMap<(NodeName, NodeRunId), Told>,
+    /// Of which the newest state was not read since the watch was opened.
+    unread: VecDeque<(NodeName, NodeRunId)>,
+    changes: Option<WatchStream>,
+    ready: VecDeque<NodeRunNews>,
+}
+
+impl Reports {
+    /// News of these node runs, from their start, whether that was or is to come.
+    pub fn subscribe(
+        &self,
+        runs: impl IntoIterator<Item = (NodeName, NodeRunId)>,
+    ) -> ReportSubscription {
+        let mut subscription = ReportSubscription {
+            reports: self.clone(),
+            wanted: HashMap::new(),
+            unread: VecDeque::new(),
+            changes: None,
+            ready: VecDeque::new(),
+        };
+        for (node, run) in runs {
+            subscription.add(node, run);
+        }
+        subscription
+    }
+}
+
+impl ReportSubscription {
+    /// One more run.
+    pub fn add(&mut self, node: NodeName, run: NodeRunId) {
+        let place = (node, run);
+        if !self.wanted.contains_key(&place) {
+            self.unread.push_back(place.clone());
+            self.wanted.insert(place, Told::Nothing);
+        }
+    }
+
+    /// The next news. Waits as long as it takes, for ever when every run is
+    /// finished. May be cancelled at any time without losing anything.
+    pub async fn next(&mut self) -> Result<NodeRunNews, ServiceError> {
+        loop {
+            if let Some(news) = self.ready.pop_front() {
+                return Ok(news);
+            }
+            match self.step().await {
+                Ok(()) => {}
+                Err(ServiceError::Store(
+                    StoreError::Compacted { .. }
+                    | StoreError::Unavailable(_)
+                    | StoreError::OutcomeUnknown(_),
+                )) => {
+                    self.changes = None;
+                    tokio::time::sleep(RETRY).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    async fn step(&mut self) -> Result<(), ServiceError> {
+        if self.changes.is_none() {
+            let changes = self
+                .reports
+                .store
+                .watch(keys::REPORTS, WatchStart::Now)
+                .await?;
+            self.changes = Some(changes);
+            let unfinished = |told: &&Told| **told != Told::Everything;
+            self.unread = (self.wanted.iter())
+                .filter(|(_, told)| unfinished(told))
+                .map(|(place, _)| place.clone())
+                .collect();
+        }
+        if let Some((node, run)) = self.unread.front().cloned() {
+            let head = self.reports.head(&node, run).await?;
+            self.unread.pop_front();
+            if let Some(head) = head {
+                self.note(&head.document);
+            }
+            return Ok(());
+        }
+        let changes = self.changes.as_mut().expect("opened above");
+        match changes.next().await {
+            Some(batch) => self.take(&batch?),
+            None => {
+                self.changes = None;
+                Ok(())
+            }
+        }
+    }
+
+    fn take(&mut self, batch: &WatchBatch) -> Result<(), ServiceError> {
+        for change in &batch.changes {
+            if let Change::Put(entry) = change
+                && let Some(place) = keys::parse_report(&entry.key)
+                && self.wanted.contains_key(&place)
+            {
+                self.note(&document::decode(entry)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, head: &Head) {
+        let (node, run) = (head.node.clone(), head.run);
+        let Some(told) = self.wanted.get_mut(&(node.clone(), run)) else {
+            return;
+        };
+        let before = *told;
+        // An older state than the one that was read after the watch was opened.
+        if before == Told::Everything || matches!(before, Told::UpTo(next) if next >= head.next) {
+            return;
+        }
+        *told = Told::UpTo(head.next);
+        if before == Told::Nothing {
+            self.ready.push_back(NodeRunNews::Started {
+                node: node.clone(),
+                run,
+                started: Box::new(head.started.clone()),
+            });
+        }
+        if let Some(finished) = &head.finished {
+            *told = Told::Everything;
+            let finished = Box::new(finished.clone());
+            self.ready.push_back(NodeRunNews::Finished {
+                node,
+                run,
+                finished,
+            });
+        } else if before != Told::Nothing {
+            let counts = head.counts;
+            self.ready
+                .push_back(NodeRunNews::Progress { node, run, counts });
+        }
+    }
+}

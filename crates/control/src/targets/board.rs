@@ -1,0 +1,143 @@
+//! Every node's target, in memory.
+//!
+//! One watch per server keeps it true. Until the first reading is done, and
+//! only then, a look goes to the store.
+//!
+//! Invariant: the board is changed before anyone is told, so whoever is told
+//! sees the change.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use bunraku_model::{CatalogId, NodeName};
+use bunraku_store::{Change, Follow, Followed, KeyValue, Revision, SharedStore};
+use tokio_util::sync::CancellationToken;
+
+use super::StoredTarget;
+use crate::document;
+use crate::{CommandHub, ServiceError, keys};
+
+/// How long to wait before a store is asked again that failed for good.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// A node's target as this server knows it.
+#[derive(Debug)]
+pub struct KnownTarget {
+    pub stored: StoredTarget,
+    pub entity_tag: String,
+    pub modified: Revision,
+}
+
+#[derive(Default)]
+struct Entries {
+    by_node: HashMap<NodeName, Arc<KnownTarget>>,
+    /// The first reading is done.
+    complete: bool,
+}
+
+/// The handle on the board.
+#[derive(Clone)]
+pub struct TargetBoard {
+    store: SharedStore,
+    entries: Arc<RwLock<Entries>>,
+}
+
+impl TargetBoard {
+    pub fn new(store: SharedStore) -> Self {
+        Self {
+            store,
+            entries: Arc::default(),
+        }
+    }
+
+    /// A node's target, if a release named its catalog.
+    pub async fn get(&self, node: &NodeName) -> Result<Option<Arc<KnownTarget>>, ServiceError> {
+        {
+            let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+            if entries.complete {
+                return Ok(entries.by_node.get(node).cloned());
+            }
+        }
+        match self.store.get(&keys::target(node)).await? {
+            None => Ok(None),
+            Some(entry) => known(&entry).map(Some),
+        }
+    }
+
+    /// The catalogs that a node may read: its target's, and the one before.
+    pub async fn catalogs_of(&self, node: &NodeName) -> Result<Vec<CatalogId>, ServiceError> {
+        let known = self.get(node).await?;
+        Ok(known.map_or_else(Vec::new, |known| known.stored.catalogs()))
+    }
+
+    /// Follows the store, and tells connected agents, until cancelled.
+    pub async fn run(&self, hub: CommandHub, shutdown: CancellationToken) {
+        let mut follow = Follow::new(self.store.clone(), keys::TARGETS);
+        loop {
+            let followed = tokio::select! {
+                () = shutdown.cancelled() => return,
+                followed = follow.next() => followed,
+            };
+            match followed {
+                Ok(followed) => {
+                    for node in self.take(followed) {
+                        hub.tell_target(&node);
+                    }
+                }
+                Err(error) => {
+                    tracing::error!(error = %error, "targets cannot be followed; trying again");
+                    tokio::time::sleep(RETRY).await;
+                }
+            }
+        }
+    }
+
+    /// Writes down what is new; tells whose target it is.
+    fn take(&self, followed: Followed) -> Vec<NodeName> {
+        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+        let mut touched = Vec::new();
+        match followed {
+            Followed::Snapshot { items, .. } => {
+                for entry in items {
+                    touched.extend(put(&mut entries, &entry));
+                }
+                entries.complete = true;
+            }
+            Followed::Changes(batch) => {
+                for change in batch.changes {
+                    touched.extend(match change {
+                        Change::Put(entry) => put(&mut entries, &entry),
+                        Change::Delete { key } => keys::parse_target(&key)
+                            .inspect(|node| drop(entries.by_node.remove(node))),
+                    });
+                }
+            }
+        }
+        touched
+    }
+}
+
+fn put(entries: &mut Entries, entry: &KeyValue) -> Option<NodeName> {
+    let node = keys::parse_target(&entry.key)?;
+    match known(entry) {
+        Ok(known) => {
+            entries.by_node.insert(node.clone(), known);
+            Some(node)
+        }
+        Err(error) => {
+            // Serving what was there before is better than serving nothing.
+            tracing::error!(error = %error, "a target cannot be read and is left as it was");
+            None
+        }
+    }
+}
+
+fn known(entry: &KeyValue) -> Result<Arc<KnownTarget>, ServiceError> {
+    let stored: StoredTarget = document::decode(entry)?;
+    Ok(Arc::new(KnownTarget {
+        entity_tag: stored.entity_tag(),
+        stored,
+        modified: entry.modified,
+    }))
+}

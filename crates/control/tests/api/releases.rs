@@ -1,0 +1,448 @@
+//! Releases: from a compiled catalog that nobody sees to a node's target.
+
+use bunraku_control::keys;
+use bunraku_model::{CatalogId, ReleaseNumber};
+use bunraku_store::Transaction;
+use bunraku_wire::api::{
+    HoldRequest, ReleaseDetail, ReleaseHold, ReleaseKind, ReleaseList, ReleaseReply, ReleaseState,
+    ReleaseTo, RollbackRequest, RunMode, StreamMessage, Target,
+};
+use bunraku_wire::{Client, ClientError};
+use serde_json::{Value, json};
+
+use crate::fleet::{applied, compile, compile_in, environment, release, try_release};
+use crate::support::{TestServer, eventually, name, opened, soon, status};
+
+async fn target(client: &Client, node: &str) -> Result<Target, ClientError> {
+    client.get(&format!("/v1/nodes/{node}/target")).await
+}
+
+async fn catalog(client: &Client, node: &str, id: CatalogId) -> Result<Value, ClientError> {
+    client.get(&format!("/v1/nodes/{node}/catalogs/{id}")).await
+}
+
+#[tokio::test]
+async fn a_compiled_catalog_is_invisible_to_its_node_until_a_release_names_it() {
+    let mut server = TestServer::start().await;
+    let node = server.node("web-1").await;
+    let held = compile(&server, "web-1", "one").await;
+    assert_eq!(status(target(&node, "web-1").await), 404);
+    assert_eq!(status(catalog(&node, "web-1", held).await), 404);
+    let file = bunraku_model::ContentId::of(b"one");
+    let content = format!("/v1/content/{file}");
+    assert_eq!(status(node.download(&content).await), 404);
+    let seen = catalog(&server.operator, "web-1", held).await;
+    assert_eq!(seen.expect("operators see it")["name"], "web-1");
+    release(&server, ReleaseTo::Everything, RunMode::Enforce)
+        .await
+        .expect("released");
+    let seen = target(&node, "web-1").await.expect("released");
+    assert_eq!((seen.catalog, seen.release), (held, ReleaseNumber(1)));
+    assert_eq!(
+        catalog(&node, "web-1", held).await.expect("released")["name"],
+        "web-1"
+    );
+    node.download(&content).await.expect("and its file");
+    // The next one is held again.
+    let next = compile(&server, "web-1", "two").await;
+    assert_eq!(status(catalog(&node, "web-1", next).await), 404);
+    assert_eq!(
+        target(&node, "web-1").await.expect("as before").catalog,
+        held
+    );
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_node_reads_its_own_catalogs_and_no_others() {
+    let mut server = TestServer::start().await;
+    let (one, two) = (server.node("web-1").await, server.node("web-2").await);
+    let first = compile(&server, "web-1", "first").await;
+    let second = compile(&server, "web-2", "second").await;
+    release(&server, ReleaseTo::Everything, RunMode::Enforce)
+        .await
+        .expect("released");
+    assert_eq!(status(target(&one, "web-2").await), 403);
+    assert_eq!(status(catalog(&one, "web-2", second).await), 403);
+    assert_eq!(
+        status(catalog(&one, "web-1", second).await),
+        404,
+        "not under its own name either"
+    );
+    let file = bunraku_model::ContentId::of(b"second");
+    assert_eq!(
+        status(one.download(&format!("/v1/content/{file}")).await),
+        404
+    );
+    two.download(&format!("/v1/content/{file}"))
+        .await
+        .expect("its own");
+    // While it works on the one before, it may fetch what that names.
+    compile(&server, "web-1", "newer").await;
+    release(&server, ReleaseTo::Everything, RunMode::Enforce)
+        .await
+        .expect("released");
+    catalog(&one, "web-1", first).await.expect("the one before");
+    compile(&server, "web-1", "newest").await;
+    release(&server, ReleaseTo::Everything, RunMode::Enforce)
+        .await
+        .expect("released");
+    assert_eq!(
+        status(catalog(&one, "web-1", first).await),
+        404,
+        "two before"
+    );
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn the_stream_tells_the_target_when_it_opens_and_at_every_change() {
+    let mut server = TestServer::start().await;
+    let node = server.node("web-1").await;
+    let path = "/v1/nodes/web-1/stream";
+    let mut stream = node.stream::<StreamMessage>(path).await.expect("a stream");
+    assert_eq!(opened(&mut stream).await, None);
+    for text in ["one", "two"] {
+        let id = compile(&server, "web-1", text).await;
+        release(&server, ReleaseTo::Everything, RunMode::Noop)
+            .await
+            .expect("released");
+        match soon(stream.next()).await {
+            Some(Ok(StreamMessage::Target {
+                target: Some(target),
+            })) => {
+                assert_eq!((target.catalog, target.mode), (id, RunMode::Noop));
+            }
+            other => panic!("a target was expected, not {other:?}"),
+        }
+    }
+    drop(stream);
+    let mut stream = node.stream::<StreamMessage>(path).await.expect("a stream");
+    let told = opened(&mut stream).await.expect("a target");
+    assert_eq!(told.release, ReleaseNumber(2));
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn asking_for_something_newer_costs_one_conditional_request() {
+    let mut server = TestServer::start().await;
+    let node = server.node("web-1").await;
+    compile(&server, "web-1", "one").await;
+    release(&server, ReleaseTo::Everything, RunMode::Enforce)
+        .await
+        .expect("released");
+    let path = "/v1/nodes/web-1/target";
+    let first = node.fetch(path, &[]).await.expect("a reply");
+    assert_eq!(first.status(), 200);
+    let tag = first.headers()["etag"].to_str().expect("text").to_owned();
+    let again = node
+        .fetch(path, &[("if-none-match", &tag)])
+        .await
+        .expect("a reply");
+    assert_eq!(again.status(), 304);
+    assert!(again.body().is_empty());
+    // A changed mode is a change, with the same catalog.
+    release(&server, ReleaseTo::Everything, RunMode::Noop)
+        .await
+        .expect("released");
+    let changed = node
+        .fetch(path, &[("if-none-match", &tag)])
+        .await
+        .expect("a reply");
+    assert_eq!(changed.status(), 200);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_release_on_a_stale_parent_is_refused_with_what_is_newer() {
+    let mut server = TestServer::start().await;
+    server.node("web-1").await;
+    compile(&server, "web-1", "one").await;
+    release(&server, ReleaseTo::Everything, RunMode::Enforce)
+        .await
+        .expect("the first");
+    compile(&server, "web-1", "two").await;
+    let refused = try_release(&server, Some(0), ReleaseTo::Everything, RunMode::Enforce).await;
+    let error = refused.expect_err("stale");
+    assert_eq!(error.status(), Some(409));
+    let message = error.to_string();
+    assert!(
+        message.contains("made release 1") && message.contains("changed 1 nodes"),
+        "{message}"
+    );
+    assert!(
+        error
+            .hint()
+            .expect("a hint")
+            .contains("bunraku release show production 1")
+    );
+    let unknown = try_release(&server, Some(7), ReleaseTo::Everything, RunMode::Enforce).await;
+    assert_eq!(status(unknown), 404);
+    let fresh = try_release(&server, Some(1), ReleaseTo::Everything, RunMode::Enforce).await;
+    assert_eq!(
+        fresh.expect("fresh").release.expect("new").number,
+        ReleaseNumber(2)
+    );
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_percentage_that_grows_keeps_whom_it_had_and_others_keep_what_they_have() {
+    let mut server = TestServer::start().await;
+    let names: Vec<String> = (0..10).map(|n| format!("web-{n}")).collect();
+    for node in &names {
+        server.node(node).await;
+        compile(&server, node, "one").await;
+    }
+    release(&server, ReleaseTo::Everything, RunMode::Enforce)
+        .await
+        .expect("released");
+    for node in &names {
+        compile(&server, node, "two").await;
+    }
+    let mut before: Vec<String> = Vec::new();
+    for (number, percent) in [(2, 20.0), (3, 50.0), (4, 100.0)] {
+        let made = release(&server, ReleaseTo::Percentage { percent }, RunMode::Enforce).await;
+        let made = made.expect("released");
+        assert_eq!(made.nodes, 10);
+        let path = format!("/v1/releases/production/{number}");
+        let shown: ReleaseDetail = server.operator.get(&path).await.expect("shown");
+        let new: Vec<String> = shown
+            .map
+            .iter()
+            .filter(|entry| entry.since > ReleaseNumber(1))
+            .map(|entry| entry.node.to_string())
+            .collect();
+        assert_eq!(new.len(), (percent / 10.0) as usize);
+        assert!(
+            before.iter().all(|node| new.contains(node)),
+            "{before:?} {new:?}"
+        );
+        assert_eq!(made.changed, new.len() - before.len());
+        before = new;
+    }
+    let nothing = release(&server, ReleaseTo::Everything, RunMode::Enforce).await;
+    assert_eq!(nothing, None, "everyone has it");
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn what_makes_no_sense_is_refused() {
+    let mut server = TestServer::start().await;
+    server.node("web-1").await;
+    compile(&server, "web-1", "one").await;
+    for (to, expected) in [
+        (ReleaseTo::Percentage { percent: 0.0 }, 400),
+        (ReleaseTo::Percentage { percent: 101.0 }, 400),
+        (
+            ReleaseTo::Nodes {
+                nodes: vec![name("nobody")],
+            },
+            409,
+        ),
+        (
+            ReleaseTo::Query {
+                query: "nodes {".to_owned(),
+            },
+            400,
+        ),
+    ] {
+        let refused = try_release(&server, None, to, RunMode::Enforce).await;
+        assert_eq!(status(refused), expected);
+    }
+    let list: ReleaseList = server
+        .operator
+        .get("/v1/releases/production")
+        .await
+        .expect("a list");
+    assert_eq!(
+        (list.releases.len(), list.waiting, list.state),
+        (0, 1, None)
+    );
+    let none: Result<ReleaseDetail, _> =
+        server.operator.get("/v1/releases/production/current").await;
+    assert_eq!(status(none), 404);
+    let back: Result<ReleaseReply, _> = server
+        .operator
+        .post("/v1/releases/production/rollback", &json!({}))
+        .await;
+    assert_eq!(status(back), 409);
+    let resume: Result<(), _> = server.operator.delete("/v1/releases/production/hold").await;
+    assert_eq!(status(resume), 404);
+    server.shutdown().await;
+}
+
+async fn policy(server: &TestServer, policy: &str) {
+    let settings = json!({"policy": policy, "url": "file:///nowhere"});
+    let value = serde_json::to_vec(&settings).expect("JSON");
+    let put = Transaction::new().put("environments/production/settings", value);
+    server.shared.commit(put).await.expect("written");
+}
+
+#[tokio::test]
+async fn with_the_policy_auto_catalogs_are_released_as_they_are_compiled_until_held() {
+    let mut server = TestServer::start_with(|options| {
+        options.releases.quiet = std::time::Duration::from_millis(200);
+    })
+    .await;
+    let node = server.node("web-1").await;
+    policy(&server, "auto").await;
+    let one = compile(&server, "web-1", "one").await;
+    eventually(async || {
+        target(&node, "web-1")
+            .await
+            .is_ok_and(|target| target.catalog == one)
+    })
+    .await;
+    let hold = HoldRequest {
+        reason: "freeze".to_owned(),
+    };
+    let path = "/v1/releases/production/hold";
+    let _: ReleaseHold = server.operator.put(path, &hold).await.expect("held");
+    let two = compile(&server, "web-1", "two").await;
+    // Something that would be released after it, were it not held.
+    tokio::time::sleep(std::time::Duration::from_millis(800)).await;
+    assert_eq!(target(&node, "web-1").await.expect("a target").catalog, one);
+    let list: ReleaseList = server
+        .operator
+        .get("/v1/releases/production")
+        .await
+        .expect("a list");
+    assert_eq!(list.hold.expect("held").reason, "freeze");
+    assert_eq!(list.waiting, 1);
+    let _: () = server.operator.delete(path).await.expect("resumed");
+    eventually(async || {
+        target(&node, "web-1")
+            .await
+            .is_ok_and(|target| target.catalog == two)
+    })
+    .await;
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn rolling_back_makes_a_new_release_with_the_old_map_and_holds_what_would_undo_it() {
+    let mut server = TestServer::start_with(|options| {
+        options.releases.quiet = std::time::Duration::from_millis(200);
+    })
+    .await;
+    let node = server.node("web-1").await;
+    policy(&server, "auto").await;
+    let one = compile(&server, "web-1", "one").await;
+    eventually(async || {
+        target(&node, "web-1")
+            .await
+            .is_ok_and(|target| target.catalog == one)
+    })
+    .await;
+    let two = compile(&server, "web-1", "two").await;
+    eventually(async || {
+        target(&node, "web-1")
+            .await
+            .is_ok_and(|target| target.catalog == two)
+    })
+    .await;
+    let request = RollbackRequest {
+        parent: None,
+        release: None,
+        reason: Some("it broke".to_owned()),
+    };
+    let path = "/v1/releases/production/rollback";
+    let made: ReleaseReply = server
+        .operator
+        .post(path, &request)
+        .await
+        .expect("rolled back");
+    let made_release = made.release.expect("a release");
+    assert_eq!(made_release.number, ReleaseNumber(3));
+    assert_eq!(
+        made_release.kind,
+        ReleaseKind::Rollback {
+            release: ReleaseNumber(1)
+        }
+    );
+    assert!(made.hold.expect("held").reason.contains("it broke"));
+    applied(&server, &made_release).await;
+    assert_eq!(target(&node, "web-1").await.expect("a target").catalog, one);
+    tokio::time::sleep(std::time::Duration::from_millis(800)).await;
+    let shown: ReleaseDetail = server
+        .operator
+        .get("/v1/releases/production/current")
+        .await
+        .expect("shown");
+    assert_eq!(
+        (shown.summary.number, shown.state),
+        (ReleaseNumber(3), ReleaseState::Current)
+    );
+    assert_eq!(shown.map[0].catalog, one);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_node_that_comes_later_gets_what_the_rule_of_the_release_says() {
+    let mut server = TestServer::start_with(|options| {
+        options.releases.quiet = std::time::Duration::from_millis(100);
+    })
+    .await;
+    server.node("web-1").await;
+    compile(&server, "web-1", "one").await;
+    release(&server, ReleaseTo::Everything, RunMode::Noop)
+        .await
+        .expect("released");
+    let late = server.node("web-2").await;
+    let id = compile(&server, "web-2", "one").await;
+    eventually(async || {
+        target(&late, "web-2")
+            .await
+            .is_ok_and(|target| target.catalog == id)
+    })
+    .await;
+    assert_eq!(
+        target(&late, "web-2").await.expect("a target").mode,
+        RunMode::Noop
+    );
+    // Code that nobody released is not the rule's.
+    let later = server.node("web-3").await;
+    compile_in(&server, "web-3", "production", "c2", b"two").await;
+    tokio::time::sleep(std::time::Duration::from_millis(600)).await;
+    assert_eq!(status(target(&later, "web-3").await), 404);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_node_of_another_environment_is_not_touched_and_one_that_is_removed_has_no_target() {
+    let mut server = TestServer::start().await;
+    server.node("web-1").await;
+    compile(&server, "web-1", "one").await;
+    release(&server, ReleaseTo::Everything, RunMode::Enforce)
+        .await
+        .expect("released");
+    let key = keys::target(&name("web-1"));
+    assert!(server.shared.get(&key).await.expect("read").is_some());
+    let _: () = server
+        .operator
+        .delete("/v1/nodes/web-1")
+        .await
+        .expect("removed");
+    assert!(server.shared.get(&key).await.expect("read").is_none());
+    // A node that is not in the environment, though something was compiled for it there.
+    server.node("db-1").await;
+    let record = keys::node_record(&name("db-1"));
+    let entry = server
+        .shared
+        .get(&record)
+        .await
+        .expect("read")
+        .expect("there");
+    let mut value: Value = serde_json::from_slice(&entry.value).expect("JSON");
+    value["environment"] = json!("staging");
+    let put = Transaction::new().put(record, serde_json::to_vec(&value).expect("JSON"));
+    server.shared.commit(put).await.expect("written");
+    compile(&server, "db-1", "one").await;
+    let made = release(&server, ReleaseTo::Everything, RunMode::Enforce)
+        .await
+        .expect("released");
+    assert_eq!(made.environment, environment("production"));
+    assert_eq!(status(target(&server.operator, "db-1").await), 404);
+    server.shutdown().await;
+}

@@ -1,0 +1,485 @@
+//! What differs between two catalogs of a node.
+//!
+//! Pure, and whole: when two catalogs have different ids, the difference is
+//! never empty. Values that are secret in either catalog are compared and
+//! never shown. What is noise for people (tags, containment of what came or
+//! went) is kept apart or left out.
+//!
+//! Absent: the content of files. Whoever has it fills in [`Difference::text`].
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::{Catalog, CatalogSource, Place, Resource, ResourceReference, SourceFile};
+use crate::ContentId;
+
+/// A value as it may be shown.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Shown {
+    Value(Value),
+    /// Never shown.
+    Secret,
+}
+
+/// One named thing that differs; `None` where it is not there.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Difference {
+    pub name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<Shown>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<Shown>,
+    /// The lines that differ, where both are texts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+}
+
+/// What became of one resource.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct ResourceDiff {
+    pub resource: ResourceReference,
+    /// Where it is declared now, or was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<String>,
+    #[serde(flatten)]
+    pub change: ResourceChange,
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(tag = "change", rename_all = "snake_case")]
+pub enum ResourceChange {
+    Added {
+        parameters: BTreeMap<String, Shown>,
+    },
+    Removed {
+        parameters: BTreeMap<String, Shown>,
+    },
+    Changed {
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        parameters: Vec<Difference>,
+        /// What is beside the parameters: tags, requisites, `exported`, …
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        members: Vec<Difference>,
+    },
+}
+
+/// What came and what went.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct ListDiff {
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub added: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub removed: Vec<String>,
+}
+
+/// A file that resources refer to, by address.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SourceDiff {
+    pub address: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<ContentId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<ContentId>,
+    /// The lines that differ, where both are texts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+}
+
+/// Everything that differs.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct CatalogDiff {
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub resources: Vec<ResourceDiff>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sources: Vec<SourceDiff>,
+    #[serde(default, skip_serializing_if = "ListDiff::is_empty")]
+    pub edges: ListDiff,
+    /// Of the catalog itself: its environment, members that this build does not know.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub about: Vec<Difference>,
+    /// What both have comes in another order.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub reordered: bool,
+}
+
+impl ListDiff {
+    pub fn is_empty(&self) -> bool {
+        self.added.is_empty() && self.removed.is_empty()
+    }
+
+    fn of(before: &BTreeSet<String>, after: &BTreeSet<String>) -> Self {
+        Self {
+            added: after.difference(before).cloned().collect(),
+            removed: before.difference(after).cloned().collect(),
+        }
+    }
+}
+
+impl CatalogDiff {
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// What must change in `before` to make it `after`.
+    pub fn between(before: &Catalog, after: &Catalog) -> Self {
+        let (old, new) = (by_reference(before), by_reference(after));
+        let mut diff = Self {
+            resources: resources(&old, &new),
+            sources: sources(&before.sources, &after.sources),
+            edges: edges(before, after, &old, &new),
+            about: about(before, after),
+            reordered: in_common(before, &new) != in_common(after, &old),
+        };
+        if diff.is_empty() && before.id() != after.id() {
+            // Edges that name what is in neither, or that are there twice.
+            diff.about.push(Difference {
+                name: "edges".to_owned(),
+                before: Some(Shown::Value(before.edges.len().into())),
+                after: Some(Shown::Value(after.edges.len().into())),
+                text: None,
+            });
+        }
+        diff
+    }
+}
+
+/// A reference, and which of several with the same one: a catalog should have
+/// one of each, and a difference must not hide that it does not.
+type Slot = (ResourceReference, usize);
+type Resources<'a> = BTreeMap<Slot, &'a Resource>;
+
+fn by_reference(catalog: &Catalog) -> Resources<'_> {
+    let mut all = Resources::new();
+    for resource in &catalog.resources {
+        let reference = resource.reference();
+        let mut nth = 0;
+        while all.contains_key(&(reference.clone(), nth)) {
+            nth += 1;
+        }
+        all.insert((reference, nth), resource);
+    }
+    all
+}
+
+fn in_common(catalog: &Catalog, other: &Resources<'_>) -> Vec<ResourceReference> {
+    let references = catalog.resources.iter().map(Resource::reference);
+    references
+        .filter(|reference| other.contains_key(&(reference.clone(), 0)))
+        .collect()
+}
+
+fn resources(old: &Resources<'_>, new: &Resources<'_>) -> Vec<ResourceDiff> {
+    let slots: BTreeSet<&Slot> = old.keys().chain(new.keys()).collect();
+    let differing = slots.into_iter().filter_map(|slot| {
+        let (before, after) = (old.get(slot).copied(), new.get(slot).copied());
+        let change = change(before, after)?;
+        let place = after.or(before).map(Resource::place)?;
+        Some(ResourceDiff {
+            resource: slot.0.clone(),
+            place: (place != Place::default()).then(|| place.to_string()),
+            change,
+        })
+    });
+    differing.collect()
+}
+
+fn change(before: Option<&Resource>, after: Option<&Resource>) -> Option<ResourceChange> {
+    match (before, after) {
+        (None, None) => None,
+        (None, Some(after)) => Some(ResourceChange::Added {
+            parameters: shown_parameters(after),
+        }),
+        (Some(before), None) => Some(ResourceChange::Removed {
+            parameters: shown_parameters(before),
+        }),
+        (Some(before), Some(after)) => {
+            let secret = |name: &str| before.is_sensitive(name) || after.is_sensitive(name);
+            let parameters = differences(&before.parameters, &after.parameters, secret);
+            let members = differences(&members(before), &members(after), |_| false);
+            let differs = !parameters.is_empty() || !members.is_empty();
+            differs.then_some(ResourceChange::Changed {
+                parameters,
+                members,
+            })
+        }
+    }
+}
+
+fn shown_parameters(resource: &Resource) -> BTreeMap<String, Shown> {
+    let parameters = resource.parameters.iter();
+    parameters
+        .map(|(name, value)| {
+            let shown = shown(value, resource.is_sensitive(name));
+            (name.clone(), shown)
+        })
+        .collect()
+}
+
+fn shown(value: &Value, secret: bool) -> Shown {
+    match secret {
+        true => Shown::Secret,
+        false => Shown::Value(value.clone()),
+    }
+}
+
+/// Everything of a resource that is part of the catalog's id and no parameter.
+fn members(resource: &Resource) -> Map<String, Value> {
+    let mut value = serde_json::to_value(resource).expect("a resource is plain data");
+    let mut members = std::mem::take(value.as_object_mut().expect("a struct becomes an object"));
+    for place in ["type", "title", "file", "line", "parameters"] {
+        members.remove(place);
+    }
+    if let Some(Value::Array(tags)) = members.get_mut("tags") {
+        tags.sort_unstable_by_key(|tag| tag.as_str().map(str::to_owned));
+    }
+    members
+}
+
+fn differences(
+    before: &Map<String, Value>,
+    after: &Map<String, Value>,
+    secret: impl Fn(&str) -> bool,
+) -> Vec<Difference> {
+    let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+    names
+        .into_iter()
+        .filter(|name| before.get(*name) != after.get(*name))
+        .map(|name| {
+            let side = |side: &Map<String, Value>| {
+                let value = side.get(name)?;
+                Some(shown(value, secret(name)))
+            };
+            Difference {
+                name: name.clone(),
+                before: side(before),
+                after: side(after),
+                text: None,
+            }
+        })
+        .collect()
+}
+
+fn sources(
+    before: &BTreeMap<String, CatalogSource>,
+    after: &BTreeMap<String, CatalogSource>,
+) -> Vec<SourceDiff> {
+    let (old, new) = (files(before), files(after));
+    let addresses: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+    addresses
+        .into_iter()
+        .filter(|address| old.get(*address) != new.get(*address))
+        .map(|address| SourceDiff {
+            address: address.clone(),
+            before: old.get(address).copied().flatten(),
+            after: new.get(address).copied().flatten(),
+            text: None,
+        })
+        .collect()
+}
+
+/// Every file with its content; a directory has none.
+fn files(sources: &BTreeMap<String, CatalogSource>) -> BTreeMap<String, Option<ContentId>> {
+    let content = |file: &SourceFile| file.content;
+    let mut files = BTreeMap::new();
+    for (address, source) in sources {
+        match source {
+            CatalogSource::File(file) => {
+                files.insert(address.clone(), Some(content(file)));
+            }
+            CatalogSource::Directory { entries } => {
+                files.insert(format!("{address}/"), None);
+                for entry in entries {
+                    let path = format!("{address}/{}", entry.path);
+                    files.insert(path, entry.file.as_ref().map(content));
+                }
+            }
+        }
+    }
+    files
+}
+
+/// Containment between resources that both catalogs have: what came or went
+/// takes its edges along, and says so by itself.
+fn edges(before: &Catalog, after: &Catalog, old: &Resources<'_>, new: &Resources<'_>) -> ListDiff {
+    let in_both = |text: &str| {
+        text.parse::<ResourceReference>().is_ok_and(|reference| {
+            let slot = (reference, 0);
+            old.contains_key(&slot) && new.contains_key(&slot)
+        })
+    };
+    let of = |catalog: &Catalog| -> BTreeSet<String> {
+        let edges = catalog.edges.iter();
+        edges
+            .filter(|edge| in_both(&edge.source) && in_both(&edge.target))
+            .map(|edge| format!("{} -> {}", edge.source, edge.target))
+            .collect()
+    };
+    ListDiff::of(&of(before), &of(after))
+}
+
+fn about(before: &Catalog, after: &Catalog) -> Vec<Difference> {
+    let of = |catalog: &Catalog| {
+        let mut about = super::id::without_times(&catalog.other);
+        about.insert("name".to_owned(), catalog.name.clone().into());
+        if let Some(environment) = &catalog.environment {
+            about.insert("environment".to_owned(), environment.clone());
+        }
+        about
+    };
+    differences(&of(before), &of(after), |_| false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    fn catalog(resources: Value) -> Catalog {
+        let text = json!({"name": "web-1", "environment": "production", "resources": resources});
+        Catalog::from_json(text.to_string().as_bytes()).expect("a catalog")
+    }
+
+    fn diff(before: Value, after: Value) -> Value {
+        let diff = CatalogDiff::between(&catalog(before), &catalog(after));
+        serde_json::to_value(diff).expect("plain data")
+    }
+
+    #[test]
+    fn a_changed_parameter_shows_both_values_and_nothing_else() {
+        let before = json!([
+            {"type": "File", "title": "/a", "line": 1, "parameters": {"mode": "0644", "owner": "root"}},
+            {"type": "File", "title": "/b", "parameters": {"mode": "0600"}},
+        ]);
+        let after = json!([
+            {"type": "File", "title": "/a", "line": 9, "file": "site.pp", "parameters": {"mode": "0600", "owner": "root"}},
+            {"type": "File", "title": "/b", "parameters": {"mode": "0600"}},
+        ]);
+        assert_eq!(
+            diff(before, after),
+            json!({"resources": [{
+                "resource": "File[/a]", "place": "site.pp:9", "change": "changed",
+                "parameters": [{"name": "mode", "before": {"value": "0644"}, "after": {"value": "0600"}}],
+            }]})
+        );
+    }
+
+    #[test]
+    fn what_came_and_went_is_told_with_its_parameters() {
+        let before =
+            json!([{"type": "Package", "title": "telnet", "parameters": {"ensure": "present"}}]);
+        let after =
+            json!([{"type": "Package", "title": "ssh", "parameters": {"ensure": "present"}}]);
+        assert_eq!(
+            diff(before, after),
+            json!({"resources": [
+                {"resource": "Package[ssh]", "change": "added", "parameters": {"ensure": {"value": "present"}}},
+                {"resource": "Package[telnet]", "change": "removed", "parameters": {"ensure": {"value": "present"}}},
+            ]})
+        );
+    }
+
+    #[test]
+    fn a_secret_on_either_side_is_never_shown() {
+        let plain =
+            json!([{"type": "User", "title": "u", "parameters": {"password": "old-secret"}}]);
+        let marked = json!([{"type": "User", "title": "u", "parameters": {"password": "new-secret"}, "sensitive_parameters": ["password"]}]);
+        let rich = json!([{"type": "User", "title": "u", "parameters": {"password": {"__ptype": "Sensitive", "__pvalue": "rich-secret"}}}]);
+        let nothing = json!([]);
+        for (before, after) in [
+            (&plain, &marked),
+            (&marked, &plain),
+            (&plain, &rich),
+            (&rich, &marked),
+            (&nothing, &marked),
+            (&rich, &nothing),
+        ] {
+            let told = diff(before.clone(), after.clone()).to_string();
+            assert!(!told.contains("-secret"), "{told}");
+            assert!(told.contains("\"secret\""), "{told}");
+        }
+    }
+
+    #[test]
+    fn a_changed_file_is_told_by_its_address() {
+        let with = |text: &str| {
+            let mut catalog = catalog(json!([]));
+            let file = SourceFile {
+                content: ContentId::of(text.as_bytes()),
+                size: text.len() as u64,
+            };
+            let source = CatalogSource::File(file);
+            catalog.sources.insert("salt://a".to_owned(), source);
+            catalog
+        };
+        let diff = CatalogDiff::between(&with("one"), &with("two"));
+        assert_eq!(diff.sources.len(), 1);
+        assert_eq!(diff.sources[0].address, "salt://a");
+        assert_eq!(diff.sources[0].before, Some(ContentId::of(b"one")));
+        assert!(CatalogDiff::between(&with("one"), &with("one")).is_empty());
+    }
+
+    #[test]
+    fn edges_of_what_stayed_are_told_and_others_are_not() {
+        let with = |edges: Value, titles: &[&str]| {
+            let resources: Vec<Value> = titles
+                .iter()
+                .map(|title| json!({"type": "Class", "title": title}))
+                .collect();
+            let text = json!({"name": "web-1", "resources": resources, "edges": edges});
+            Catalog::from_json(text.to_string().as_bytes()).expect("a catalog")
+        };
+        let before = with(
+            json!([{"source": "Class[a]", "target": "Class[b]"}]),
+            &["a", "b"],
+        );
+        let after = with(
+            json!([{"source": "Class[b]", "target": "Class[a]"}, {"source": "Class[a]", "target": "Class[c]"}]),
+            &["a", "b", "c"],
+        );
+        let diff = CatalogDiff::between(&before, &after);
+        assert_eq!(diff.edges.added, ["Class[b] -> Class[a]"]);
+        assert_eq!(diff.edges.removed, ["Class[a] -> Class[b]"]);
+    }
+
+    #[test]
+    fn edges_that_lead_nowhere_are_still_a_difference() {
+        let with = |edges: Value| {
+            let text = json!({"name": "web-1", "edges": edges});
+            Catalog::from_json(text.to_string().as_bytes()).expect("a catalog")
+        };
+        let edge = json!({"source": "Class[x]", "target": "Class[y]"});
+        let (none, one, two) = (
+            with(json!([])),
+            with(json!([edge])),
+            with(json!([edge, edge])),
+        );
+        assert!(!CatalogDiff::between(&none, &one).is_empty());
+        assert!(!CatalogDiff::between(&one, &two).is_empty());
+        assert!(CatalogDiff::between(&one, &one).is_empty());
+    }
+
+    fn any_catalog() -> impl Strategy<Value = Catalog> {
+        let parameters = proptest::collection::btree_map("[ab]", 0..3_u8, 0..3);
+        let tags = proptest::collection::vec("[xy]", 0..3);
+        let resource = ("[ABC]", "[abc]", parameters, tags, any::<bool>());
+        proptest::collection::vec(resource, 0..5).prop_map(|resources| {
+            let resources: Vec<Value> = resources
+                .into_iter()
+                .map(|(kind, title, parameters, tags, exported)| json!({"type": kind, "title": title, "parameters": parameters, "tags": tags, "exported": exported}))
+                .collect();
+            catalog(Value::Array(resources))
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn different_ids_mean_a_difference_and_equal_ones_mean_none(before in any_catalog(), after in any_catalog()) {
+            let diff = CatalogDiff::between(&before, &after);
+            prop_assert_eq!(before.id() == after.id(), diff.is_empty(), "{:?}", diff);
+        }
+    }
+}

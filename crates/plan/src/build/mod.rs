@@ -1,0 +1,203 @@
+//! From a site to a plan, or to everything that is wrong with the site.
+
+mod cycle;
+mod filtered;
+mod graph;
+mod near;
+mod passes;
+mod units;
+
+use std::collections::BTreeMap;
+
+use crate::filter::Filter;
+use crate::plan::{Plan, PlanId, PlannedComponent, Reason, Step, StepIndex, Wait};
+use crate::problem::PlanError;
+use crate::site::Site;
+use graph::Graph;
+use units::{Unit, Units};
+
+/// How to plan.
+#[derive(Clone, Debug, Default)]
+pub struct PlanOptions {
+    pub filter: Filter,
+    /// Where nodes wait for each other in a circle, run them in passes.
+    pub passes: bool,
+}
+
+impl Plan {
+    /// Plans a site.
+    pub fn of(site: &Site, options: &PlanOptions) -> Result<Self, PlanError> {
+        let whole = units::read(site)?;
+        if let Some(problem) = cycle::between_components(&whole) {
+            return Err(problem.into());
+        }
+        let mut warnings = site.notes.clone();
+        let units = filtered::kept(whole, site, &options.filter, &mut warnings)?;
+        let groups = assigned(&units, options)?;
+        Ok(planned(site, &units, &groups, warnings))
+    }
+}
+
+/// Which step each unit belongs to: by node, or by node and pass.
+fn assigned(units: &Units, options: &PlanOptions) -> Result<Vec<(usize, u32)>, PlanError> {
+    let nodes = units.node_numbers();
+    let by_node: Vec<(usize, u32)> = nodes.iter().map(|node| (*node, 1)).collect();
+    match cycle::between_nodes(units, &by_node) {
+        None => Ok(by_node),
+        Some(_) if options.passes => Ok(passes::split(units, &nodes)),
+        Some(problem) => Err(problem.into()),
+    }
+}
+
+fn planned(site: &Site, units: &Units, groups: &[(usize, u32)], warnings: Vec<String>) -> Plan {
+    let mut members: BTreeMap<(usize, u32), Vec<usize>> = BTreeMap::new();
+    for (unit, group) in groups.iter().enumerate() {
+        members.entry(*group).or_default().push(unit);
+    }
+    let number: BTreeMap<(usize, u32), usize> = members.keys().copied().zip(0..).collect();
+    let waits = waits(units, groups, &number);
+    let graph = Graph::new(
+        waits
+            .iter()
+            .map(|waits| waits.keys().copied().collect())
+            .collect(),
+    );
+    let levels = graph.levels();
+    let members: Vec<Vec<usize>> = members.into_values().collect();
+
+    let mut order: Vec<usize> = (0..members.len()).collect();
+    let first = |step: usize| &units.list[members[step][0]];
+    let pass = |step: usize| groups[members[step][0]].1;
+    order.sort_by_key(|step| (levels[*step], &first(*step).node, pass(*step)));
+    let mut place = vec![0u32; order.len()];
+    for (at, step) in (0..).zip(&order) {
+        place[*step] = at;
+    }
+    let in_passes: std::collections::BTreeSet<usize> = groups
+        .iter()
+        .filter(|(_, pass)| *pass > 1)
+        .map(|(node, _)| *node)
+        .collect();
+    let steps: Vec<Step> = order
+        .iter()
+        .map(|step| Step {
+            node: first(*step).node.clone(),
+            pass: pass(*step),
+            group: levels[*step],
+            components: components(site, units, &members[*step]),
+            waits_for: waited(units, &members, &place, &waits[*step]),
+            tags: match in_passes.contains(&groups[members[*step][0]].0) {
+                true => tags(units, &members[*step]),
+                false => Vec::new(),
+            },
+        })
+        .collect();
+    finished(site, units, steps, warnings)
+}
+
+fn finished(site: &Site, units: &Units, steps: Vec<Step>, warnings: Vec<String>) -> Plan {
+    let mut groups: Vec<Vec<_>> = Vec::new();
+    for step in &steps {
+        let at = step.group as usize;
+        groups.resize_with(groups.len().max(at), Vec::new);
+        groups[at - 1].push(step.node.clone());
+    }
+    let mut applications: Vec<String> = units
+        .list
+        .iter()
+        .map(|unit| site.applications[unit.application].name.clone())
+        .collect();
+    applications.sort();
+    applications.dedup();
+    let mut plan = Plan {
+        id: PlanId(bunraku_model::ContentId::of(b"")),
+        environment: site.environment.clone(),
+        code_id: site.code_id.clone(),
+        applications,
+        groups,
+        steps,
+        warnings,
+    };
+    plan.id = plan.identity();
+    plan
+}
+
+/// Per step: the steps that it waits for, each with the edges between units.
+type Waits = BTreeMap<usize, Vec<(usize, usize)>>;
+
+fn waits(
+    units: &Units,
+    groups: &[(usize, u32)],
+    number: &BTreeMap<(usize, u32), usize>,
+) -> Vec<Waits> {
+    let mut waits: Vec<Waits> = vec![Waits::new(); number.len()];
+    for (unit, needs) in units.needs.iter().enumerate() {
+        let step = number[&groups[unit]];
+        for (at, need) in needs.iter().enumerate() {
+            let from = number[&groups[need.from]];
+            if from != step {
+                waits[step].entry(from).or_default().push((unit, at));
+            }
+        }
+    }
+    // A node's passes come one after the other.
+    for ((node, pass), step) in number {
+        if let Some(before) = number.get(&(*node, pass.saturating_sub(1))) {
+            waits[*step].entry(*before).or_default();
+        }
+    }
+    waits
+}
+
+fn waited(units: &Units, members: &[Vec<usize>], place: &[u32], waits: &Waits) -> Vec<Wait> {
+    let mut waited: Vec<Wait> = waits
+        .iter()
+        .map(|(from, edges)| {
+            let mut reasons: Vec<Reason> = edges
+                .iter()
+                .map(|(unit, at)| reason(units, *unit, *at))
+                .collect();
+            reasons.sort();
+            reasons.dedup();
+            Wait {
+                node: units.list[members[*from][0]].node.clone(),
+                step: StepIndex(place[*from]),
+                reasons,
+            }
+        })
+        .collect();
+    waited.sort_by_key(|wait| wait.step);
+    waited
+}
+
+fn reason(units: &Units, unit: usize, at: usize) -> Reason {
+    let need = &units.needs[unit][at];
+    Reason {
+        component: units.list[unit].component.clone(),
+        needs: need.capability.clone(),
+        from: units.list[need.from].component.clone(),
+        through: need.through.clone(),
+    }
+}
+
+fn components(site: &Site, units: &Units, members: &[usize]) -> Vec<PlannedComponent> {
+    let one = |unit: &Unit| PlannedComponent {
+        application: site.applications[unit.application].name.clone(),
+        component: unit.component.clone(),
+        produces: unit.produces.clone(),
+        consumes: unit.consumes.clone(),
+    };
+    let mut components: Vec<_> = members.iter().map(|unit| one(&units.list[*unit])).collect();
+    components.sort();
+    components
+}
+
+fn tags(units: &Units, members: &[usize]) -> Vec<String> {
+    let mut tags: Vec<String> = members
+        .iter()
+        .flat_map(|unit| units.list[*unit].tags.clone())
+        .collect();
+    tags.sort();
+    tags.dedup();
+    tags
+}

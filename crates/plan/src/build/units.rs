@@ -1,0 +1,231 @@
+//! Components on nodes, and what each needs of which other.
+
+use std::collections::{BTreeMap, HashMap};
+
+use bunraku_model::NodeName;
+
+use super::near::near;
+use crate::problem::{PlanError, Problem};
+use crate::site::{Component, Named, Site};
+
+/// One component on one node.
+#[derive(Clone, Debug)]
+pub(super) struct Unit {
+    pub(super) application: usize,
+    /// `Lamp::Mysql[app1]`; of those that run on several nodes, all have this name.
+    pub(super) component: String,
+    pub(super) node: NodeName,
+    pub(super) produces: Vec<String>,
+    pub(super) consumes: Vec<String>,
+    pub(super) tags: Vec<String>,
+}
+
+/// Why a unit waits for another.
+#[derive(Clone, Debug)]
+pub(super) struct Need {
+    pub(super) from: usize,
+    pub(super) capability: Option<String>,
+    /// What lay between, and was left out.
+    pub(super) through: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Units {
+    pub(super) list: Vec<Unit>,
+    pub(super) needs: Vec<Vec<Need>>,
+}
+
+impl Units {
+    /// For each unit a number of its node, by name.
+    pub(super) fn node_numbers(&self) -> Vec<usize> {
+        let mut names: Vec<&NodeName> = self.list.iter().map(|unit| &unit.node).collect();
+        names.sort();
+        names.dedup();
+        let number: HashMap<&NodeName, usize> = names.into_iter().zip(0..).collect();
+        self.list.iter().map(|unit| number[&unit.node]).collect()
+    }
+}
+
+/// A component with its place in the site.
+type Located<'s> = (usize, &'s Component);
+
+pub(super) fn read(site: &Site) -> Result<Units, PlanError> {
+    let components: Vec<Located<'_>> = site
+        .applications
+        .iter()
+        .enumerate()
+        .flat_map(|(at, application)| application.components.iter().map(move |one| (at, one)))
+        .collect();
+    let mut problems = Vec::new();
+    let mut units = Units::default();
+    let mut of_component: Vec<Vec<usize>> = Vec::with_capacity(components.len());
+    for (application, component) in &components {
+        let nodes = placed(component, &mut problems);
+        let first = units.list.len();
+        units.list.extend(nodes.into_iter().map(|node| Unit {
+            application: *application,
+            component: component.name.clone(),
+            node,
+            produces: names(&component.produces),
+            consumes: names(&component.consumes),
+            tags: component.tags.clone(),
+        }));
+        of_component.push((first..units.list.len()).collect());
+    }
+    if components.is_empty() {
+        problems.push(Problem::new("the site declares no component"));
+    }
+    let producers = producers(&components, &mut problems);
+    let by_name = by_name(&components, &mut problems);
+    units.needs = vec![Vec::new(); units.list.len()];
+    for (at, (_, component)) in components.iter().enumerate() {
+        let mut found: Vec<(usize, Option<&str>)> = Vec::new();
+        for capability in &component.consumes {
+            match producers.get(capability.name.as_str()) {
+                Some(from) => found.push((*from, Some(&capability.name))),
+                None => problems.push(unproduced(component, capability, &producers)),
+            }
+        }
+        for wanted in &component.waits_for {
+            match by_name.get(wanted.name.as_str()) {
+                Some(from) => found.push((*from, None)),
+                None => problems.push(unknown(component, wanted, &by_name)),
+            }
+        }
+        // What a component needs of itself is there when it runs.
+        for (from, capability) in found.into_iter().filter(|(from, _)| *from != at) {
+            for unit in &of_component[at] {
+                units.needs[*unit].extend(of_component[from].iter().map(|from| Need {
+                    from: *from,
+                    capability: capability.map(str::to_owned),
+                    through: Vec::new(),
+                }));
+            }
+        }
+    }
+    match problems.is_empty() {
+        true => Ok(units),
+        false => Err(PlanError(problems)),
+    }
+}
+
+fn names(list: &[Named]) -> Vec<String> {
+    let mut names: Vec<String> = list.iter().map(|one| one.name.clone()).collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+/// The nodes of a component: exactly one, unless more are meant.
+fn placed(component: &Component, problems: &mut Vec<Problem>) -> Vec<NodeName> {
+    let mut nodes: BTreeMap<NodeName, &Named> = BTreeMap::new();
+    for node in &component.nodes {
+        match NodeName::new(node.name.clone()) {
+            Ok(name) => {
+                nodes.entry(name).or_insert(node);
+            }
+            Err(error) => problems.push(
+                Problem::new(format!("`{}`: {error}", component.name)).at(node.place.as_ref(), ""),
+            ),
+        }
+    }
+    if component.nodes.is_empty() {
+        let problem = Problem::new(format!("`{}` is mapped to no node", component.name));
+        problems.push(
+            problem
+                .at(component.place.as_ref(), "declared here")
+                .hint("every component needs a node to run on"),
+        );
+    }
+    if nodes.len() > 1 && !component.on_each {
+        let list: Vec<String> = nodes.keys().map(|node| format!("`{node}`")).collect();
+        let message = format!(
+            "`{}` is mapped to {} nodes: {}",
+            component.name,
+            nodes.len(),
+            list.join(", ")
+        );
+        problems.push(
+            Problem::new(message)
+                .at(component.place.as_ref(), "declared here")
+                .hint("a component runs on one node: declare one component for each"),
+        );
+    }
+    nodes.into_keys().collect()
+}
+
+/// Which component produces each capability.
+fn producers<'s>(
+    components: &[Located<'s>],
+    problems: &mut Vec<Problem>,
+) -> BTreeMap<&'s str, usize> {
+    let mut producers: BTreeMap<&str, usize> = BTreeMap::new();
+    for (at, (_, component)) in components.iter().enumerate() {
+        for capability in &component.produces {
+            match producers.get(capability.name.as_str()) {
+                Some(earlier) if *earlier != at => {
+                    let other = components[*earlier].1;
+                    let said = other
+                        .produces
+                        .iter()
+                        .find(|one| one.name == capability.name)
+                        .and_then(|one| one.place.as_ref());
+                    let message = format!(
+                        "`{}` is produced twice: by `{}` and by `{}`",
+                        capability.name, other.name, component.name
+                    );
+                    problems.push(
+                        Problem::new(message)
+                            .at(capability.place.as_ref(), "second time")
+                            .at(said, "first time"),
+                    );
+                }
+                _ => {
+                    producers.insert(&capability.name, at);
+                }
+            }
+        }
+    }
+    producers
+}
+
+fn by_name<'s>(
+    components: &[Located<'s>],
+    problems: &mut Vec<Problem>,
+) -> BTreeMap<&'s str, usize> {
+    let mut by_name: BTreeMap<&str, usize> = BTreeMap::new();
+    for (at, (_, component)) in components.iter().enumerate() {
+        if let Some(earlier) = by_name.insert(&component.name, at) {
+            problems.push(
+                Problem::new(format!("`{}` is declared twice", component.name))
+                    .at(component.place.as_ref(), "second declaration")
+                    .at(components[earlier].1.place.as_ref(), "first declared here"),
+            );
+        }
+    }
+    by_name
+}
+
+fn unproduced(component: &Component, wanted: &Named, known: &BTreeMap<&str, usize>) -> Problem {
+    let message = format!(
+        "`{}` consumes `{}`, which nobody produces",
+        component.name, wanted.name
+    );
+    let problem = Problem::new(message).at(wanted.place.as_ref(), "consumed here");
+    match near(&wanted.name, known.keys().copied()) {
+        Some(hint) => problem.hint(hint),
+        None => problem.hint("some component has to produce it"),
+    }
+}
+
+fn unknown(component: &Component, wanted: &Named, known: &BTreeMap<&str, usize>) -> Problem {
+    let message = format!(
+        "`{}` waits for `{}`, which does not exist",
+        component.name, wanted.name
+    );
+    let problem = Problem::new(message).at(wanted.place.as_ref(), "");
+    match near(&wanted.name, known.keys().copied()) {
+        Some(hint) => problem.hint(hint),
+        None => problem,
+    }
+}

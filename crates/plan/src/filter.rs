@@ -1,0 +1,36 @@
+//! A part of a plan: some applications, some nodes.
+
+use bunraku_model::NodeName;
+
+use crate::inventory::NodePattern;
+
+/// What to keep; empty lists keep everything.
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    /// Applications, such as `Lamp[app1]`.
+    pub instances: Vec<String>,
+    pub nodes: Vec<NodePattern>,
+    /// The nodes that a query gave.
+    pub only: Option<Vec<NodeName>>,
+}
+
+impl Filter {
+    pub fn is_empty(&self) -> bool {
+        self.instances.is_empty() && self.nodes.is_empty() && self.only.is_none()
+    }
+
+    pub(crate) fn keeps(&self, application: &str, node: &NodeName) -> bool {
+        let instance = self.instances.is_empty() || self.names(application);
+        let named = self.nodes.is_empty()
+            || self
+                .nodes
+                .iter()
+                .any(|pattern| pattern.matches(node.as_str()));
+        let queried = self.only.as_ref().is_none_or(|only| only.contains(node));
+        instance && named && queried
+    }
+
+    pub(crate) fn names(&self, application: &str) -> bool {
+        self.instances.iter().any(|wanted| wanted == application)
+    }
+}

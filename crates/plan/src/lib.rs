@@ -1,0 +1,27 @@
+//! Plans of ordered runs over many nodes, and such runs as a pure state machine.
+//!
+//! A [`Site`] says what there is: applications, their components, what these
+//! produce and consume, and where they run. [`Plan::of`] turns it into steps
+//! in order, and leaves no meaningful choice to the execution. [`run::Run`]
+//! carries a plan out: events in, actions out.
+//!
+//! Absent: I/O, clocks, randomness. Files, nodes and times are arguments.
+
+mod build;
+mod filter;
+mod inventory;
+mod picture;
+mod plan;
+mod problem;
+mod read;
+pub mod run;
+mod site;
+
+pub use build::PlanOptions;
+pub use filter::Filter;
+pub use inventory::{Inventory, NodePattern};
+pub use picture::{dot, plan_svg};
+pub use plan::{Plan, PlanId, PlannedComponent, Reason, Step, StepIndex, Wait};
+pub use problem::{PlanError, Problem};
+pub use read::{ReadError, environment_graph, site_file, site_manifest};
+pub use site::{Application, Component, Named, Site};

@@ -1,0 +1,252 @@
+//! Which boxes a picture of a plan has, and where they stand.
+//!
+//! Few steps are shown one by one. Many are bundled: steps of one group that
+//! run the same kinds of components and wait for the same bundles become one
+//! box, so that 400 nodes stay a picture of an application.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::shorten;
+use crate::plan::{Plan, Step};
+
+/// More steps than this are bundled.
+const MOST_SINGLE: usize = 40;
+/// More bundles than this are bundled again, whatever they wait for.
+const MOST_BUNDLES: usize = 60;
+const WIDTH: f64 = 250.0;
+const GAP_X: f64 = 110.0;
+const GAP_Y: f64 = 18.0;
+const LINE: f64 = 17.0;
+const TITLE: f64 = 24.0;
+pub(super) const TOP: f64 = 84.0;
+pub(super) const MARGIN: f64 = 28.0;
+
+pub(super) struct Picture {
+    pub(super) boxes: Vec<Bundle>,
+    pub(super) edges: Vec<Edge>,
+    pub(super) width: f64,
+    pub(super) height: f64,
+    /// Where each group's column starts.
+    pub(super) columns: Vec<f64>,
+}
+
+pub(super) struct Bundle {
+    pub(super) title: String,
+    pub(super) lines: Vec<String>,
+    /// Everything, for those who point at it.
+    pub(super) full: String,
+    pub(super) group: u32,
+    pub(super) count: usize,
+    pub(super) x: f64,
+    pub(super) y: f64,
+    pub(super) width: f64,
+    pub(super) height: f64,
+}
+
+pub(super) struct Edge {
+    pub(super) from: usize,
+    pub(super) to: usize,
+    /// How many waits it stands for.
+    pub(super) count: usize,
+    pub(super) full: String,
+}
+
+pub(super) fn layout(plan: &Plan) -> Picture {
+    let bundle_of = bundles(plan);
+    let count = bundle_of.iter().max().map_or(0, |last| last + 1);
+    let mut members: Vec<Vec<usize>> = vec![Vec::new(); count];
+    for (step, bundle) in bundle_of.iter().enumerate() {
+        members[*bundle].push(step);
+    }
+    let mut boxes: Vec<Bundle> = members.iter().map(|steps| bundle(plan, steps)).collect();
+    let edges = edges(plan, &bundle_of);
+    let (width, height, columns) = place(&mut boxes, &edges);
+    Picture {
+        boxes,
+        edges,
+        width,
+        height,
+        columns,
+    }
+}
+
+/// The bundle of each step, numbered in order of the steps.
+fn bundles(plan: &Plan) -> Vec<usize> {
+    if plan.steps.len() <= MOST_SINGLE {
+        return (0..plan.steps.len()).collect();
+    }
+    let mut fine: Vec<usize> = Vec::with_capacity(plan.steps.len());
+    let mut seen: BTreeMap<(u32, BTreeSet<&str>, BTreeSet<usize>), usize> = BTreeMap::new();
+    for step in &plan.steps {
+        let before = step
+            .waits_for
+            .iter()
+            .map(|wait| fine[wait.step.at()])
+            .collect();
+        let next = seen.len();
+        fine.push(
+            *seen
+                .entry((step.group, kinds(step), before))
+                .or_insert(next),
+        );
+    }
+    if seen.len() <= MOST_BUNDLES {
+        return fine;
+    }
+    let mut seen: BTreeMap<(u32, BTreeSet<&str>), usize> = BTreeMap::new();
+    let coarse: Vec<usize> = plan
+        .steps
+        .iter()
+        .map(|step| {
+            let next = seen.len();
+            *seen.entry((step.group, kinds(step))).or_insert(next)
+        })
+        .collect();
+    if seen.len() <= MOST_BUNDLES * 2 {
+        return coarse;
+    }
+    plan.steps
+        .iter()
+        .map(|step| step.group as usize - 1)
+        .collect()
+}
+
+/// `Lamp::Webapp` of `Lamp::Webapp[app1-1]`.
+fn kind(component: &str) -> &str {
+    component.split('[').next().unwrap_or(component)
+}
+
+fn kinds(step: &Step) -> BTreeSet<&str> {
+    step.components
+        .iter()
+        .map(|component| kind(&component.component))
+        .collect()
+}
+
+fn bundle(plan: &Plan, steps: &[usize]) -> Bundle {
+    const CHARACTERS: usize = 34;
+    const MOST_LINES: usize = 8;
+    let first = &plan.steps[steps[0]];
+    let name = |step: &Step| match step.tags.is_empty() {
+        true => step.node.to_string(),
+        false => format!("{} (pass {})", step.node, step.pass),
+    };
+    let (title, mut lines) = match steps {
+        [_] => {
+            let lines: Vec<String> = first
+                .components
+                .iter()
+                .map(|component| component.component.clone())
+                .collect();
+            (name(first), lines)
+        }
+        _ => {
+            let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+            for step in steps {
+                for component in &plan.steps[*step].components {
+                    *counts.entry(kind(&component.component)).or_default() += 1;
+                }
+            }
+            let last = &plan.steps[steps[steps.len() - 1]];
+            let mut lines = vec![format!("{} … {}", first.node, last.node)];
+            lines.extend(
+                counts
+                    .iter()
+                    .map(|(kind, count)| format!("{count} × {kind}")),
+            );
+            (format!("{} nodes", steps.len()), lines)
+        }
+    };
+    if lines.len() > MOST_LINES {
+        let more = lines.len() - (MOST_LINES - 1);
+        lines.truncate(MOST_LINES - 1);
+        lines.push(format!("and {more} more"));
+    }
+    let full: Vec<String> = steps.iter().map(|step| name(&plan.steps[*step])).collect();
+    Bundle {
+        height: TITLE + LINE * lines.len() as f64 + 8.0,
+        title: shorten(&title, CHARACTERS - 4),
+        lines: lines.iter().map(|line| shorten(line, CHARACTERS)).collect(),
+        full: full.join("\n"),
+        group: first.group,
+        count: steps.len(),
+        x: 0.0,
+        y: 0.0,
+        width: WIDTH,
+    }
+}
+
+fn edges(plan: &Plan, bundle_of: &[usize]) -> Vec<Edge> {
+    let mut counts: BTreeMap<(usize, usize), (usize, BTreeSet<String>)> = BTreeMap::new();
+    for (at, step) in plan.steps.iter().enumerate() {
+        for wait in &step.waits_for {
+            let pair = (bundle_of[wait.step.at()], bundle_of[at]);
+            if pair.0 == pair.1 {
+                continue;
+            }
+            let (count, reasons) = counts.entry(pair).or_default();
+            *count += 1;
+            if reasons.len() < 20 {
+                reasons.extend(wait.reasons.iter().map(ToString::to_string));
+            }
+        }
+    }
+    counts
+        .into_iter()
+        .map(|((from, to), (count, reasons))| Edge {
+            from,
+            to,
+            count,
+            full: reasons.into_iter().collect::<Vec<_>>().join("\n"),
+        })
+        .collect()
+}
+
+/// Columns by group; inside, each near the middle of what it waits for.
+fn place(boxes: &mut [Bundle], edges: &[Edge]) -> (f64, f64, Vec<f64>) {
+    let groups = boxes.iter().map(|one| one.group).max().unwrap_or(0) as usize;
+    let mut columns: Vec<Vec<usize>> = vec![Vec::new(); groups];
+    for (at, one) in boxes.iter().enumerate() {
+        columns[one.group as usize - 1].push(at);
+    }
+    let mut before: Vec<Vec<usize>> = vec![Vec::new(); boxes.len()];
+    for edge in edges {
+        before[edge.to].push(edge.from);
+    }
+    let tall = |column: &[usize], boxes: &[Bundle]| -> f64 {
+        column
+            .iter()
+            .map(|at| boxes[*at].height + GAP_Y)
+            .sum::<f64>()
+            - GAP_Y
+    };
+    let tallest = columns
+        .iter()
+        .map(|column| tall(column, boxes))
+        .fold(0.0, f64::max);
+    let mut starts = Vec::with_capacity(groups);
+    for (number, column) in columns.iter_mut().enumerate() {
+        let middle = |at: usize, boxes: &[Bundle]| -> f64 {
+            let from: Vec<f64> = before[at]
+                .iter()
+                .map(|other| boxes[*other].y + boxes[*other].height / 2.0)
+                .collect();
+            from.iter().sum::<f64>() / from.len().max(1) as f64
+        };
+        column.sort_by(|one, other| {
+            middle(*one, boxes)
+                .total_cmp(&middle(*other, boxes))
+                .then(one.cmp(other))
+        });
+        let x = MARGIN + number as f64 * (WIDTH + GAP_X);
+        starts.push(x);
+        let mut y = TOP + (tallest - tall(column, boxes)) / 2.0;
+        for at in column.iter() {
+            boxes[*at].x = x;
+            boxes[*at].y = y;
+            y += boxes[*at].height + GAP_Y;
+        }
+    }
+    let width = MARGIN * 2.0 + groups as f64 * (WIDTH + GAP_X) - GAP_X;
+    (width.max(420.0), TOP + tallest + MARGIN, starts)
+}

@@ -1,0 +1,48 @@
+//! A site manifest in Puppet's language.
+
+use bunraku_puppet::{Limits, NamedAt, World, evaluate_site};
+
+use super::ReadError;
+use crate::site::{Application, Component, Named, Site};
+
+/// Evaluates manifests (name and text) with a `site` in them.
+pub fn site_manifest(
+    files: &[(String, String)],
+    world: &dyn World,
+    environment: &str,
+) -> Result<Site, ReadError> {
+    let evaluated = evaluate_site(files, world, &Limits::default())
+        .map_err(|error| ReadError::Puppet(Box::new(error)))?;
+    let applications = evaluated
+        .applications
+        .into_iter()
+        .map(|application| Application {
+            name: application.reference.to_string(),
+            components: application.components.into_iter().map(component).collect(),
+        });
+    Ok(Site {
+        environment: environment.to_owned(),
+        applications: applications.collect(),
+        code_id: None,
+        notes: evaluated.notes,
+    })
+}
+
+fn component(component: bunraku_puppet::Component) -> Component {
+    Component {
+        name: component.reference.to_string(),
+        tags: vec![component.reference.type_name.to_lowercase()],
+        nodes: component.nodes.into_iter().map(named).collect(),
+        produces: component.produces.into_iter().map(named).collect(),
+        consumes: component.consumes.into_iter().map(named).collect(),
+        place: Some(component.place),
+        ..Component::default()
+    }
+}
+
+fn named<T: std::fmt::Display>(at: NamedAt<T>) -> Named {
+    Named {
+        name: at.name.to_string(),
+        place: Some(at.place),
+    }
+}

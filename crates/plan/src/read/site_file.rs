@@ -1,0 +1,132 @@
+//! Our own site file, in YAML.
+//!
+//! Names of capabilities belong to their application: `sql` is its own,
+//! `shop/sql` that of the application `shop`. The same holds for `waits_for`.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::ReadError;
+use crate::inventory::{Inventory, NodePattern};
+use crate::site::{Application, Component, Named, Site};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    environment: Option<String>,
+    applications: BTreeMap<String, ApplicationEntry>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ApplicationEntry {
+    components: BTreeMap<String, ComponentEntry>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ComponentEntry {
+    #[serde(default)]
+    node: Option<String>,
+    #[serde(default)]
+    nodes: Vec<String>,
+    #[serde(default)]
+    query: Option<String>,
+    #[serde(default)]
+    produces: Vec<String>,
+    #[serde(default)]
+    consumes: Vec<String>,
+    #[serde(default)]
+    waits_for: Vec<String>,
+    #[serde(default)]
+    tags: Vec<String>,
+}
+
+/// Reads a site file. Queries are answered from the inventory.
+pub fn site_file(file: &str, text: &str, inventory: &Inventory) -> Result<Site, ReadError> {
+    let read: File = serde_saphyr::from_str(text).map_err(|error| ReadError::SiteFile {
+        file: file.to_owned(),
+        why: error.to_string(),
+    })?;
+    let mut applications = Vec::with_capacity(read.applications.len());
+    for (name, entry) in read.applications {
+        let mut components = Vec::with_capacity(entry.components.len());
+        for (component, about) in entry.components {
+            components.push(one(file, &name, &component, about, inventory)?);
+        }
+        applications.push(Application { name, components });
+    }
+    Ok(Site {
+        environment: read.environment.unwrap_or_else(|| "production".to_owned()),
+        applications,
+        code_id: None,
+        notes: Vec::new(),
+    })
+}
+
+fn one(
+    file: &str,
+    application: &str,
+    name: &str,
+    about: ComponentEntry,
+    inventory: &Inventory,
+) -> Result<Component, ReadError> {
+    let scoped = |names: Vec<String>| -> Vec<Named> {
+        let full = |name: String| match name.contains('/') {
+            true => Named::new(name),
+            false => Named::new(format!("{application}/{name}")),
+        };
+        names.into_iter().map(full).collect()
+    };
+    let mut nodes: Vec<String> = about.node.into_iter().chain(about.nodes).collect();
+    if let Some(query) = &about.query {
+        let component = format!("{application}/{name}");
+        nodes.extend(matching(file, query, &component, inventory)?);
+    }
+    nodes.sort();
+    nodes.dedup();
+    let tags = match about.tags.is_empty() {
+        true => vec![name.to_lowercase()],
+        false => about.tags,
+    };
+    Ok(Component {
+        name: format!("{application}/{name}"),
+        nodes: nodes.into_iter().map(Named::new).collect(),
+        on_each: true,
+        produces: scoped(about.produces),
+        consumes: scoped(about.consumes),
+        waits_for: scoped(about.waits_for),
+        tags,
+        place: None,
+    })
+}
+
+fn matching(
+    file: &str,
+    query: &str,
+    component: &str,
+    inventory: &Inventory,
+) -> Result<Vec<String>, ReadError> {
+    let Some(nodes) = &inventory.nodes else {
+        return Err(ReadError::NoInventory {
+            file: file.to_owned(),
+            query: query.to_owned(),
+        });
+    };
+    let pattern = NodePattern::new(query);
+    let found: Vec<String> = nodes
+        .iter()
+        .filter(|node| pattern.matches(node.as_str()))
+        .map(|node| node.to_string())
+        .collect();
+    match found.is_empty() {
+        true => Err(ReadError::NobodyMatches {
+            file: file.to_owned(),
+            query: query.to_owned(),
+            component: component.to_owned(),
+        }),
+        false => Ok(found),
+    }
+}

@@ -1,0 +1,55 @@
+//! What there is to plan: applications and their components, as some source says.
+
+use bunraku_puppet::Excerpt;
+
+/// Applications, and the environment they belong to.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Site {
+    pub environment: String,
+    pub applications: Vec<Application>,
+    /// The revision of the code that it came from, if the source says so.
+    pub code_id: Option<String>,
+    /// What is worth knowing about the source.
+    pub notes: Vec<String>,
+}
+
+/// One instance of an application: `Lamp[app1]`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Application {
+    pub name: String,
+    pub components: Vec<Component>,
+}
+
+/// One part of an application: `Lamp::Mysql[app1]`.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Component {
+    pub name: String,
+    /// Where it runs.
+    pub nodes: Vec<Named>,
+    /// More than one node is meant: the component runs on each of them.
+    pub on_each: bool,
+    pub produces: Vec<Named>,
+    pub consumes: Vec<Named>,
+    /// Components that come first without producing anything: `Lamp[a]/Lamp::Mysql[a]`,
+    /// or the name alone.
+    pub waits_for: Vec<Named>,
+    /// What a run of this component alone is limited to.
+    pub tags: Vec<String>,
+    pub place: Option<Excerpt>,
+}
+
+/// A name and where it was said.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Named {
+    pub name: String,
+    pub place: Option<Excerpt>,
+}
+
+impl Named {
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            place: None,
+        }
+    }
+}

@@ -1,0 +1,480 @@
+//! Plans from every kind of source: text in, text out.
+
+use bunraku_model::NodeName;
+use bunraku_plan::{
+    Filter, Inventory, NodePattern, Plan, PlanOptions, Site, environment_graph, plan_svg,
+    site_file, site_manifest,
+};
+use bunraku_puppet::NoModules;
+use expect_test::{Expect, expect};
+
+fn shown(plan: &Plan) -> String {
+    let mut text = String::new();
+    for (number, group) in (1..).zip(&plan.groups) {
+        text.push_str(&format!("group {number}: {} nodes\n", group.len()));
+        for step in plan.steps.iter().filter(|step| step.group == number) {
+            let pass = match step.tags.is_empty() {
+                true => String::new(),
+                false => format!(" pass {} of {}", step.pass, step.tags.join(", ")),
+            };
+            text.push_str(&format!("  {}{pass}\n", step.node));
+            for component in &step.components {
+                text.push_str(&format!(
+                    "    {} -> {}\n",
+                    component.application, component.component
+                ));
+            }
+            for wait in &step.waits_for {
+                let reasons: Vec<String> = wait.reasons.iter().map(ToString::to_string).collect();
+                text.push_str(&format!(
+                    "    waits for {}: {}\n",
+                    wait.node,
+                    reasons.join("; ")
+                ));
+            }
+        }
+    }
+    for warning in &plan.warnings {
+        text.push_str(&format!("warning: {warning}\n"));
+    }
+    text
+}
+
+fn planned(site: &Site, options: &PlanOptions) -> String {
+    match Plan::of(site, options) {
+        Ok(plan) => shown(&plan),
+        Err(error) => format!("error: {error}\n"),
+    }
+}
+
+fn yaml(text: &str) -> Site {
+    site_file("site.yaml", text, &Inventory::default()).expect("a site file")
+}
+
+fn check(text: &str, expected: Expect) {
+    expected.assert_eq(&planned(&yaml(text), &PlanOptions::default()));
+}
+
+const GRAPH: &str = r#"{"environment":"production","applications":{
+  "Lamp[app2]":{
+    "Lamp::Mysql[app2]":{"produces":["Sql[app2]"],"consumes":[],"node":"dev1.devco.net"},
+    "Lamp::Webapp[app2-1]":{"produces":[],"consumes":["Sql[app2]"],"node":"dev2.devco.net"},
+    "Lamp::Webapp[app2-2]":{"produces":[],"consumes":["Sql[app2]"],"node":"dev3.devco.net"},
+    "Lamp::Webapp[app2-3]":{"produces":[],"consumes":["Sql[app2]"],"node":"dev4.devco.net"}},
+  "Lamp[app1]":{
+    "Lamp::Mysql[app1]":{"produces":["Sql[app1]"],"consumes":[],"node":"dev1.devco.net"},
+    "Lamp::Webapp[app1-1]":{"produces":[],"consumes":["Sql[app1]"],"node":"dev2.devco.net"},
+    "Lamp::Webapp[app1-2]":{"produces":[],"consumes":["Sql[app1]"],"node":"dev3.devco.net"},
+    "Lamp::Webapp[app1-3]":{"produces":[],"consumes":["Sql[app1]"],"node":"dev4.devco.net"}}},
+  "code_id":null}"#;
+
+fn manifest() -> Site {
+    let text = include_str!("../../puppet/tests/lamp/init.pp");
+    let files = [("site.pp".to_owned(), text.to_owned())];
+    site_manifest(&files, &NoModules, "production").expect("a site")
+}
+
+#[test]
+fn puppets_environment_graph_gives_the_seeds_plan() {
+    let site = environment_graph("graph.json", GRAPH).expect("a graph");
+    expect![[r#"
+        group 1: 1 nodes
+          dev1.devco.net
+            Lamp[app1] -> Lamp::Mysql[app1]
+            Lamp[app2] -> Lamp::Mysql[app2]
+        group 2: 3 nodes
+          dev2.devco.net
+            Lamp[app1] -> Lamp::Webapp[app1-1]
+            Lamp[app2] -> Lamp::Webapp[app2-1]
+            waits for dev1.devco.net: Lamp::Webapp[app1-1] needs Sql[app1] of Lamp::Mysql[app1]; Lamp::Webapp[app2-1] needs Sql[app2] of Lamp::Mysql[app2]
+          dev3.devco.net
+            Lamp[app1] -> Lamp::Webapp[app1-2]
+            Lamp[app2] -> Lamp::Webapp[app2-2]
+            waits for dev1.devco.net: Lamp::Webapp[app1-2] needs Sql[app1] of Lamp::Mysql[app1]; Lamp::Webapp[app2-2] needs Sql[app2] of Lamp::Mysql[app2]
+          dev4.devco.net
+            Lamp[app1] -> Lamp::Webapp[app1-3]
+            Lamp[app2] -> Lamp::Webapp[app2-3]
+            waits for dev1.devco.net: Lamp::Webapp[app1-3] needs Sql[app1] of Lamp::Mysql[app1]; Lamp::Webapp[app2-3] needs Sql[app2] of Lamp::Mysql[app2]
+    "#]].assert_eq(&planned(&site, &PlanOptions::default()));
+}
+
+#[test]
+fn graph_and_manifest_of_one_site_give_one_plan() {
+    let graph = environment_graph("graph.json", GRAPH).expect("a graph");
+    let one = Plan::of(&graph, &PlanOptions::default()).expect("a plan");
+    let other = Plan::of(&manifest(), &PlanOptions::default()).expect("a plan");
+    assert_eq!(one.id, other.id);
+    assert_eq!(shown(&one), shown(&other));
+}
+
+#[test]
+fn the_environment_may_be_an_object_with_a_name() {
+    let text = GRAPH.replacen("\"production\"", "{\"name\":\"qa\",\"x\":1}", 1);
+    let site = environment_graph("graph.json", &text).expect("a graph");
+    assert_eq!(site.environment, "qa");
+}
+
+#[test]
+fn what_is_no_graph_is_refused_with_the_reason() {
+    for (text, why) in [
+        ("[]", "it has no `applications`"),
+        ("{\"applications\":[]}", "`applications` is not an object"),
+        ("{\"applications\":{\"A\":1}}", "`A` is not an object"),
+        (
+            "{\"applications\":{\"A\":{\"b\":[]}}}",
+            "`b` of `A` is not an object",
+        ),
+        (
+            "{\"applications\":{\"A\":{\"b\":{\"node\":1}}}}",
+            "`node` of `b` is not a name",
+        ),
+        (
+            "{\"applications\":{\"A\":{\"b\":{\"produces\":[1]}}}}",
+            "is not a name",
+        ),
+        (
+            "{\"environment\":1,\"applications\":{}}",
+            "neither a name nor an object",
+        ),
+        ("{", "EOF"),
+    ] {
+        let error = environment_graph("graph.json", text)
+            .expect_err(text)
+            .to_string();
+        assert!(error.contains(why), "{text}: {error}");
+    }
+}
+
+#[test]
+fn our_own_file_orders_by_capabilities_and_by_plain_waits() {
+    check(
+        "
+applications:
+  shop:
+    components:
+      db: {node: db-1, produces: [sql]}
+      cache: {node: cache-1, waits_for: [db]}
+      web: {nodes: [web-1, web-2], consumes: [sql], waits_for: [cache]}
+  stats:
+    components:
+      reader: {node: stats-1, consumes: [shop/sql]}
+",
+        expect![[r#"
+            group 1: 1 nodes
+              db-1
+                shop -> shop/db
+            group 2: 2 nodes
+              cache-1
+                shop -> shop/cache
+                waits for db-1: shop/cache comes after shop/db
+              stats-1
+                stats -> stats/reader
+                waits for db-1: stats/reader needs shop/sql of shop/db
+            group 3: 2 nodes
+              web-1
+                shop -> shop/web
+                waits for db-1: shop/web needs shop/sql of shop/db
+                waits for cache-1: shop/web comes after shop/cache
+              web-2
+                shop -> shop/web
+                waits for db-1: shop/web needs shop/sql of shop/db
+                waits for cache-1: shop/web comes after shop/cache
+        "#]],
+    );
+}
+
+#[test]
+fn a_query_is_answered_from_the_inventory() {
+    let text = "applications: {a: {components: {web: {query: 'web-*'}}}}";
+    let error = site_file("site.yaml", text, &Inventory::default()).expect_err("nobody knows");
+    expect!["site.yaml: `web-*` asks which nodes there are, and nobody knows without a server"]
+        .assert_eq(&error.to_string());
+    let nodes = ["db-1", "web-1", "web-2"].map(|name| NodeName::new(name).expect("a name"));
+    let site = site_file("site.yaml", text, &Inventory::of(nodes.to_vec())).expect("a site");
+    expect![[r#"
+        group 1: 2 nodes
+          web-1
+            a -> a/web
+          web-2
+            a -> a/web
+    "#]]
+    .assert_eq(&planned(&site, &PlanOptions::default()));
+    let error = site_file("site.yaml", text, &Inventory::of(Vec::new())).expect_err("nobody");
+    expect!["site.yaml: no node matches `web-*` of a/web"].assert_eq(&error.to_string());
+}
+
+#[test]
+fn a_node_that_consumes_what_it_produces_itself_is_fine() {
+    check(
+        "applications: {a: {components: {
+          all: {node: n1, produces: [x], consumes: [x]},
+          one: {node: n2, produces: [y]}, two: {node: n2, consumes: [y]}}}}",
+        expect![[r#"
+            group 1: 2 nodes
+              n1
+                a -> a/all
+              n2
+                a -> a/one
+                a -> a/two
+        "#]],
+    );
+}
+
+#[test]
+fn a_capability_that_nobody_produces_is_named() {
+    check(
+        "applications: {a: {components: {db: {node: n1, produces: [sql]}, web: {node: n2, consumes: [sqll]}}}}",
+        expect![[r#"
+            error: `a/web` consumes `a/sqll`, which nobody produces
+              hint: did you mean `a/sql`?
+        "#]],
+    );
+}
+
+#[test]
+fn a_capability_that_is_produced_twice_names_both() {
+    check(
+        "applications: {a: {components: {x: {node: n1, produces: [sql]}, y: {node: n2, produces: [sql]}}}}",
+        expect![[r#"
+            error: `a/sql` is produced twice: by `a/x` and by `a/y`
+        "#]],
+    );
+}
+
+#[test]
+fn components_on_no_node_or_on_two_are_named_together() {
+    let text = GRAPH
+        .replacen(",\"node\":\"dev2.devco.net\"", "", 1)
+        .replacen(
+            "\"dev3.devco.net\"",
+            "[\"dev3.devco.net\",\"dev5.devco.net\"]",
+            1,
+        );
+    let site = environment_graph("graph.json", &text).expect("a graph");
+    expect![[r#"
+        error: `Lamp::Webapp[app2-1]` is mapped to no node
+          hint: every component needs a node to run on
+
+        `Lamp::Webapp[app2-2]` is mapped to 2 nodes: `dev3.devco.net`, `dev5.devco.net`
+          hint: a component runs on one node: declare one component for each
+    "#]]
+    .assert_eq(&planned(&site, &PlanOptions::default()));
+}
+
+#[test]
+fn problems_of_a_manifest_point_into_it() {
+    let text = "application a() {
+  one { 'x': export => Sql['s'] }
+  two { 'x': consume => Sql['other'] }
+}
+site { a { 'i': nodes => { Node['n1'] => One['x'] } } }";
+    let files = [("site.pp".to_owned(), text.to_owned())];
+    let site = site_manifest(&files, &NoModules, "production").expect("a site");
+    expect![[r#"
+        error: `Two[x]` is mapped to no node
+         --> site.pp:3:3
+        3 |   two { 'x': consume => Sql['other'] }
+          |   ^^^^^^^^^ declared here
+          hint: every component needs a node to run on
+
+        `Two[x]` consumes `Sql[other]`, which nobody produces
+         --> site.pp:3:25
+        3 |   two { 'x': consume => Sql['other'] }
+          |                         ^^^^^^^^^^^^ consumed here
+          hint: some component has to produce it
+    "#]]
+    .assert_eq(&planned(&site, &PlanOptions::default()));
+}
+
+#[test]
+fn a_circle_of_components_is_shown_whole() {
+    check(
+        "applications: {a: {components: {
+          x: {node: n1, produces: [p], consumes: [r]},
+          y: {node: n2, produces: [q], consumes: [p]},
+          z: {node: n3, produces: [r], consumes: [q]},
+          w: {node: n4, consumes: [r]}}}}",
+        expect![[r#"
+            error: components need each other in a circle
+              a/z on n3 needs a/q of a/y
+              a/y on n2 needs a/p of a/x
+              a/x on n1 needs a/r of a/z
+              hint: no order satisfies this: one of these needs has to go
+        "#]],
+    );
+}
+
+const CROSSED: &str = "applications: {a: {components: {
+  db: {node: n1, produces: [sql]},
+  web: {node: n2, consumes: [sql], produces: [http]},
+  check: {node: n1, consumes: [http]},
+  end: {node: n3, waits_for: [check]},
+  also: {node: n2}}}}";
+
+#[test]
+fn a_circle_of_nodes_alone_offers_passes() {
+    check(
+        CROSSED,
+        expect![[r#"
+        error: nodes wait for each other in a circle, although their components do not
+          n1 waits for n2: a/check needs a/http of a/web
+          n2 waits for n1: a/web needs a/sql of a/db
+          hint: `--passes` runs such nodes more than once, each time only the components concerned
+    "#]],
+    );
+}
+
+#[test]
+fn passes_run_only_the_components_concerned() {
+    let options = PlanOptions {
+        passes: true,
+        ..PlanOptions::default()
+    };
+    expect![[r#"
+        group 1: 1 nodes
+          n1 pass 1 of db
+            a -> a/db
+        group 2: 1 nodes
+          n2
+            a -> a/also
+            a -> a/web
+            waits for n1: a/web needs a/sql of a/db
+        group 3: 1 nodes
+          n1 pass 2 of check
+            a -> a/check
+            waits for n1: 
+            waits for n2: a/check needs a/http of a/web
+        group 4: 1 nodes
+          n3
+            a -> a/end
+            waits for n1: a/end comes after a/check
+    "#]]
+    .assert_eq(&planned(&yaml(CROSSED), &options));
+}
+
+#[test]
+fn a_filter_warns_of_what_it_leaves_out_and_keeps_the_order_across_it() {
+    let site = yaml(
+        "applications: {a: {components: {
+          db: {node: n1, produces: [sql]},
+          mid: {node: n2, consumes: [sql], produces: [api]},
+          web: {node: n3, consumes: [api]}}}}",
+    );
+    let mut options = PlanOptions::default();
+    options.filter.nodes = vec![NodePattern::new("n1"), NodePattern::new("n3")];
+    expect![[r#"
+        group 1: 1 nodes
+          n1
+            a -> a/db
+        group 2: 1 nodes
+          n3
+            a -> a/web
+            waits for n1: a/web comes after a/db (through a/mid, left out)
+        warning: only a part of a is planned; left out: a/mid on n2
+    "#]]
+    .assert_eq(&planned(&site, &options));
+}
+
+#[test]
+fn a_filter_that_fits_nothing_is_refused() {
+    let graph = environment_graph("graph.json", GRAPH).expect("a graph");
+    let options = |filter| PlanOptions {
+        filter,
+        passes: false,
+    };
+    let unknown = options(Filter {
+        instances: vec!["Lamp[app3]".to_owned()],
+        nodes: vec![NodePattern::new("dev9.devco.net")],
+        only: None,
+    });
+    expect![[r#"
+        error: there is no application `Lamp[app3]`
+          hint: did you mean `Lamp[app1]`?
+
+        no node of the site matches `dev9.devco.net`
+          hint: did you mean `dev1.devco.net`?
+    "#]]
+    .assert_eq(&planned(&graph, &unknown));
+    let nothing = options(Filter {
+        only: Some(Vec::new()),
+        ..Filter::default()
+    });
+    expect![[r#"
+        error: the filter leaves nothing to run
+    "#]]
+    .assert_eq(&planned(&graph, &nothing));
+}
+
+#[test]
+fn an_instance_alone_is_planned_without_a_warning() {
+    let graph = environment_graph("graph.json", GRAPH).expect("a graph");
+    let mut options = PlanOptions::default();
+    options.filter.instances = vec!["Lamp[app1]".to_owned()];
+    expect![[r#"
+        group 1: 1 nodes
+          dev1.devco.net
+            Lamp[app1] -> Lamp::Mysql[app1]
+        group 2: 3 nodes
+          dev2.devco.net
+            Lamp[app1] -> Lamp::Webapp[app1-1]
+            waits for dev1.devco.net: Lamp::Webapp[app1-1] needs Sql[app1] of Lamp::Mysql[app1]
+          dev3.devco.net
+            Lamp[app1] -> Lamp::Webapp[app1-2]
+            waits for dev1.devco.net: Lamp::Webapp[app1-2] needs Sql[app1] of Lamp::Mysql[app1]
+          dev4.devco.net
+            Lamp[app1] -> Lamp::Webapp[app1-3]
+            waits for dev1.devco.net: Lamp::Webapp[app1-3] needs Sql[app1] of Lamp::Mysql[app1]
+    "#]]
+    .assert_eq(&planned(&graph, &options));
+}
+
+#[test]
+fn the_id_changes_with_what_would_be_done_and_with_nothing_else() {
+    let id = |text: &str| {
+        Plan::of(&yaml(text), &PlanOptions::default())
+            .expect("a plan")
+            .id
+    };
+    let base =
+        id("applications: {a: {components: {x: {node: n1}, y: {node: n2, waits_for: [x]}}}}");
+    let same = id(
+        "applications:\n  a:\n    components:\n      y: {waits_for: [x], node: n2}\n      x: {node: n1}\n",
+    );
+    assert_eq!(base, same);
+    for other in [
+        "applications: {a: {components: {x: {node: n1}, y: {node: n2}}}}",
+        "applications: {a: {components: {x: {node: n1}, y: {node: n3, waits_for: [x]}}}}",
+        "applications: {b: {components: {x: {node: n1}, y: {node: n2, waits_for: [x]}}}}",
+        "environment: qa\napplications: {a: {components: {x: {node: n1}, y: {node: n2, waits_for: [x]}}}}",
+    ] {
+        assert_ne!(base, id(other), "{other}");
+    }
+}
+
+#[test]
+fn site_files_say_what_they_do_not_understand() {
+    for text in [
+        "applications: {a: {components: {x: {nod: n1}}}}",
+        "a: [",
+        "applications: 1",
+    ] {
+        let error = site_file("site.yaml", text, &Inventory::default()).expect_err(text);
+        assert!(
+            error
+                .to_string()
+                .starts_with("site.yaml is not a site file: "),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn pictures_escape_what_they_show() {
+    let text = GRAPH.replace("app1", "a<b>&\\\"c");
+    let site = environment_graph("graph.json", &text).expect("a graph");
+    let plan = Plan::of(&site, &PlanOptions::default()).expect("a plan");
+    let svg = plan_svg(&plan);
+    assert!(svg.contains("Lamp::Mysql[a&lt;b&gt;&amp;&quot;c]"), "{svg}");
+    assert!(!svg.contains("a<b>"));
+    assert!(bunraku_plan::dot(&plan).contains("Lamp::Mysql[a<b>&\\\"c]"));
+}

@@ -1,0 +1,107 @@
+//! Gives parameters their values.
+
+use super::{Evaluated, Evaluator, error};
+use crate::ast::Parameter;
+use crate::diagnostic::Diagnostic;
+use crate::source::Span;
+use crate::value::Value;
+
+impl Evaluator<'_> {
+    /// By position, for functions and lambdas.
+    pub(super) fn bind(
+        &mut self,
+        parameters: &[Parameter],
+        arguments: Vec<Value>,
+        span: Span,
+        what: &str,
+    ) -> Evaluated<()> {
+        let takes_rest = parameters.last().is_some_and(|last| last.captures_rest);
+        if arguments.len() > parameters.len() && !takes_rest {
+            let message = format!(
+                "{what} takes {} arguments, and gets {}",
+                parameters.len(),
+                arguments.len()
+            );
+            return error(message, span);
+        }
+        let mut given = arguments.into_iter();
+        for parameter in parameters {
+            let value = if parameter.captures_rest {
+                let rest: Vec<Value> = given.by_ref().collect();
+                match (rest.is_empty(), &parameter.default) {
+                    (true, Some(default)) => self.value(default)?,
+                    _ => self.array(rest, span)?,
+                }
+            } else {
+                match (given.next(), &parameter.default) {
+                    (Some(value), _) => value,
+                    (None, Some(default)) => self.value(default)?,
+                    (None, None) => {
+                        let message = format!("{what} needs `${}`", parameter.name);
+                        return Err(Diagnostic::new(message, span)
+                            .also(parameter.span, "it has no default")
+                            .into());
+                    }
+                }
+            };
+            if !parameter.captures_rest {
+                self.check_type(parameter, &value, span, what)?;
+            }
+            self.declare(&parameter.name, value, parameter.span)?;
+        }
+        Ok(())
+    }
+
+    /// Refuses a value that the parameter's type does not take.
+    pub(crate) fn check_type(
+        &mut self,
+        parameter: &Parameter,
+        value: &Value,
+        span: Span,
+        what: &str,
+    ) -> Evaluated<()> {
+        let Some(declared) = &parameter.type_expression else {
+            return Ok(());
+        };
+        let wanted = self.type_of(declared)?;
+        self.work(1, span)?;
+        if wanted.takes(value) {
+            return Ok(());
+        }
+        let message = format!(
+            "`${}` of {what} takes {wanted}, not {}",
+            parameter.name,
+            shown(value)
+        );
+        Err(Diagnostic::new(message, span)
+            .also(parameter.span, "declared here")
+            .into())
+    }
+
+    /// A variable with a place for the message when it is set twice.
+    pub(crate) fn declare(&mut self, name: &str, value: Value, span: Span) -> Evaluated<()> {
+        match self.scopes.set(name, value) {
+            true => Ok(()),
+            false => error(format!("`${name}` has a value already"), span),
+        }
+    }
+}
+
+/// A value for a message: short, and no secret.
+pub(crate) fn shown(value: &Value) -> String {
+    let mut text = String::new();
+    let whole = value.write_bounded(&mut text, 4_000);
+    let cut: String = text.chars().take(60).collect();
+    let cut = match whole && cut.len() == text.len() {
+        true => cut,
+        false => format!("{cut}…"),
+    };
+    match value {
+        Value::String(_) => format!("the String '{cut}'"),
+        Value::Undef => "undef".to_owned(),
+        value => format!(
+            "{} `{cut}`",
+            value.kind().replace("a ", "the ").replace("an ", "the ")
+        ),
+    }
+}

@@ -1,0 +1,227 @@
+//! Carries out expressions.
+//!
+//! Values only: nothing here reads a file or changes a machine. Resources that
+//! code declares are collected in [`Evaluator::declared`]; who started the
+//! evaluation decides what they mean.
+
+mod access;
+mod assign;
+mod bind;
+mod compare;
+mod definitions;
+mod expression;
+mod operators;
+mod resource;
+mod scope;
+mod type_of;
+
+use std::sync::Arc;
+
+use crate::ast::{Expression, Lambda};
+use crate::diagnostic::Diagnostic;
+use crate::limits::Limits;
+use crate::source::{Sources, Span};
+use crate::value::{Hash, Value};
+use crate::world::World;
+pub(crate) use compare::{equal, order};
+pub(crate) use definitions::{Definitions, Role};
+pub(crate) use resource::Declared;
+pub(crate) use scope::Scopes;
+
+/// Why an expression has no value of its own.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    Error(Box<Diagnostic>),
+    /// `next(value)` in a lambda.
+    Next(Value, Span),
+    /// `break()` in a lambda.
+    Break(Span),
+    /// `return(value)` in a function.
+    Return(Value, Span),
+}
+
+impl From<Diagnostic> for Stop {
+    fn from(diagnostic: Diagnostic) -> Self {
+        Self::Error(Box::new(diagnostic))
+    }
+}
+
+impl Stop {
+    /// What is wrong, where nothing catches a `next` or `return`.
+    pub(crate) fn diagnostic(self) -> Diagnostic {
+        let outside =
+            |word: &str, span| Diagnostic::new(format!("`{word}` has nothing to leave here"), span);
+        match self {
+            Self::Error(diagnostic) => *diagnostic,
+            Self::Next(_, span) => outside("next", span),
+            Self::Break(span) => outside("break", span),
+            Self::Return(_, span) => outside("return", span),
+        }
+    }
+}
+
+pub(crate) type Evaluated<T = Value> = Result<T, Stop>;
+
+pub(crate) fn error<T>(message: impl Into<String>, span: Span) -> Evaluated<T> {
+    Err(Diagnostic::new(message, span).into())
+}
+
+pub(crate) struct Evaluator<'w> {
+    pub(crate) sources: Sources,
+    pub(crate) limits: Limits,
+    pub(crate) world: &'w dyn World,
+    pub(crate) definitions: Definitions,
+    pub(crate) scopes: Scopes,
+    /// Resources in the order in which they were declared.
+    pub(crate) declared: Vec<Declared>,
+    pub(crate) notes: Vec<Diagnostic>,
+    steps: u64,
+    depth: usize,
+}
+
+impl<'w> Evaluator<'w> {
+    pub(crate) fn new(sources: Sources, limits: Limits, world: &'w dyn World) -> Self {
+        Self {
+            sources,
+            limits,
+            world,
+            definitions: Definitions::default(),
+            scopes: Scopes::default(),
+            declared: Vec::new(),
+            notes: Vec::new(),
+            steps: 0,
+            depth: 0,
+        }
+    }
+
+    /// Statements in order; the value is that of the last one.
+    pub(crate) fn all(&mut self, statements: &[Expression]) -> Evaluated {
+        let mut value = Value::Undef;
+        for statement in statements {
+            value = self.value(statement)?;
+        }
+        Ok(value)
+    }
+
+    /// One level deeper, for as long as `work` runs.
+    fn deeper<T>(
+        &mut self,
+        span: Span,
+        work: impl FnOnce(&mut Self) -> Evaluated<T>,
+    ) -> Evaluated<T> {
+        // Calls nest expressions of their own: three times what one may have.
+        if self.depth >= self.limits.depth * 3 {
+            return Err(Diagnostic::new("calls are nested too deeply", span)
+                .hint("does a function call itself without an end?")
+                .into());
+        }
+        self.depth += 1;
+        let outcome = work(self);
+        self.depth -= 1;
+        outcome
+    }
+
+    /// Counts work, and ends code that does not end.
+    pub(crate) fn work(&mut self, amount: usize, span: Span) -> Evaluated<()> {
+        self.steps = self.steps.saturating_add(amount as u64);
+        match self.steps > self.limits.steps {
+            true => error("this code does not come to an end in reasonable time", span),
+            false => Ok(()),
+        }
+    }
+
+    pub(crate) fn array(&mut self, items: Vec<Value>, span: Span) -> Evaluated {
+        self.work(items.len(), span)?;
+        self.sized(items.len(), span)?;
+        self.shallow(Value::list(items), span)
+    }
+
+    pub(crate) fn hash(&mut self, entries: Hash, span: Span) -> Evaluated {
+        self.work(entries.len(), span)?;
+        self.sized(entries.len(), span)?;
+        self.shallow(Value::table(entries), span)
+    }
+
+    pub(crate) fn sized(&self, length: usize, span: Span) -> Evaluated<()> {
+        match length > self.limits.elements {
+            true => error(
+                format!(
+                    "a collection has more than {} elements",
+                    self.limits.elements
+                ),
+                span,
+            ),
+            false => Ok(()),
+        }
+    }
+
+    pub(crate) fn shallow(&self, value: Value, span: Span) -> Evaluated {
+        match value.depth() > self.limits.depth {
+            true => error("a value is nested too deeply", span),
+            false => Ok(value),
+        }
+    }
+
+    pub(crate) fn string(&mut self, text: String, span: Span) -> Evaluated {
+        self.work(text.len() / 64, span)?;
+        match text.len() > self.limits.string_bytes {
+            true => error("a string is too long", span),
+            false => Ok(Value::text(text)),
+        }
+    }
+
+    /// Adds the text of a value to a string.
+    pub(crate) fn append(&mut self, out: &mut String, value: &Value, span: Span) -> Evaluated<()> {
+        let before = out.len();
+        if !value.write_bounded(out, self.limits.string_bytes) {
+            return error("a string is too long", span);
+        }
+        self.work((out.len() - before) / 64 + 1, span)
+    }
+
+    /// Calls a lambda; `next` gives its value.
+    pub(crate) fn call_lambda(&mut self, lambda: &Lambda, arguments: Vec<Value>) -> Evaluated {
+        self.deeper(lambda.span, |evaluator| {
+            evaluator.scopes.push(false);
+            let outcome = evaluator
+                .bind(&lambda.parameters, arguments, lambda.span, "this lambda")
+                .and_then(|()| evaluator.all(&lambda.body));
+            evaluator.scopes.pop();
+            match outcome {
+                Err(Stop::Next(value, _)) => Ok(value),
+                outcome => outcome,
+            }
+        })
+    }
+
+    /// Calls a function that was written in the language.
+    pub(crate) fn call_function(
+        &mut self,
+        definition: &Arc<crate::ast::Definition>,
+        arguments: Vec<Value>,
+        span: Span,
+    ) -> Evaluated {
+        self.deeper(span, |evaluator| {
+            evaluator.scopes.push(true);
+            let what = format!("`{}`", definition.name);
+            let outcome = evaluator
+                .bind(&definition.parameters, arguments, span, &what)
+                .and_then(|()| evaluator.all(&definition.body));
+            evaluator.scopes.pop();
+            match outcome {
+                Err(Stop::Return(value, _)) => Ok(value),
+                outcome => outcome,
+            }
+        })
+    }
+}
+
+/// A regular expression in Ruby's dialect, as far as the two dialects agree.
+pub(crate) fn regex(pattern: &str) -> Result<regex::Regex, regex::Error> {
+    let pattern = pattern.replace("\\Z", "\\z").replace("\\h", "[0-9a-fA-F]");
+    // In Ruby `^` and `$` stand for lines.
+    regex::RegexBuilder::new(&pattern)
+        .multi_line(true)
+        .size_limit(1 << 20)
+        .build()
+}

@@ -1,0 +1,91 @@
+//! Variables: frames that see each other, up to the next closed one.
+
+use std::collections::HashMap;
+
+use crate::value::Value;
+
+#[derive(Default)]
+struct Frame {
+    variables: HashMap<String, Value>,
+    /// Texts that the last `=~` matched: `$0`, `$1`.
+    matches: Option<Vec<Value>>,
+    /// Nothing below is seen from here, except the top.
+    closed: bool,
+}
+
+/// All frames; the first is the top scope.
+pub(crate) struct Scopes(Vec<Frame>);
+
+impl Default for Scopes {
+    fn default() -> Self {
+        Self(vec![Frame::default()])
+    }
+}
+
+impl Scopes {
+    pub(crate) fn push(&mut self, closed: bool) {
+        self.0.push(Frame {
+            closed,
+            ..Frame::default()
+        });
+    }
+
+    pub(crate) fn pop(&mut self) {
+        if self.0.len() > 1 {
+            self.0.pop();
+        }
+    }
+
+    /// The value of a variable. `::name` is the top scope's.
+    pub(crate) fn get(&self, name: &str) -> Option<&Value> {
+        if let Some(top) = name.strip_prefix("::") {
+            return self.0[0].variables.get(top);
+        }
+        for frame in self.0.iter().rev() {
+            if let Some(value) = frame.variables.get(name) {
+                return Some(value);
+            }
+            if frame.closed {
+                break;
+            }
+        }
+        self.0[0].variables.get(name)
+    }
+
+    /// Sets a variable here. False if this frame has it already.
+    pub(crate) fn set(&mut self, name: &str, value: Value) -> bool {
+        let Some(frame) = self.0.last_mut() else {
+            return false;
+        };
+        if frame.variables.contains_key(name) {
+            return false;
+        }
+        frame.variables.insert(name.to_owned(), value);
+        true
+    }
+
+    pub(crate) fn set_matches(&mut self, matches: Vec<Value>) {
+        if let Some(frame) = self.0.last_mut() {
+            frame.matches = Some(matches);
+        }
+    }
+
+    pub(crate) fn matched(&self, number: usize) -> Option<&Value> {
+        for frame in self.0.iter().rev() {
+            if let Some(matches) = &frame.matches {
+                return matches.get(number);
+            }
+            if frame.closed {
+                break;
+            }
+        }
+        None
+    }
+
+    /// Names that can be seen, for suggestions.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0
+            .iter()
+            .flat_map(|frame| frame.variables.keys().map(String::as_str))
+    }
+}

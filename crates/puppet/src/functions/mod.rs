@@ -1,0 +1,117 @@
+//! Functions that the language has built in, and those of its standard library
+//! that need nothing but their arguments.
+
+mod collections;
+mod convert;
+mod format;
+mod iterate;
+mod messages;
+mod numbers;
+mod strings;
+
+use crate::ast::{Call, Lambda};
+use crate::diagnostic::Diagnostic;
+use crate::evaluate::{Evaluated, Evaluator, Role, error};
+use crate::source::Span;
+use crate::value::Value;
+pub(crate) use convert::text_to_number;
+
+/// What a function gets.
+pub(crate) struct Arguments<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) values: Vec<Value>,
+    pub(crate) lambda: Option<&'a Lambda>,
+    pub(crate) span: Span,
+}
+
+type Function = fn(&mut Evaluator<'_>, Arguments<'_>) -> Evaluated;
+
+/// Every table of functions: name, and what it does.
+const TABLES: &[&[(&str, Function)]] = &[
+    iterate::FUNCTIONS,
+    collections::FUNCTIONS,
+    strings::FUNCTIONS,
+    numbers::FUNCTIONS,
+    convert::FUNCTIONS,
+    format::FUNCTIONS,
+    messages::FUNCTIONS,
+];
+
+fn find(name: &str) -> Option<Function> {
+    let name = name.strip_prefix("stdlib::").unwrap_or(name);
+    let mut all = TABLES.iter().flat_map(|table| table.iter());
+    all.find(|(known, _)| *known == name)
+        .map(|(_, function)| *function)
+}
+
+/// Calls a function by name.
+pub(crate) fn call(
+    evaluator: &mut Evaluator<'_>,
+    call: &Call,
+    values: Vec<Value>,
+    span: Span,
+) -> Evaluated {
+    let name = call.name.strip_prefix("::").unwrap_or(&call.name);
+    if let Some(function) = find(name) {
+        let arguments = Arguments {
+            name,
+            values,
+            lambda: call.lambda.as_ref(),
+            span,
+        };
+        return function(evaluator, arguments);
+    }
+    if let Some(definition) = evaluator.definition(Role::Function, name, call.name_span)? {
+        return evaluator.call_function(&definition, values, span);
+    }
+    let known = TABLES.iter().flat_map(|table| table.iter());
+    Err(
+        Diagnostic::new(format!("there is no function `{name}`"), call.name_span)
+            .near(name, known.map(|(name, _)| *name))
+            .into(),
+    )
+}
+
+impl<'a> Arguments<'a> {
+    /// Exactly this many values.
+    fn exactly<const COUNT: usize>(&mut self) -> Evaluated<[Value; COUNT]> {
+        let values = std::mem::take(&mut self.values);
+        let given = values.len();
+        values
+            .try_into()
+            .or_else(|_| self.wrong_count(&COUNT.to_string(), given))
+    }
+
+    fn wrong_count<T>(&self, wanted: &str, given: usize) -> Evaluated<T> {
+        let name = self.name;
+        error(
+            format!("`{name}` takes {wanted} arguments, and gets {given}"),
+            self.span,
+        )
+    }
+
+    fn at_least(&self, least: usize) -> Evaluated<()> {
+        match self.values.len() < least {
+            true => self.wrong_count(&format!("at least {least}"), self.values.len()),
+            false => Ok(()),
+        }
+    }
+
+    /// The lambda, which this function cannot do without.
+    fn needed_lambda(&self) -> Evaluated<&'a Lambda> {
+        match self.lambda {
+            Some(lambda) => Ok(lambda),
+            None => error(
+                format!("`{}` needs a lambda: `|$x| {{ … }}`", self.name),
+                self.span,
+            ),
+        }
+    }
+
+    fn unfit<T>(&self, value: &Value) -> Evaluated<T> {
+        error(
+            format!("`{}` does not take {}", self.name, value.kind()),
+            self.span,
+        )
+    }
+}

@@ -1,0 +1,43 @@
+//! Puppet's language: lexer, parser, and an evaluator for site orchestration.
+//!
+//! The parser takes the whole language of Puppet 4 to 8, and what Puppet 7
+//! removed: `application`, `site`, `produces`, `consumes`. The evaluator
+//! carries out expressions, functions, and applications; it does not compile
+//! catalogs of nodes.
+//!
+//! Absent: files, clocks, randomness. Sources come from a [`World`], and
+//! whatever text comes in, nothing panics, runs away or overflows a stack:
+//! depth, steps and sizes are bounded ([`Limits`]).
+
+pub mod ast;
+mod diagnostic;
+mod evaluate;
+mod functions;
+mod lexer;
+mod limits;
+mod parser;
+mod reference;
+mod site;
+mod source;
+mod types;
+mod value;
+mod world;
+
+pub use diagnostic::{Diagnostic, PuppetError};
+pub use limits::Limits;
+pub use reference::Reference;
+pub use site::{Application, Capability, Component, NamedAt, Site, evaluate_site};
+pub use source::{Excerpt, FileId, Sources, Span};
+pub use types::Type;
+pub use value::{Hash, Value};
+pub use world::{NoModules, World, WorldError};
+
+/// Parses one file that is in `sources`.
+pub fn parse(
+    sources: &Sources,
+    file: FileId,
+    limits: &Limits,
+) -> Result<Vec<ast::Expression>, Diagnostic> {
+    let tokens = lexer::tokens(sources.text(file), file, limits)?;
+    parser::parse(&tokens, Span::new(file, 0, 0), limits)
+}

@@ -1,0 +1,179 @@
+//! Classes, defines, applications, functions, nodes, sites and mappings.
+//!
+//! None of these words is reserved everywhere: `class { 'x': }` is a resource,
+//! and `site` may be a name. So each rule looks at what follows.
+
+use super::{Parsed, Parser};
+use crate::ast::{Definition, Expression, Kind, Mapping, MappingKind, NodeDefinition};
+use crate::lexer::TokenKind;
+
+impl Parser<'_> {
+    pub(super) fn definition(&mut self) -> Parsed<Option<Expression>> {
+        let word = match self.kind() {
+            TokenKind::Name(word) => word.as_str(),
+            TokenKind::TypeName(_) => return self.mapping(),
+            _ => return Ok(None),
+        };
+        let named = matches!(self.kind_at(1), TokenKind::Name(_));
+        let definition = match word {
+            "class" if named => self.defined("class", Kind::Class)?,
+            "define" if named => self.defined("define", Kind::Define)?,
+            "application" if named => self.defined("application", Kind::Application)?,
+            "function" if named => self.defined("function", Kind::Function)?,
+            "plan" if named => self.defined("plan", Kind::Plan)?,
+            "type" if matches!(self.kind_at(1), TokenKind::TypeName(_)) => self.type_alias()?,
+            "node" if self.node_follows() => self.node()?,
+            "site" if self.is_at(1, "{") => self.site()?,
+            _ => return Ok(None),
+        };
+        Ok(Some(definition))
+    }
+
+    fn defined(
+        &mut self,
+        what: &str,
+        kind: impl FnOnce(Box<Definition>) -> Kind,
+    ) -> Parsed<Expression> {
+        let start = self.span();
+        self.bump();
+        let name_span = self.span();
+        let TokenKind::Name(name) = self.kind() else {
+            return Err(self.unexpected(&format!("the name of this {what}")));
+        };
+        self.bump();
+        let parameters = self.parameters()?;
+        let parent = match self.eat_word("inherits") {
+            true => Some(self.parent()?),
+            false => None,
+        };
+        // `class a inherits b (…)` was never valid, so the order is fixed.
+        let returns = match self.eat(">>") {
+            true => Some(self.type_expression()?),
+            false => None,
+        };
+        let body = self.body(&format!("this {what}"))?;
+        let definition = Definition {
+            name: name.strip_prefix("::").unwrap_or(name).to_owned(),
+            name_span,
+            parameters,
+            parent,
+            returns,
+            body,
+        };
+        self.make(kind(Box::new(definition)), start.to(self.last_span()))
+    }
+
+    fn parent(&mut self) -> Parsed<String> {
+        let TokenKind::Name(parent) = self.kind() else {
+            return Err(self.unexpected("the name of a class after `inherits`"));
+        };
+        self.bump();
+        Ok(parent.clone())
+    }
+
+    fn type_alias(&mut self) -> Parsed<Expression> {
+        let start = self.span();
+        self.bump();
+        let TokenKind::TypeName(name) = self.kind() else {
+            return Err(self.unexpected("the name of this type"));
+        };
+        self.bump();
+        self.expect("=", "after the name of this type")?;
+        let aliased = self.type_expression()?;
+        let span = start.to(aliased.span);
+        self.make(Kind::TypeAlias(name.clone(), Box::new(aliased)), span)
+    }
+
+    fn node_follows(&self) -> bool {
+        matches!(
+            self.kind_at(1),
+            TokenKind::String(_)
+                | TokenKind::Interpolated(_)
+                | TokenKind::Regex(_)
+                | TokenKind::Name(_)
+                | TokenKind::Integer(_)
+        )
+    }
+
+    fn node(&mut self) -> Parsed<Expression> {
+        let start = self.span();
+        self.bump();
+        let mut matches = vec![self.node_name()?];
+        while self.eat(",") && !self.is("{") {
+            matches.push(self.node_name()?);
+        }
+        let parent = match self.eat_word("inherits") {
+            true => Some(self.node_name()?),
+            false => None,
+        };
+        let body = self.body("this node")?;
+        let node = NodeDefinition {
+            matches,
+            parent,
+            body,
+        };
+        self.make(Kind::Node(Box::new(node)), start.to(self.last_span()))
+    }
+
+    /// A string, a regular expression, `default`, or bare words with dots.
+    fn node_name(&mut self) -> Parsed<Expression> {
+        let start = self.span();
+        let piece = |kind: &TokenKind| match kind {
+            TokenKind::Name(word) => Some(word.clone()),
+            TokenKind::Integer(number) => Some(number.to_string()),
+            _ => None,
+        };
+        let Some(mut name) = piece(self.kind()) else {
+            return self.braces(true, Self::primary);
+        };
+        self.bump();
+        while self.is(".") {
+            let Some(next) = piece(self.kind_at(1)) else {
+                break;
+            };
+            name = format!("{name}.{next}");
+            self.bump();
+            self.bump();
+        }
+        let kind = match name.as_str() {
+            "default" => Kind::Default,
+            _ => Kind::String(name),
+        };
+        self.make(kind, start.to(self.last_span()))
+    }
+
+    fn site(&mut self) -> Parsed<Expression> {
+        let start = self.span();
+        self.bump();
+        let body = self.body("this site")?;
+        self.make(Kind::Site(body), start.to(self.last_span()))
+    }
+
+    /// `Lamp::Mysql produces Sql { … }`
+    fn mapping(&mut self) -> Parsed<Option<Expression>> {
+        let kind = match self.kind_at(1) {
+            TokenKind::Name(word) if word == "produces" => MappingKind::Produces,
+            TokenKind::Name(word) if word == "consumes" => MappingKind::Consumes,
+            _ => return Ok(None),
+        };
+        let start = self.span();
+        let TokenKind::TypeName(component) = self.kind() else {
+            return Ok(None);
+        };
+        self.bump();
+        self.bump();
+        let TokenKind::TypeName(capability) = self.kind() else {
+            return Err(self.unexpected("the type of a capability, like `Sql`"));
+        };
+        self.bump();
+        let attributes = self.attribute_block("this mapping")?;
+        let mapping = Mapping {
+            kind,
+            component: component.clone(),
+            capability: capability.clone(),
+            attributes,
+        };
+        let span = start.to(self.last_span());
+        self.make(Kind::Mapping(Box::new(mapping)), span).map(Some)
+    }
+}

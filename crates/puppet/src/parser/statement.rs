@@ -1,0 +1,68 @@
+//! Statements: what stands on its own in a file or body.
+
+use super::{Parsed, Parser};
+use crate::ast::{CaseOption, Expression, If, Kind};
+use crate::lexer::TokenKind;
+
+impl Parser<'_> {
+    pub(super) fn statement(&mut self) -> Parsed<Expression> {
+        if let Some(definition) = self.definition()? {
+            return Ok(definition);
+        }
+        if let Some(call) = self.statement_call()? {
+            return Ok(call);
+        }
+        self.expression()
+    }
+
+    /// `if`, `unless`, with `elsif` and `else`.
+    pub(super) fn choice(&mut self) -> Parsed<Expression> {
+        let start = self.span();
+        let negated = self.is_word("unless");
+        self.bump();
+        let condition = self.braces(true, Self::expression)?;
+        let then = self.body("this branch")?;
+        let otherwise = if self.is_word("elsif") && !negated {
+            vec![self.deeper(Self::choice)?]
+        } else if self.eat_word("else") {
+            self.body("this branch")?
+        } else {
+            Vec::new()
+        };
+        let choice = If {
+            condition,
+            negated,
+            then,
+            otherwise,
+        };
+        self.make(Kind::If(Box::new(choice)), start.to(self.last_span()))
+    }
+
+    pub(super) fn case(&mut self) -> Parsed<Expression> {
+        let start = self.span();
+        self.bump();
+        let target = self.braces(true, Self::expression)?;
+        let opened = self.expect("{", "after what `case` looks at")?;
+        let mut options = Vec::new();
+        while !self.is("}") && !self.at_end() {
+            let values = self.case_values()?;
+            let body = self.body("this option")?;
+            options.push(CaseOption { values, body });
+        }
+        self.expect_closing("}", opened, "this `case`")?;
+        let span = start.to(self.last_span());
+        self.make(Kind::Case(Box::new(target), options), span)
+    }
+
+    fn case_values(&mut self) -> Parsed<Vec<Expression>> {
+        let mut values = Vec::new();
+        loop {
+            values.push(self.element()?);
+            if !self.eat(",") || matches!(self.kind(), TokenKind::Symbol(":")) {
+                break;
+            }
+        }
+        self.expect(":", "after the values of this option")?;
+        Ok(values)
+    }
+}

@@ -1,0 +1,43 @@
+//! References to resources: `Lamp::Mysql[app1]`.
+
+use std::fmt;
+
+/// A resource by type and title.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Reference {
+    /// With capitals in each part: `Lamp::Mysql`.
+    pub type_name: String,
+    pub title: String,
+}
+
+impl Reference {
+    pub fn new(type_name: &str, title: impl Into<String>) -> Self {
+        Self {
+            type_name: capitalized(type_name),
+            title: title.into(),
+        }
+    }
+}
+
+impl fmt::Display for Reference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}[{}]", self.type_name, self.title)
+    }
+}
+
+/// `lamp::mysql` as `Lamp::Mysql`, without a leading `::`.
+pub(crate) fn capitalized(name: &str) -> String {
+    let name = name.strip_prefix("::").unwrap_or(name);
+    let parts = name.split("::").map(|part| {
+        let mut characters = part.chars();
+        characters.next().map_or_else(String::new, |first| {
+            first.to_uppercase().chain(characters).collect()
+        })
+    });
+    parts.collect::<Vec<_>>().join("::")
+}
+
+/// `Lamp::Mysql` as `lamp::mysql`, without a leading `::`.
+pub(crate) fn lower(name: &str) -> String {
+    name.strip_prefix("::").unwrap_or(name).to_lowercase()
+}

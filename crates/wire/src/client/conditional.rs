@@ -1,0 +1,50 @@
+//! Asking only for what is new, and taking it compressed.
+
+use http::header::{ACCEPT_ENCODING, ETAG, IF_NONE_MATCH};
+use http::{HeaderValue, Method};
+use serde::de::DeserializeOwned;
+
+use super::{Call, Client, ClientError, Over};
+
+/// What a conditional request came back with.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Fetched<T> {
+    /// What the caller has is the newest.
+    Unchanged,
+    Changed {
+        value: T,
+        etag: Option<String>,
+    },
+}
+
+impl Client {
+    /// Fetches a value, unless it is still the one with this tag.
+    pub async fn get_if_changed<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        etag: Option<&str>,
+    ) -> Result<Fetched<T>, ClientError> {
+        let mut call = Call::new(Method::GET, path);
+        if let Some(tag) = etag.and_then(|etag| HeaderValue::from_str(etag).ok()) {
+            call.headers.push((IF_NONE_MATCH, tag));
+        }
+        let limit = self.options().request_timeout;
+        let reply = match self.send(call, Over::Shared, limit).await {
+            Err(error) if error.status() == Some(304) => return Ok(Fetched::Unchanged),
+            reply => reply?,
+        };
+        let tag = reply.response.headers().get(ETAG);
+        let etag = tag.and_then(|tag| tag.to_str().ok()).map(str::to_owned);
+        let body = self
+            .whole_body(reply.response, &reply.server, reply.deadline)
+            .await?;
+        let value = super::decode(&body, reply.server)?;
+        Ok(Fetched::Changed { value, etag })
+    }
+
+    /// Fetches something large that may come as gzip: look at the encoding.
+    pub async fn download_compressed(&self, path: &str) -> Result<super::Download, ClientError> {
+        let gzip = (ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
+        self.download_with(path, vec![gzip]).await
+    }
+}

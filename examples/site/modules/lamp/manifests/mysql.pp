@@ -1,0 +1,18 @@
+# The database. It tells those that consume `Sql` how to reach it.
+define lamp::mysql (
+  String $db_user,
+  String $db_password,
+  String $host     = "db.${name}.example.com",
+  String $database = $name,
+) {
+  package { 'mysql-server': ensure => installed }
+  -> service { 'mysql': ensure => running, enable => true }
+}
+
+Lamp::Mysql produces Sql {
+  user     => $db_user,
+  password => $db_password,
+  host     => $host,
+  port     => 3300 + 6,
+  database => $database,
+}
