@@ -27,6 +27,8 @@ const LONGEST: u64 = 24 * 3600;
 pub trait ClusterMember: Send + Sync {
     /// What it sees of the others.
     fn sight(&self) -> ClusterSight;
+    /// Where nodes can go. Asked by every agent that connects: from memory.
+    fn servers(&self) -> Vec<String>;
     /// What a newcomer needs, beside the authority that signs nodes.
     fn welcome(&self) -> Result<ClusterWelcome, Box<dyn std::error::Error + Send + Sync>>;
 }
@@ -124,15 +126,11 @@ impl Cluster {
 
     /// Where nodes can go. Empty when this server is no member: then it is the
     /// only one that it knows of.
-    pub async fn servers(&self) -> Result<ServerList, ServiceError> {
-        let members = match self.link {
-            Some(_) => self.members().await?,
-            None => Vec::new(),
-        };
-        let servers = members.into_iter().filter(|member| !member.draining);
-        Ok(ServerList {
-            servers: servers.map(|member| member.api_address).collect(),
-        })
+    pub fn servers(&self) -> ServerList {
+        let servers = self.link.as_ref().map(|link| link.0.servers());
+        ServerList {
+            servers: servers.unwrap_or_default(),
+        }
     }
 
     /// A token that lets one server in. It is shown only in this reply.

@@ -20,6 +20,10 @@ impl ClusterMember for Link {
         self.0.sight()
     }
 
+    fn servers(&self) -> Vec<String> {
+        self.0.servers()
+    }
+
     fn welcome(&self) -> Result<ClusterWelcome, Box<dyn std::error::Error + Send + Sync>> {
         Ok(self.0.welcome()?)
     }

@@ -246,6 +246,13 @@ impl Member {
         }
     }
 
+    /// Where nodes can go: every member that is to stay.
+    pub fn servers(&self) -> Vec<String> {
+        let known = self.shared.known();
+        let stay = known.members.into_iter().filter(|member| !member.draining);
+        stay.map(|member| member.api_address).collect()
+    }
+
     /// What a server needs to become a member, beside what the store has.
     pub fn welcome(&self) -> Result<ClusterWelcome, DirectoryError> {
         let authority = self.shared.directory.authority()?;

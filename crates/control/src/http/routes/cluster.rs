@@ -24,7 +24,7 @@ pub(crate) async fn status(State(services): State<Services>) -> Answer<ClusterSt
 #[utoipa::path(get, path = "/v1/servers", tag = "cluster",
     responses((status = 200, body = ServerList), (status = "default", body = Problem)))]
 pub(crate) async fn servers(State(services): State<Services>) -> Answer<ServerList> {
-    Ok(Json(services.cluster.servers().await?))
+    Ok(Json(services.cluster.servers()))
 }
 
 /// Make a one-time token for a server. It is shown only in this reply.
