@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
-    agent, apply, bound, catalog, cert, compile, completions, config, demo, environment, facts,
-    lock, man, module, node, once, plan, query, release, report, restore, server, states, token,
-    trigger,
+    agent, apply, bound, catalog, cert, cluster, compile, completions, config, demo, environment,
+    facts, lock, man, module, node, once, plan, query, release, report, restore, server, states,
+    token, trigger,
 };
 
 /// An asynchronous control plane for configuration management.
@@ -139,6 +139,9 @@ pub(crate) enum Command {
     /// One-time tokens that let nodes in
     #[command(subcommand)]
     Token(token::TokenCommand),
+    /// The servers among themselves: make a cluster, join, look, drain, recover
+    #[command(subcommand)]
+    Cluster(cluster::ClusterCommand),
     /// Would an init be accepted now? The exit code says
     Stat(once::StatArguments),
     /// Do a thing that is done once per fleet, unless somebody does or did

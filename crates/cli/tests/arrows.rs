@@ -26,6 +26,11 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "bunraku-plan",
         ],
     ),
+    // Control never uses it: a server that is no member knows nothing of it.
+    (
+        "bunraku-cluster",
+        &["bunraku-model", "bunraku-store", "bunraku-wire"],
+    ),
     // As root on other people's machines: never a store, never a compiler.
     (
         "bunraku-agent",
@@ -53,6 +58,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "bunraku-puppet",
             "bunraku-plan",
             "bunraku-control",
+            "bunraku-cluster",
             "bunraku-agent",
         ],
     ),

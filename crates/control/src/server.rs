@@ -23,10 +23,10 @@ use crate::http::{self, AcceptOptions, RouterOptions, ServerIdentity, ServiceSet
 use crate::releases::ReleaseWorker;
 use crate::upkeep::Upkeep;
 use crate::{
-    CatalogDiffs, CertificateOptions, Certificates, Clock, CommandHub, CommandOptions, Commands,
-    Contents, FactHooks, FactOptions, Facts, Locks, Nodes, Once, Presence,
-    PresenceOptions, Queries, ReleaseOptions, Releases, ReportOptions, Reports, ServiceError,
-    TargetBoard, Triggers, UpkeepOptions,
+    CatalogDiffs, CertificateOptions, Certificates, Clock, Cluster, ClusterLink, CommandHub,
+    CommandOptions, Commands, Contents, FactHooks, FactOptions, Facts, Locks, Nodes, Once,
+    Presence, PresenceOptions, Queries, ReleaseOptions, Releases, ReportOptions, Reports,
+    ServiceError, TargetBoard, Triggers, UpkeepOptions,
 };
 
 /// How often the server looks at the age of its own certificate and of its peers'.
@@ -54,6 +54,8 @@ pub struct ServerOptions {
     pub server_ttl: Duration,
     /// How often a silent command stream gets an empty line.
     pub heartbeat: Duration,
+    /// The member of a cluster that this server is.
+    pub cluster: Option<ClusterLink>,
     pub certificates: CertificateOptions,
     pub commands: CommandOptions,
     pub facts: FactOptions,
@@ -241,6 +243,14 @@ async fn build_services(
             environment: Some(queue),
         },
     );
+    let certificates = Certificates::new(
+        store.clone(),
+        clock.clone(),
+        authority,
+        revocations.clone(),
+        nodes.clone(),
+        options.certificates.clone(),
+    );
     let catalogs = Catalogs::new(
         store.clone(),
         blobs.clone(),
@@ -294,14 +304,13 @@ async fn build_services(
         environments: Environments::new(store.clone(), clock.clone(), code, compiles.clone()),
         compiles,
         hub: CommandHub::new(store.clone(), commands.clone()),
-        certificates: Certificates::new(
+        cluster: Cluster::new(
             store.clone(),
             clock.clone(),
-            authority,
-            revocations.clone(),
-            nodes.clone(),
-            options.certificates.clone(),
+            certificates.clone(),
+            options.cluster.clone(),
         ),
+        certificates,
         identity: Arc::new(ServerIdentity {
             id,
             started: clock.now(),

@@ -6,6 +6,7 @@ mod apply_ssh;
 pub(crate) mod bound;
 pub(crate) mod catalog;
 pub(crate) mod cert;
+pub(crate) mod cluster;
 pub(crate) mod compile;
 pub(crate) mod completions;
 pub(crate) mod config;
@@ -14,6 +15,7 @@ pub(crate) mod environment;
 pub(crate) mod facts;
 pub(crate) mod lock;
 pub(crate) mod man;
+mod member;
 pub(crate) mod module;
 pub(crate) mod node;
 mod node_add;
@@ -88,6 +90,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Query(arguments) => query::run(arguments, &context),
         Command::Cert(command) => cert::run(command, &context),
         Command::Token(command) => token::run(command, &context),
+        Command::Cluster(command) => cluster::run(command, &context),
         Command::Completions(arguments) => completions::run(&arguments),
         Command::Man(arguments) => man::run(&arguments),
         Command::Config(_) => Ok(Exit::Done),

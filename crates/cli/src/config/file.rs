@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use bunraku_model::{EnvironmentName, VolatileFacts};
 use serde::Deserialize;
 
-use super::DEFAULT_PORT;
+use super::{ClusterSection, DEFAULT_PORT};
 use crate::duration::HumanDuration;
 
 const fn days(days: u64) -> HumanDuration {
@@ -49,6 +49,7 @@ pub(crate) struct ServerSection {
     pub(crate) authority: AuthoritySection,
     pub(crate) certificates: CertificatesSection,
     pub(crate) limits: LimitsSection,
+    pub(crate) cluster: ClusterSection,
     pub(crate) facts: FactsSection,
     pub(crate) reports: ReportsSection,
     pub(crate) compile: CompileSection,
@@ -67,6 +68,7 @@ impl Default for ServerSection {
             authority: AuthoritySection::default(),
             certificates: CertificatesSection::default(),
             limits: LimitsSection::default(),
+            cluster: ClusterSection::default(),
             facts: FactsSection::default(),
             reports: ReportsSection::default(),
             compile: CompileSection::default(),

@@ -1,5 +1,6 @@
 //! The binary as people use it: exit codes, output, real processes.
 
+mod cluster;
 mod code;
 mod configuration;
 mod cues;

@@ -98,6 +98,12 @@ pub(crate) const TABLE: &[(&str, &str, Access)] = &[
         Access::Operator,
     ),
     ("GET", "/v1/crl", Access::AnyRole),
+    ("GET", "/v1/cluster", Access::Operator),
+    ("GET", "/v1/servers", Access::AnyRole),
+    ("POST", "/v1/cluster/invitations", Access::Operator),
+    // The token in it says that an operator wants it.
+    ("POST", "/v1/cluster/join", Access::Anonymous),
+    ("POST", "/v1/cluster/members/{name}/drain", Access::Operator),
     ("GET", "/v1/tokens", Access::Operator),
     ("POST", "/v1/tokens", Access::Operator),
     ("DELETE", "/v1/tokens/{id}", Access::Operator),

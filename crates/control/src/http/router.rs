@@ -11,8 +11,8 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::routes::{
-    Services, catalogs, certificates, commands, compiles, content, environments, facts, join,
-    locks, nodes, once, query, releases, reports, server, targets, tokens, triggers,
+    Services, catalogs, certificates, cluster, commands, compiles, content, environments, facts,
+    join, locks, nodes, once, query, releases, reports, server, targets, tokens, triggers,
 };
 use super::{access, health, reply::Refusal};
 
@@ -85,6 +85,11 @@ fn routes() -> (OpenApiRouter<Services>, OpenApiRouter<Services>) {
         .routes(routes!(certificates::sign))
         .routes(routes!(certificates::reject))
         .routes(routes!(certificates::revocation_list))
+        .routes(routes!(cluster::status))
+        .routes(routes!(cluster::servers))
+        .routes(routes!(cluster::invite))
+        .routes(routes!(cluster::join))
+        .routes(routes!(cluster::drain))
         .routes(routes!(tokens::list, tokens::create))
         .routes(routes!(tokens::revoke))
         .routes(routes!(content::show))

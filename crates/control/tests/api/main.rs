@@ -2,6 +2,7 @@
 
 mod access;
 mod agent_runs;
+mod cluster;
 mod commands;
 mod compiles;
 mod content;

@@ -101,6 +101,7 @@ where
 
 pub(crate) fn options(data_dir: &Path) -> ServerOptions {
     ServerOptions {
+        cluster: None,
         listen: "127.0.0.1:0".parse().expect("an address"),
         name: name("server.test"),
         server_names: vec!["127.0.0.1".to_owned(), "localhost".to_owned()],

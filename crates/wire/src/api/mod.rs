@@ -5,6 +5,7 @@
 
 mod catalogs;
 mod certificates;
+pub mod cluster;
 mod commands;
 mod compiles;
 mod environments;

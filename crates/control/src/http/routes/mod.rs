@@ -2,6 +2,7 @@
 
 pub(super) mod catalogs;
 pub(super) mod certificates;
+pub(super) mod cluster;
 pub(super) mod commands;
 pub(super) mod compiles;
 pub(super) mod content;
@@ -79,6 +80,7 @@ pub(crate) struct ServiceSet {
     pub(crate) board: TargetBoard,
     pub(crate) presence: Presence,
     pub(crate) certificates: Certificates,
+    pub(crate) cluster: crate::Cluster,
     pub(crate) revocations: Revocations,
     pub(crate) clock: Clock,
     /// How often a silent command stream gets an empty line.
