@@ -71,8 +71,8 @@ const PURE: &[&str] = &[
     "bunraku-states",
     "bunraku-puppet",
     "bunraku-plan",
+    "bunraku-module",
 ];
-const PURE: &[&str] = &["bunraku-model", "bunraku-module", "bunraku-states"];
 const IMPURE: &[&str] = &[
     "tokio",
     "hyper",
