@@ -20,7 +20,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::commands::carry_out;
 use crate::journal::Journal;
-use crate::{AgentOptions, Shared};
+use crate::{AgentOptions, Shared, servers};
+
+/// How long one server may take to take a connection.
+const CONNECT: Duration = Duration::from_secs(3);
 
 /// A server sends an empty line every minute. One that has sent nothing for so
 /// long hangs, though TCP keep-alive says that the line lives.
@@ -40,7 +43,10 @@ enum Ended {
 }
 
 pub(crate) fn client(options: &AgentOptions, tls: &ReloadableClientTls) -> Client {
-    let mut client = ClientOptions::new(options.servers.clone(), tls.clone());
+    let servers = servers::remembered(options);
+    let mut client = ClientOptions::new(servers, tls.clone());
+    // The next server is near: no need to wait long for one that is away.
+    client.connect_timeout = CONNECT;
     client.idle_timeout = SILENCE;
     Client::new(client)
 }
@@ -121,6 +127,9 @@ async fn one_stream(
             Ok(StreamMessage::Welcome { server }) => {
                 tracing::info!(server, at = %lines.server(), "connected");
                 greet(shared, journal).await;
+                if servers::follow(shared, lines.server()).await {
+                    return Some(Ended::Goodbye);
+                }
             }
             Ok(StreamMessage::Command(envelope)) => take(shared, journal, &envelope).await,
             Ok(StreamMessage::Target { target }) => shared.catalogs.told(target),

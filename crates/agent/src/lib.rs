@@ -16,6 +16,7 @@ mod reports;
 mod run_schedule;
 mod runs;
 mod schedule;
+mod servers;
 mod windows;
 
 use std::path::PathBuf;

@@ -14,6 +14,10 @@ impl HumanDuration {
         Self(Duration::from_secs(seconds))
     }
 
+    pub(crate) const fn from_millis(milliseconds: u64) -> Self {
+        Self(Duration::from_millis(milliseconds))
+    }
+
     pub(crate) fn signed(self) -> jiff::SignedDuration {
         jiff::SignedDuration::try_from(self.0).unwrap_or(jiff::SignedDuration::MAX)
     }

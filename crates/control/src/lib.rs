@@ -9,15 +9,19 @@
 //! Absent here: certificates' cryptography (`wire`), how things are kept
 //! (`store`), and anything that changes a machine (`engine`).
 
+pub mod backstage;
+mod catalog_diffs;
 pub mod catalogs;
 mod certificates;
 mod clock;
+mod cluster;
 mod command_hub;
 mod commands;
 pub mod compiles;
 mod content;
 mod credentials;
 mod document;
+pub mod environments;
 mod error;
 mod facts;
 mod http;
@@ -27,6 +31,7 @@ mod locks;
 mod nodes;
 mod once;
 mod presence;
+mod query;
 pub mod releases;
 mod reports;
 mod server;
@@ -35,8 +40,10 @@ pub mod targets;
 mod triggers;
 mod upkeep;
 
+pub use catalog_diffs::CatalogDiffs;
 pub use certificates::{CertificateOptions, Certificates};
 pub use clock::Clock;
+pub use cluster::{Cluster, ClusterLink, ClusterMember};
 pub use command_hub::{CommandHub, Subscription, Told};
 pub use commands::{CommandOptions, Commands};
 pub use content::Contents;
@@ -47,6 +54,7 @@ pub use locks::Locks;
 pub use nodes::Nodes;
 pub use once::Once;
 pub use presence::{Presence, PresenceOptions, Session};
+pub use query::Queries;
 pub use releases::{ReleaseOptions, Releases};
 pub use reports::{
     FollowedEvents, NodeRunNews, ReportFilter, ReportHead, ReportOptions, ReportSubscription,

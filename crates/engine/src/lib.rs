@@ -16,6 +16,7 @@ mod event;
 mod executor;
 mod last_applied;
 mod lock;
+pub mod modules;
 mod plan;
 mod resource_type;
 mod restore;

@@ -133,6 +133,11 @@ impl Authority {
         self.chain.iter().map(Certificate::to_pem).collect()
     }
 
+    /// The key itself, for a server that joins. Whoever has it can sign.
+    pub fn key_pem(&self) -> &str {
+        &self.key_pem
+    }
+
     /// What people pin: the fingerprint of the topmost certificate.
     pub fn fingerprint(&self) -> Fingerprint {
         self.chain[self.chain.len() - 1].fingerprint

@@ -112,8 +112,10 @@ struct Shared {
 }
 
 /// Where we are connected, and where to try first.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Slot {
+    /// Never empty.
+    servers: Arc<[ServerAddress]>,
     current: Option<Connection>,
     preferred: usize,
     generation: u64,
@@ -143,8 +145,13 @@ impl Client {
     pub fn new(options: ClientOptions) -> Self {
         Self {
             shared: Arc::new(Shared {
+                slot: Mutex::new(Slot {
+                    servers: options.servers.clone().into(),
+                    current: None,
+                    preferred: 0,
+                    generation: 0,
+                }),
                 options,
-                slot: Mutex::default(),
             }),
         }
     }
@@ -194,6 +201,17 @@ impl Client {
         self.shared.slot.lock().await.current = None;
     }
 
+    /// From now on these, the first one first. What is under way, and the
+    /// connection that is open, stay as they are. An empty list changes nothing.
+    pub async fn set_servers(&self, servers: Vec<ServerAddress>) {
+        if servers.is_empty() {
+            return;
+        }
+        let mut slot = self.shared.slot.lock().await;
+        slot.servers = servers.into();
+        slot.preferred = 0;
+    }
+
     async fn json<T: DeserializeOwned>(&self, call: Call) -> Result<T, ClientError> {
         let limit = self.options().request_timeout;
         let reply = self.send(call, Over::Shared, limit).await?;
@@ -239,7 +257,7 @@ impl Client {
         if !call.path.starts_with('/') {
             return Err(ClientError::InvalidPath(call.path));
         }
-        let mut attempts_left = self.options().servers.len();
+        let mut attempts_left = self.shared.slot.lock().await.servers.len();
         loop {
             let mut channel = self.channel(over).await?;
             let deadline = Instant::now() + limit;
@@ -281,7 +299,7 @@ impl Client {
         let body = self.whole_body(response, &channel.server, deadline).await?;
         Err(ClientError::Api {
             status: status.as_u16(),
-            problem: Problem::from_reply(status, &body),
+            problem: Box::new(Problem::from_reply(status, &body)),
             server: channel.server,
         })
     }
@@ -317,10 +335,10 @@ impl Client {
             return Ok(open.channel());
         }
         let mut failures = Vec::new();
-        for index in self.in_order(slot.preferred) {
-            let server = &self.options().servers[index];
+        let servers = Arc::clone(&slot.servers);
+        for index in in_order(servers.len(), slot.preferred) {
             slot.generation += 1;
-            match Connection::open(server, self.options(), slot.generation).await {
+            match Connection::open(&servers[index], self.options(), slot.generation).await {
                 Ok(connection) => {
                     let channel = connection.channel();
                     self.close_when_idle(&connection);
@@ -336,12 +354,19 @@ impl Client {
 
     /// A new connection. Nobody waits for it but the one who asks.
     async fn connect_alone(&self) -> Result<Channel, Vec<ServerFailure>> {
-        let preferred = self.shared.slot.lock().await.preferred;
+        let (servers, preferred) = {
+            let slot = self.shared.slot.lock().await;
+            (Arc::clone(&slot.servers), slot.preferred)
+        };
         let mut failures = Vec::new();
-        for index in self.in_order(preferred) {
-            match Channel::open(&self.options().servers[index], self.options()).await {
+        for index in in_order(servers.len(), preferred) {
+            match Channel::open(&servers[index], self.options()).await {
                 Ok(channel) => {
-                    self.shared.slot.lock().await.preferred = index;
+                    let mut slot = self.shared.slot.lock().await;
+                    // The list may have been exchanged meanwhile.
+                    if Arc::ptr_eq(&slot.servers, &servers) {
+                        slot.preferred = index;
+                    }
                     return Ok(channel);
                 }
                 Err(failure) => failures.push(noted(failure)),
@@ -350,26 +375,19 @@ impl Client {
         Err(failures)
     }
 
-    /// All servers once, from this one on.
-    fn in_order(&self, first: usize) -> impl Iterator<Item = usize> + use<> {
-        let count = self.options().servers.len();
-        (0..count).map(move |step| (first + step) % count)
-    }
-
     /// The next attempt starts with the next server, unless someone else
     /// has already moved on.
     async fn give_up_on(&self, channel: &Channel) {
         let mut slot = self.shared.slot.lock().await;
-        let servers = &self.options().servers;
         let is_newest = match channel.generation {
             Some(generation) => slot
                 .current
                 .take_if(|current| current.generation == generation)
                 .is_some(),
-            None => servers[slot.preferred] == channel.server,
+            None => slot.servers[slot.preferred] == channel.server,
         };
         if is_newest {
-            slot.preferred = (slot.preferred + 1) % servers.len();
+            slot.preferred = (slot.preferred + 1) % slot.servers.len();
         }
     }
 
@@ -408,6 +426,11 @@ impl Client {
             after: self.options().request_timeout,
         }
     }
+}
+
+/// All of so many once, from this one on.
+fn in_order(count: usize, first: usize) -> impl Iterator<Item = usize> {
+    (0..count).map(move |step| (first + step) % count)
 }
 
 fn noted(failure: ServerFailure) -> ServerFailure {

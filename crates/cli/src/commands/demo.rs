@@ -16,11 +16,16 @@ use crate::failure::Failure;
 #[derive(Args)]
 #[command(after_help = "Examples:
   bunraku demo           # ends by itself, leaves nothing behind
+  bunraku demo --servers 3   # a cluster: one that keeps the data is killed
   bunraku demo --keep    # goes on running, and tells what to try next")]
 pub(crate) struct DemoArguments {
     /// Go on running until Ctrl-C, with the next commands to try
     #[arg(long)]
     keep: bool,
+
+    /// So many servers keep the data together, and one is to spare: 3 or 5
+    #[arg(long = "servers", value_name = "COUNT")]
+    cluster: Option<usize>,
 
     /// Directory to work in; must be empty or new [default: a temporary one]
     #[arg(long, value_name = "DIR")]
@@ -38,7 +43,7 @@ pub(crate) fn run(arguments: &DemoArguments) -> Result<Exit, Failure> {
         let mut stage = Stage::new();
         let mut fleet = Fleet::new(arguments.dir.as_deref())?;
         let outcome = tokio::select! {
-            outcome = perform(&mut fleet, &mut stage, arguments.keep) => outcome,
+            outcome = perform(&mut fleet, &mut stage, arguments) => outcome,
             signal = asked_to_end() => {
                 stage.note(&format!("{} received, cleaning up", signal?));
                 Ok(Exit::Error)
@@ -52,8 +57,34 @@ pub(crate) fn run(arguments: &DemoArguments) -> Result<Exit, Failure> {
     })
 }
 
-async fn perform(fleet: &mut Fleet, stage: &mut Stage, keep: bool) -> Result<Exit, Failure> {
+/// The other play: servers that keep the data together.
+async fn perform_cluster(
+    fleet: &mut Fleet,
+    stage: &mut Stage,
+    servers: usize,
+) -> Result<(), Failure> {
+    bunraku_cluster::setup::check_datastores(servers)
+        .map_err(|error| Failure::usage(error.to_string()))?;
+    stage.act("servers form a cluster, and keep the data together");
+    fleet.start_cluster(servers, stage).await?;
+    stage.act("four agents join; they know one server, and learn the others");
+    fleet.start_agents(stage).await?;
+    fleet.wait_until_all_answer(stage).await?;
+    stage.act("a server that keeps data is killed (kill -9)");
+    fleet.lose_a_datastore(stage).await?;
+    fleet.show_nodes(stage).await
+}
+
+async fn perform(
+    fleet: &mut Fleet,
+    stage: &mut Stage,
+    arguments: &DemoArguments,
+) -> Result<Exit, Failure> {
+    let keep = arguments.keep;
     let play = async {
+        if let Some(servers) = arguments.cluster {
+            return perform_cluster(fleet, stage, servers).await;
+        }
         stage.act("a server starts, with a store and an authority of its own");
         fleet.start_server(stage).await?;
         stage.act("four agents join, each with a one-time token and a pinned authority");

@@ -5,6 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bunraku_cluster::member::Member;
+use bunraku_control::catalogs::CatalogOptions;
+use bunraku_control::compiles::CompileOptions;
+use bunraku_control::environments::CodeOptions;
 use bunraku_control::{
     AcceptOptions, CertificateOptions, Clock, CommandOptions, FactOptions, ReportOptions,
     RouterOptions, Server, ServerOptions, UpkeepOptions,
@@ -17,7 +21,7 @@ use bunraku_wire::Authority;
 use clap::Args;
 use jiff::Timestamp;
 
-use super::{Context, asked_to_end, end_with_parent};
+use super::{Context, asked_to_end, end_with_parent, member};
 use crate::config::{AuthorityKind, ServerSection, StoreKind, StoreSection};
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -80,25 +84,78 @@ async fn serve(arguments: ServerArguments, section: &ServerSection) -> Result<Ex
         .data_dir
         .clone()
         .unwrap_or_else(|| section.data_dir.clone());
-    let opened = open_store(&arguments, &section.store, &data_dir).await?;
-    let authority = open_authority(section, &data_dir).await?;
-    let options = server_options(arguments, section, data_dir, opened.exclusive)?;
-    let server = Server::start(
-        options,
-        opened.store,
-        opened.blobs,
-        authority,
-        Clock::system(),
-    )
-    .await?;
-    announce(&server)?;
-    let signal = ending.await??;
-    tracing::info!(signal, "asked to end");
-    server.shutdown().await;
-    if let Some(embedded) = opened.embedded {
-        embedded.close().await?;
+    let Some(member) = member::start(&section.cluster, &data_dir).await? else {
+        let opened = open_store(&arguments, &section.store, &data_dir).await?;
+        let server = start(arguments, section, data_dir, &opened, None).await?;
+        let signal = ending.await??;
+        tracing::info!(signal, "asked to end");
+        server.shutdown().await;
+        if let Some(embedded) = opened.embedded {
+            embedded.close().await?;
+        }
+        return Ok(Exit::Done);
+    };
+    let ended = serve_as_member(arguments, section, data_dir, &member, ending).await;
+    member.shutdown().await;
+    ended
+}
+
+/// The datastores may be away for as long as it takes: until then this server
+/// answers members only.
+async fn serve_as_member(
+    arguments: ServerArguments,
+    section: &ServerSection,
+    data_dir: PathBuf,
+    member: &Member,
+    mut ending: tokio::task::JoinHandle<Result<&'static str, std::io::Error>>,
+) -> Result<Exit, Failure> {
+    let anew = |why: String| {
+        Err(Failure::new(format!("{why}: start this server again"))
+            .hint("a service manager does that by itself with `Restart=always`"))
+    };
+    let etcd = tokio::select! {
+        etcd = member.connect_store() => etcd,
+        why = member.begins_anew() => return anew(why),
+        signal = &mut ending => {
+            tracing::info!(signal = signal??, "asked to end");
+            return Ok(Exit::Done);
+        }
+    };
+    member.attach(etcd.clone());
+    let store: SharedStore = Arc::new(etcd);
+    let opened = OpenedStore {
+        blobs: Arc::new(StoreBlobs::in_store(store.clone(), BlobOptions::default())),
+        store,
+        embedded: None,
+        exclusive: false,
+    };
+    let server = tokio::select! {
+        server = start(arguments, section, data_dir, &opened, Some(member)) => server?,
+        why = member.begins_anew() => return anew(why),
+    };
+    tokio::select! {
+        why = member.begins_anew() => anew(why),
+        signal = &mut ending => {
+            tracing::info!(signal = signal??, "asked to end");
+            server.shutdown().await;
+            Ok(Exit::Done)
+        }
     }
-    Ok(Exit::Done)
+}
+
+async fn start(
+    arguments: ServerArguments,
+    section: &ServerSection,
+    data_dir: PathBuf,
+    opened: &OpenedStore,
+    member: Option<&Member>,
+) -> Result<Server, Failure> {
+    let authority = open_authority(section, &data_dir).await?;
+    let options = server_options(arguments, section, data_dir, opened.exclusive, member)?;
+    let (store, blobs) = (opened.store.clone(), opened.blobs.clone());
+    let server = Server::start(options, store, blobs, authority, Clock::system()).await?;
+    announce(&server)?;
+    Ok(server)
 }
 
 /// One line of data for programs that started it: where it listens.
@@ -243,15 +300,24 @@ fn server_options(
     section: &ServerSection,
     data_dir: PathBuf,
     exclusive_store: bool,
+    member: Option<&Member>,
 ) -> Result<ServerOptions, Failure> {
-    let name = match arguments.name.or_else(|| section.name.clone()) {
+    let known = member.map(|member| member.name().to_string());
+    let name = match known.or(arguments.name).or_else(|| section.name.clone()) {
         Some(name) => name,
         None => super::agent::host_name()?,
     };
     let name = NodeName::new(name.to_ascii_lowercase())?;
-    let listen = arguments.listen.unwrap_or(section.listen);
+    let mut listen = arguments.listen.unwrap_or(section.listen);
+    let mut names = arguments.names;
+    if let Some((host, port)) = member.and_then(|it| it.record().api_address.rsplit_once(':')) {
+        // The others were told this port when it joined.
+        listen.set_port(port.parse()?);
+        names.push(host.trim_matches(['[', ']']).to_owned());
+    }
     Ok(ServerOptions {
-        server_names: server_names(&name, listen, arguments.names, &section.names),
+        cluster: member.map(member::link),
+        server_names: server_names(&name, listen, names, &section.names),
         listen,
         name,
         data_dir,
@@ -274,12 +340,29 @@ fn server_options(
             history: section.facts.history.min(50),
             ..FactOptions::default()
         },
-        catalogs: bunraku_control::catalogs::CatalogOptions::default(),
-        releases: bunraku_control::ReleaseOptions::default(),
+        releases: bunraku_control::ReleaseOptions {
+            keep: section.releases.keep,
+            quiet: section.releases.quiet.0,
+            longest_wait: section.releases.longest_wait.0,
+            leader_ttl: SERVER_TTL,
+            ..bunraku_control::ReleaseOptions::default()
+        },
         reports: ReportOptions {
             kept_per_node: section.reports.kept_per_node,
             kept_for: section.reports.kept_for.0,
         },
+        catalogs: CatalogOptions {
+            max_size: section.compile.max_catalog_bytes,
+            max_files: section.compile.max_catalog_files,
+            grace: section.compile.catalog_grace.0,
+        },
+        code: CodeOptions {
+            git_time_limit: section.compile.git_time_limit.0,
+            max_bytes: section.compile.max_code_bytes,
+            max_files: section.compile.max_code_files,
+            keep: section.compile.keep_commits,
+        },
+        compiles: compile_options(section),
         upkeep: UpkeepOptions {
             // The embedded store compacts by itself.
             history: (!exclusive_store).then_some(section.store.history.0),
@@ -295,6 +378,15 @@ fn server_options(
             ..AcceptOptions::default()
         },
     })
+}
+
+fn compile_options(section: &ServerSection) -> CompileOptions {
+    let usual = CompileOptions::default();
+    CompileOptions {
+        concurrency: section.compile.concurrency.unwrap_or(usual.concurrency),
+        functions: Arc::new(crate::state_tree::EngineFunctions::default()),
+        ..usual
+    }
 }
 
 /// Its own name, this machine, the address it listens on, and what was asked for.

@@ -4,12 +4,14 @@
 //! reads the file and has the defaults. A key that nobody knows is an error,
 //! because a misspelt one would silently do nothing.
 
+mod cluster;
 mod file;
 
 use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
 
+pub(crate) use cluster::ClusterSection;
 pub(crate) use file::{
     AgentSection, AuthorityKind, ConfigFile, RunMethodKind, ServerSection, StoreKind, StoreSection,
 };
@@ -84,7 +86,7 @@ mod tests {
                   |
                 3 | liten = 1
                   | ^^^^^
-                unknown field `liten`, expected one of `listen`, `name`, `names`, `data_dir`, `health_listen`, `store`, `authority`, `certificates`, `limits`
+                unknown field `liten`, expected one of `listen`, `name`, `names`, `data_dir`, `health_listen`, `store`, `authority`, `certificates`, `limits`, `cluster`, `facts`, `reports`
             "#]],
         );
     }

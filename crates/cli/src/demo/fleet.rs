@@ -30,19 +30,23 @@ const NODES: [(&str, &str); 4] = [
 ];
 
 /// How often the demo looks at the list of nodes.
-const LOOK: Duration = Duration::from_millis(100);
+pub(super) const LOOK: Duration = Duration::from_millis(100);
 
 pub(crate) struct Fleet {
-    directory: PathBuf,
+    pub(super) directory: PathBuf,
     server: Option<Process>,
+    /// Servers of a cluster, when there is one.
+    pub(super) members: Vec<super::cluster::Member>,
     agents: BTreeMap<&'static str, Process>,
-    ready: Option<Ready>,
+    pub(super) ready: Option<Ready>,
+    /// Up to when the cluster's events were told.
+    pub(super) told: Option<jiff::Timestamp>,
 }
 
 /// What the server prints when it is ready.
 #[derive(Deserialize, Clone)]
-struct Ready {
-    listening: SocketAddr,
+pub(super) struct Ready {
+    pub(super) listening: SocketAddr,
     ca_fingerprint: String,
 }
 
@@ -63,8 +67,10 @@ impl Fleet {
         Ok(Self {
             directory,
             server: None,
+            members: Vec::new(),
             agents: BTreeMap::new(),
             ready: None,
+            told: None,
         })
     }
 
@@ -202,16 +208,35 @@ impl Fleet {
     }
 
     pub(crate) async fn wait_until_all_answer(&self, stage: &Stage) -> Result<(), Failure> {
-        let client = self.client()?;
         let started = Instant::now();
-        let sent = send(&client, NODES.map(|(name, _)| node_name(name)).to_vec()).await?;
-        for sent in &sent {
-            wait_for_answer(&client, sent).await?;
-        }
+        self.all_answer().await?;
         stage.note(&format!(
             "all four answered a command in {:.0?}",
             started.elapsed()
         ));
+        Ok(())
+    }
+
+    /// A command for every node, and every answer. While a cluster elects, a
+    /// request may fail; then it is made again, as people would.
+    pub(super) async fn all_answer(&self) -> Result<(), Failure> {
+        let client = self.client()?;
+        let all = || NODES.map(|(name, _)| node_name(name)).to_vec();
+        let sent = loop {
+            match send(&client, all()).await {
+                Ok(sent) => break sent,
+                Err(failure) if self.members.is_empty() => return Err(failure),
+                Err(_) => tokio::time::sleep(LOOK).await,
+            }
+        };
+        for sent in &sent {
+            while let Err(failure) = wait_for_answer(&client, sent).await {
+                if self.members.is_empty() {
+                    return Err(failure);
+                }
+                tokio::time::sleep(LOOK).await;
+            }
+        }
         Ok(())
     }
 
@@ -300,6 +325,7 @@ impl Fleet {
         if let Some(mut server) = self.server.take() {
             server.end().await;
         }
+        self.end_members().await;
         if let Err(error) = std::fs::remove_dir_all(&self.directory) {
             eprintln!(
                 "warning: cannot remove {}: {error}",
@@ -308,11 +334,11 @@ impl Fleet {
         }
     }
 
-    fn path(&self, name: &str) -> String {
+    pub(super) fn path(&self, name: &str) -> String {
         self.directory.join(name).display().to_string()
     }
 
-    fn client(&self) -> Result<Client, Failure> {
+    pub(super) fn client(&self) -> Result<Client, Failure> {
         let ready = self
             .ready
             .as_ref()

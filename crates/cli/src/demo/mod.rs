@@ -1,5 +1,6 @@
 //! What the demo is made of: the processes, and what people see of them.
 
+mod cluster;
 mod fleet;
 mod process;
 mod stage;

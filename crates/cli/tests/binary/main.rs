@@ -1,5 +1,7 @@
 //! The binary as people use it: exit codes, output, real processes.
 
+mod cluster;
+mod code;
 mod configuration;
 mod cues;
 mod demo;
@@ -8,6 +10,7 @@ mod fleet;
 mod locks;
 mod once;
 mod puppet_module;
+mod runs;
 mod ssh;
 mod support;
 mod triggers;

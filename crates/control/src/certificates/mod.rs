@@ -80,6 +80,10 @@ impl Certificates {
         }
     }
 
+    pub(crate) fn authority(&self) -> &Authority {
+        &self.authority
+    }
+
     /// What a node pins before its first contact.
     pub fn ca_fingerprint(&self) -> String {
         self.authority.fingerprint().to_string()

@@ -54,6 +54,7 @@ pub struct Metrics {
     expired_triggers: Counter<u64, AtomicU64>,
     runs: Family<EndingLabels, Counter>,
     report_events: Counter<u64, AtomicU64>,
+    pub(crate) compiles: std::sync::Arc<crate::compiles::CompileMetrics>,
 }
 
 impl Default for Metrics {
@@ -74,6 +75,7 @@ impl Default for Metrics {
             expired_triggers: Counter::default(),
             runs: Family::default(),
             report_events: Counter::default(),
+            compiles: std::sync::Arc::default(),
             registry: Registry::default(),
         };
         registry.register(
@@ -141,6 +143,7 @@ impl Default for Metrics {
             "Events of node runs that were stored",
             metrics.report_events.clone(),
         );
+        metrics.compiles.register(&mut registry);
         Self {
             registry,
             ..metrics

@@ -66,6 +66,7 @@ use crate::{Provider, TypeSpec};
 pub struct Registry {
     types: Vec<Arc<dyn AnyType>>,
     by_name: HashMap<&'static str, usize>,
+    pub(crate) modules: usize,
 }
 
 impl Registry {
@@ -100,6 +101,7 @@ impl Registry {
         Self {
             types: Vec::new(),
             by_name: HashMap::new(),
+            modules: 0,
         }
     }
 
@@ -117,6 +119,15 @@ impl Registry {
     pub(crate) fn get(&self, type_name: &str) -> Option<&Arc<dyn AnyType>> {
         let index = self.by_name.get(type_name.to_lowercase().as_str())?;
         Some(&self.types[*index])
+    }
+
+    pub(crate) fn has_modules(&self) -> bool {
+        self.modules > 0
+    }
+
+    /// Whether there is a type of this name.
+    pub fn knows(&self, type_name: &str) -> bool {
+        self.get(type_name).is_some()
     }
 
     /// The one table: every type with its names and parameters.

@@ -5,6 +5,7 @@
 
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use etcd_client::{
@@ -38,7 +39,9 @@ pub(super) struct Member {
 
 /// All members, and which one is asked.
 pub(super) struct Members {
-    members: Vec<Member>,
+    /// Exchanged as a whole when the cluster's members or our certificate change.
+    members: RwLock<Arc<Vec<Member>>>,
+    /// Counts on for ever; the member is the remainder.
     current: AtomicUsize,
     request_timeout: Duration,
     retry_for: Duration,
@@ -55,29 +58,30 @@ pub(super) enum Repeat {
 
 impl Members {
     pub(super) async fn new(options: &EtcdOptions) -> Result<Self, StoreError> {
-        if options.endpoints.is_empty() {
-            return Err(StoreError::Invalid("no etcd endpoint is given".to_owned()));
-        }
-        let mut members = Vec::new();
-        for endpoint in &options.endpoints {
-            members.push(member(endpoint, options).await?);
-        }
         Ok(Self {
-            members,
+            members: RwLock::new(Arc::new(connect_all(options).await?)),
             current: AtomicUsize::new(0),
             request_timeout: options.request_timeout,
             retry_for: options.retry_for,
         })
     }
 
+    /// From now on these. What is under way ends with the old ones.
+    pub(super) async fn replace(&self, options: &EtcdOptions) -> Result<(), StoreError> {
+        let fresh = Arc::new(connect_all(options).await?);
+        *self.members.write().unwrap_or_else(PoisonError::into_inner) = fresh;
+        Ok(())
+    }
+
     pub(super) fn current(&self) -> (usize, Member) {
+        let members = Arc::clone(&self.members.read().unwrap_or_else(PoisonError::into_inner));
         let index = self.current.load(Ordering::Relaxed);
-        (index, self.members[index].clone())
+        (index, members[index % members.len()].clone())
     }
 
     /// Moves on, unless another task already did.
     pub(super) fn failed(&self, index: usize) {
-        let next = (index + 1) % self.members.len();
+        let next = index.wrapping_add(1);
         let _ = self
             .current
             .compare_exchange(index, next, Ordering::Relaxed, Ordering::Relaxed);
@@ -145,6 +149,18 @@ impl Pause {
         tokio::time::sleep(self.0).await;
         self.0 = (self.0 * 2).min(LONGEST_PAUSE);
     }
+}
+
+/// Never empty.
+async fn connect_all(options: &EtcdOptions) -> Result<Vec<Member>, StoreError> {
+    if options.endpoints.is_empty() {
+        return Err(StoreError::Invalid("no etcd endpoint is given".to_owned()));
+    }
+    let mut members = Vec::new();
+    for endpoint in &options.endpoints {
+        members.push(member(endpoint, options).await?);
+    }
+    Ok(members)
 }
 
 async fn member(endpoint: &str, options: &EtcdOptions) -> Result<Member, StoreError> {

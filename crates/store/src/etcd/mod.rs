@@ -90,6 +90,13 @@ impl EtcdStore {
         }
     }
 
+    /// Goes on at other members, or with another certificate. Requests and
+    /// watches that are under way end where they are, and watches resume here.
+    /// The root and the times stay as they were. On an error nothing changes.
+    pub async fn reconfigure(&self, options: &EtcdOptions) -> Result<(), StoreError> {
+        self.inner.members.replace(options).await
+    }
+
     async fn send(&self, txn: &etcd_client::Txn, repeat: Repeat) -> Result<TxnResponse, Failure> {
         self.inner
             .members

@@ -1,0 +1,147 @@
+//! `bunraku cluster`: the servers among themselves.
+
+mod recover;
+mod setup;
+mod status;
+
+use std::path::PathBuf;
+
+use bunraku_model::NodeName;
+use bunraku_wire::api::cluster::{
+    ClusterInvitation, ClusterInviteRequest, ClusterStatus, DrainRequest,
+};
+use clap::Subcommand;
+
+use super::Context;
+use crate::connection::failed;
+use crate::duration::HumanDuration;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output;
+
+#[derive(Subcommand)]
+pub(crate) enum ClusterCommand {
+    /// Make this server the first one of a new cluster
+    Init(setup::InitArguments),
+    /// Make a one-time token that lets one server in
+    Invite {
+        /// How long it can be used
+        #[arg(long, default_value = "1h")]
+        ttl: HumanDuration,
+    },
+    /// Make this server a member of an existing cluster
+    Join(setup::JoinArguments),
+    /// Who is alive, who keeps the data, and what is being changed
+    Status,
+    /// Move a server's role to another one, before it is taken out of service
+    Drain {
+        /// As `cluster status` shows it
+        server: NodeName,
+        /// Let it keep data again
+        #[arg(long)]
+        undo: bool,
+        /// Do not wait until the role has moved
+        #[arg(long)]
+        no_wait: bool,
+    },
+    /// Start anew after a majority of the datastores is gone for good
+    Recover(recover::RecoverArguments),
+}
+
+pub(crate) fn run(command: ClusterCommand, context: &Context) -> Result<Exit, Failure> {
+    match command {
+        ClusterCommand::Init(arguments) => setup::init(arguments, context),
+        ClusterCommand::Join(arguments) => setup::join(arguments, context),
+        ClusterCommand::Recover(arguments) => recover::run(&arguments, context),
+        ClusterCommand::Invite { ttl } => invite(ttl, context),
+        ClusterCommand::Status => status::run(context),
+        ClusterCommand::Drain {
+            server,
+            undo,
+            no_wait,
+        } => drain(&server, !undo, !no_wait, context),
+    }
+}
+
+/// Where the server keeps everything: flag, file or default.
+fn data_dir(named: Option<&PathBuf>, context: &Context) -> PathBuf {
+    let configured = &context.loaded.file.server.data_dir;
+    named.unwrap_or(configured).clone()
+}
+
+fn invite(ttl: HumanDuration, context: &Context) -> Result<Exit, Failure> {
+    let json = context.global.json;
+    context.with_client(|client| async move {
+        let request = ClusterInviteRequest {
+            ttl_seconds: ttl.0.as_secs(),
+        };
+        let invitation: ClusterInvitation = client
+            .post("/v1/cluster/invitations", &request)
+            .await
+            .map_err(|error| failed(&error))?;
+        if json {
+            output::json(&invitation)?;
+            return Ok(Exit::Done);
+        }
+        output::write(&format!("{}\n", invitation.token))?;
+        let server = client.server().await;
+        let server = server.map_or_else(|| "SERVER:8150".to_owned(), |server| server.to_string());
+        eprintln!("\nhint: on the new server, put the token into a file and run");
+        eprintln!(
+            "  bunraku cluster join {server} --ca-fingerprint {} --token-file FILE --address ITS-ADDRESS",
+            invitation.ca_fingerprint
+        );
+        Ok(Exit::Done)
+    })
+}
+
+/// How often a drain looks whether the role has moved.
+const LOOK: std::time::Duration = std::time::Duration::from_millis(500);
+
+fn drain(
+    server: &NodeName,
+    draining: bool,
+    wait: bool,
+    context: &Context,
+) -> Result<Exit, Failure> {
+    context.with_client(|client| async move {
+        let path = format!("/v1/cluster/members/{server}/drain");
+        client
+            .post::<_, ()>(&path, &DrainRequest { draining })
+            .await
+            .map_err(|error| failed(&error))?;
+        if !draining {
+            eprintln!("`{server}` may keep data again");
+            return Ok(Exit::Done);
+        }
+        let mut said = None;
+        loop {
+            let status: ClusterStatus = client
+                .get("/v1/cluster")
+                .await
+                .map_err(|error| failed(&error))?;
+            let keeps = status
+                .datastores
+                .iter()
+                .any(|datastore| datastore.name.as_ref() == Some(server));
+            if !keeps {
+                eprintln!("`{server}` keeps no data; it can be taken out of service");
+                return Ok(Exit::Done);
+            }
+            if !wait {
+                eprintln!(
+                    "the role of `{server}` is being moved; watch it with `bunraku cluster status`"
+                );
+                return Ok(Exit::Done);
+            }
+            let newest = status.events.last().map(|event| event.what.clone());
+            if newest != said {
+                if let Some(what) = &newest {
+                    eprintln!("{what}");
+                }
+                said = newest;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    })
+}

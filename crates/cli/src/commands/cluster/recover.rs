@@ -1,0 +1,237 @@
+//! `bunraku cluster recover`: on a server of a cluster that lost its majority.
+
+use std::io::{BufRead, IsTerminal};
+use std::path::{Path, PathBuf};
+
+use bunraku_cluster::datastore::Program;
+use bunraku_cluster::directory::Directory;
+use bunraku_cluster::operator::Operator;
+use bunraku_cluster::recover::{self, Decision, Heard};
+use bunraku_cluster::transport::Progress;
+use bunraku_model::NodeName;
+use clap::Args;
+
+use super::super::{Context, member};
+use super::data_dir;
+use crate::exit::Exit;
+use crate::failure::Failure;
+
+#[derive(Args)]
+#[command(after_help = "Examples:
+  bunraku cluster recover                        # asks everybody, changes nothing, says what it would mean
+  bunraku cluster recover --gone db-2 --gone db-3
+  bunraku cluster recover --snapshot /var/lib/bunraku/server/cluster/snapshots/20261116T020000Z.db
+
+It runs on a server of the cluster, as root. Servers that are named as gone
+must never come back with their old data while this one runs apart from them:
+switch them off first.")]
+pub(crate) struct RecoverArguments {
+    /// A server that is gone for good; may be given several times
+    #[arg(long = "gone", value_name = "SERVER")]
+    gone: Vec<NodeName>,
+
+    /// Start from this snapshot: no datastore is left. The server here must not run
+    #[arg(long, value_name = "FILE")]
+    snapshot: Option<PathBuf>,
+
+    /// Do not ask before doing it
+    #[arg(long)]
+    yes: bool,
+
+    /// Everything that the server keeps
+    #[arg(long, env = "BUNRAKU_DATA_DIR", value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+}
+
+pub(crate) fn run(arguments: &RecoverArguments, context: &Context) -> Result<Exit, Failure> {
+    let data_dir = data_dir(arguments.data_dir.as_ref(), context);
+    let directory = Directory::of(&data_dir);
+    let operator = Operator::of(&directory)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        let heard = operator.hear_all().await;
+        tell_heard(&heard);
+        match &arguments.snapshot {
+            Some(snapshot) => from_snapshot(arguments, context, &data_dir, &heard, snapshot).await,
+            None => from_survivor(arguments, &operator, &heard).await,
+        }
+    })
+}
+
+fn tell_progress(progress: Progress) -> String {
+    format!(
+        "revision {}, raft term {} index {}{}",
+        progress.revision,
+        progress.raft_term,
+        progress.raft_index,
+        if progress.has_leader {
+            ", has a leader"
+        } else {
+            ", no leader"
+        }
+    )
+}
+
+fn tell_heard(heard: &[Heard]) {
+    for one in heard {
+        let text = match &one.report {
+            None => "does not answer".to_owned(),
+            Some(report) if !report.ordered => "answers; keeps no data".to_owned(),
+            Some(report) => match report.progress {
+                Some(progress) => format!("answers; {}", tell_progress(progress)),
+                None => "answers; its datastore does not".to_owned(),
+            },
+        };
+        eprintln!("  {}  {text}", one.name);
+    }
+    eprintln!();
+}
+
+fn confirmed(arguments: &RecoverArguments) -> Result<bool, Failure> {
+    if arguments.yes {
+        return Ok(true);
+    }
+    if !std::io::stdin().is_terminal() {
+        return Err(Failure::new("nothing was changed: this needs a yes")
+            .exit(Exit::Refused)
+            .hint("read what is said above, then add `--yes`"));
+    }
+    eprint!("type `recover` to go on: ");
+    let mut line = String::new();
+    std::io::stdin().lock().read_line(&mut line)?;
+    Ok(line.trim() == "recover")
+}
+
+async fn from_survivor(
+    arguments: &RecoverArguments,
+    operator: &Operator,
+    heard: &[Heard],
+) -> Result<Exit, Failure> {
+    let decision = recover::decide(heard, &arguments.gone).map_err(|refusal| {
+        let hint = match &refusal {
+            recover::Refusal::MajorityLives => {
+                "wait until they have elected a leader; see `bunraku cluster status`".to_owned()
+            }
+            recover::Refusal::NobodyLeft => {
+                "name a snapshot with `--snapshot FILE`".to_owned()
+            }
+            recover::Refusal::MayLive(names) => {
+                let flags: Vec<String> = names.iter().map(|name| format!("--gone {name}")).collect();
+                format!(
+                    "switch them off for good, make sure of it, then say so: bunraku cluster recover {}",
+                    flags.join(" ")
+                )
+            }
+        };
+        Failure::from(refusal).exit(Exit::Refused).hint(hint)
+    })?;
+    tell_decision(&decision);
+    if !confirmed(arguments)? {
+        return Err(Failure::new("nothing was changed").exit(Exit::Refused));
+    }
+    let unfenced = operator.recover(&decision).await?;
+    eprintln!(
+        "`{}` starts anew with what it has, in epoch {}",
+        decision.from, decision.epoch
+    );
+    for name in unfenced {
+        eprintln!("`{name}` was not reached: its old data is put aside when it returns");
+    }
+    eprintln!("\nhint: watch the others come back with `bunraku cluster status`");
+    Ok(Exit::Done)
+}
+
+fn tell_decision(decision: &Decision) {
+    eprintln!(
+        "`{}` is the most advanced that answers ({})",
+        decision.from,
+        tell_progress(decision.progress)
+    );
+    eprintln!(
+        "it becomes the only datastore of a new beginning (epoch {}); others take the role after it",
+        decision.epoch
+    );
+    for (name, progress) in &decision.fenced {
+        let text = progress.map_or_else(String::new, |it| format!(" ({})", tell_progress(it)));
+        eprintln!("what `{name}` has{text} is put aside, and never used again");
+    }
+    for name in &decision.lost {
+        eprintln!("`{name}` is taken for gone");
+    }
+    eprintln!(
+        "what can be lost: writes that were acknowledged by those that are gone and had not reached `{}`, that is everything after revision {}\n",
+        decision.from, decision.progress.revision
+    );
+}
+
+async fn from_snapshot(
+    arguments: &RecoverArguments,
+    context: &Context,
+    data_dir: &Path,
+    heard: &[Heard],
+    snapshot: &Path,
+) -> Result<Exit, Failure> {
+    let refuse = |text: String| Err(Failure::new(text).exit(Exit::Refused));
+    if let Some(one) = heard
+        .iter()
+        .find(|one| one.report.as_ref().is_some_and(|it| it.progress.is_some()))
+    {
+        return refuse(format!(
+            "the datastore of `{}` answers: what it has is newer than any snapshot",
+            one.name
+        ));
+    }
+    let directory = Directory::of(data_dir);
+    let Some(me) = directory.me()? else {
+        return refuse("this server is not a member of a cluster".to_owned());
+    };
+    let unnamed: Vec<String> = heard
+        .iter()
+        .filter(|one| one.name != me.record.name && !arguments.gone.contains(&one.name))
+        .filter(|one| one.report.is_none())
+        .map(|one| format!("--gone {}", one.name))
+        .collect();
+    if !unnamed.is_empty() {
+        return Err(Failure::new("servers that do not answer may keep data")
+            .exit(Exit::Refused)
+            .hint(format!(
+                "switch them off for good, then say so: {}",
+                unnamed.join(" ")
+            )));
+    }
+    if heard
+        .iter()
+        .any(|one| one.name == me.record.name && one.report.is_some())
+    {
+        return refuse("the server on this machine runs: stop it first".to_owned());
+    }
+    eprintln!(
+        "what can be lost: every write since {} was taken\n",
+        snapshot.display()
+    );
+    if !confirmed(arguments)? {
+        return refuse("nothing was changed".to_owned());
+    }
+    let options = member::options(&context.loaded.file.server.cluster, data_dir);
+    let program = Program {
+        etcd: options.etcd,
+        etcdctl: options.etcdctl,
+        name: me.record.name.clone(),
+        client_url: me.record.client_url.clone(),
+        peer_url: me.record.peer_url.clone(),
+        listen: options.listen,
+        heartbeat: options.etcd_heartbeat,
+        election: options.etcd_election,
+        flags: Vec::new(),
+    };
+    let reports = heard.iter().filter_map(|one| one.report.as_ref());
+    let newest = reports.map(|report| report.epoch).max().unwrap_or_default();
+    let epoch = newest.max(directory.counters()?.epoch) + 1;
+    recover::from_snapshot(&directory, &me, &program, snapshot, epoch).await?;
+    eprintln!(
+        "the data is in place, in epoch {epoch}\n\nhint: start the server here with `bunraku server`, then the others"
+    );
+    Ok(Exit::Done)
+}

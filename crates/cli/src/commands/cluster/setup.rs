@@ -1,0 +1,215 @@
+//! `bunraku cluster init` and `join`: on the server itself, before it starts.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use bunraku_cluster::directory::{Directory, place_authority};
+use bunraku_cluster::setup::{self, NewMember};
+use bunraku_model::NodeName;
+use bunraku_wire::api::cluster::ClusterWelcome;
+use bunraku_wire::tls::client_config_pinned;
+use bunraku_wire::{Client, ClientOptions, Fingerprint, ReloadableClientTls, ServerAddress};
+use clap::Args;
+use jiff::Timestamp;
+
+use super::super::Context;
+use super::data_dir;
+use crate::connection::failed;
+use crate::exit::Exit;
+use crate::failure::Failure;
+
+/// Who this server is to the others.
+#[derive(Args)]
+struct Place {
+    /// Everything that the server keeps
+    #[arg(long, env = "BUNRAKU_DATA_DIR", value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+
+    /// Name or address that all other servers reach this one by
+    #[arg(long, value_name = "HOST")]
+    address: String,
+
+    /// Name in the server's certificate [default: this machine's]
+    #[arg(long, env = "BUNRAKU_SERVER_NAME")]
+    name: Option<String>,
+
+    /// Port for nodes and operators
+    #[arg(long, default_value_t = 8150)]
+    port: u16,
+
+    /// Port for the other servers
+    #[arg(long, default_value_t = 8151)]
+    member_port: u16,
+
+    /// Port of its datastore, for servers
+    #[arg(long, default_value_t = 8152)]
+    datastore_port: u16,
+
+    /// Port of its datastore, for other datastores
+    #[arg(long, default_value_t = 8153)]
+    datastore_peer_port: u16,
+
+    /// Never keep data on this server
+    #[arg(long)]
+    not_eligible: bool,
+}
+
+#[derive(Args)]
+#[command(after_help = "Example:
+  bunraku cluster init --address 192.0.2.1 && bunraku server
+
+One server keeps all data until there are three. Then the data is on three,
+and any one of them may be lost.")]
+pub(crate) struct InitArguments {
+    #[command(flatten)]
+    place: Place,
+
+    /// How many servers keep the data, when there are enough of them: 1, 3 or 5
+    #[arg(long, default_value_t = 3)]
+    datastores: usize,
+}
+
+#[derive(Args)]
+#[command(after_help = "Example:
+  bunraku cluster join 192.0.2.1:8150 --ca-fingerprint SHA256:… --token-file token --address 192.0.2.2 && bunraku server")]
+pub(crate) struct JoinArguments {
+    /// A server of the cluster, HOST:PORT
+    #[arg(value_name = "SERVER")]
+    to: ServerAddress,
+
+    /// The authority to trust, as `bunraku cluster invite` prints it
+    #[arg(long)]
+    ca_fingerprint: Fingerprint,
+
+    /// File with the one-time token from `bunraku cluster invite`
+    #[arg(long, value_name = "FILE")]
+    token_file: PathBuf,
+
+    #[command(flatten)]
+    place: Place,
+}
+
+impl Place {
+    fn new_member(&self, context: &Context) -> Result<NewMember, Failure> {
+        let configured = context.loaded.file.server.name.clone();
+        let name = match self.name.clone().or(configured) {
+            Some(name) => name,
+            None => super::super::agent::host_name()?,
+        };
+        if self
+            .address
+            .parse::<IpAddr>()
+            .is_ok_and(|it| it.is_unspecified())
+        {
+            return Err(Failure::usage(format!(
+                "{} is no address that others reach this server by",
+                self.address
+            )));
+        }
+        let bracketed = match self.address.contains(':') {
+            true => format!("[{}]", self.address),
+            false => self.address.clone(),
+        };
+        Ok(NewMember {
+            name: NodeName::new(name.to_ascii_lowercase())?,
+            host: self.address.clone(),
+            api_address: format!("{bracketed}:{}", self.port),
+            member_port: self.member_port,
+            client_port: self.datastore_port,
+            peer_port: self.datastore_peer_port,
+            eligible: !self.not_eligible,
+        })
+    }
+}
+
+/// What an embedded store has would silently be left behind.
+fn refuse_embedded_data(data_dir: &Path) -> Result<(), Failure> {
+    if data_dir.join("store").exists() {
+        return Err(Failure::new(format!(
+            "{} holds an embedded store, and its data would not move to the cluster",
+            data_dir.display()
+        ))
+        .exit(Exit::Refused)
+        .hint("begin with another `--data-dir`; nodes join it anew"));
+    }
+    Ok(())
+}
+
+pub(crate) fn init(arguments: InitArguments, context: &Context) -> Result<Exit, Failure> {
+    let data_dir = data_dir(arguments.place.data_dir.as_ref(), context);
+    refuse_embedded_data(&data_dir)?;
+    let new = arguments.place.new_member(context)?;
+    let directory = Directory::of(&data_dir);
+    let me = setup::init(&directory, &new, arguments.datastores, Timestamp::now())
+        .map_err(|error| Failure::from(error).exit(Exit::Refused))?;
+    eprintln!(
+        "`{}` is the first server of cluster {}",
+        new.name, me.cluster
+    );
+    if arguments.datastores > 1 {
+        eprintln!(
+            "it keeps all data until {} servers are there",
+            arguments.datastores
+        );
+    }
+    eprintln!(
+        "\nhint: start it with `bunraku server`, then let others in with `bunraku cluster invite`"
+    );
+    Ok(Exit::Done)
+}
+
+pub(crate) fn join(arguments: JoinArguments, context: &Context) -> Result<Exit, Failure> {
+    let data_dir = data_dir(arguments.place.data_dir.as_ref(), context);
+    refuse_embedded_data(&data_dir)?;
+    let directory = Directory::of(&data_dir);
+    if directory.me()?.is_some() {
+        return Err(Failure::new(format!(
+            "this server is a member of a cluster already ({})",
+            directory.path().display()
+        ))
+        .exit(Exit::Refused));
+    }
+    let new = arguments.place.new_member(context)?;
+    let token = std::fs::read_to_string(&arguments.token_file).map_err(|error| {
+        Failure::new(format!("cannot read {}", arguments.token_file.display())).caused_by(&error)
+    })?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let welcome = runtime.block_on(ask(&arguments, &new, token.trim().to_owned()))?;
+    match &welcome.authority {
+        Some(files) => place_authority(&data_dir.join("ca"), files)?,
+        None => eprintln!(
+            "warning: the cluster signs with a Puppet authority; place its directory here, too, and name it under [server.authority]"
+        ),
+    }
+    setup::join(&directory, &new, &welcome, Timestamp::now())?;
+    eprintln!(
+        "`{}` is a member of cluster {}, with {} others",
+        new.name,
+        welcome.cluster,
+        welcome.members.len().saturating_sub(1)
+    );
+    if welcome.members.len() == 2 {
+        eprintln!(
+            "two servers keep the data on one: with either as a datastore lost, both would stop. A third makes it safe"
+        );
+    }
+    eprintln!("\nhint: start it with `bunraku server`");
+    Ok(Exit::Done)
+}
+
+async fn ask(
+    arguments: &JoinArguments,
+    new: &NewMember,
+    token: String,
+) -> Result<ClusterWelcome, Failure> {
+    let (pinned, _) = client_config_pinned(arguments.ca_fingerprint)?;
+    let tls = ReloadableClientTls::from_config(pinned);
+    let client = Client::new(ClientOptions::new(vec![arguments.to.clone()], tls));
+    let request = new.join_request(token, Timestamp::now());
+    client
+        .post("/v1/cluster/join", &request)
+        .await
+        .map_err(|error| failed(&error))
+}

@@ -1,0 +1,159 @@
+//! `bunraku cluster status`.
+
+use bunraku_cluster::directory::Directory;
+use bunraku_cluster::operator::Operator;
+use bunraku_wire::api::cluster::{ClusterSight, ClusterStatus, MemberSeen, MemberState};
+use jiff::Timestamp;
+
+use super::super::Context;
+use crate::connection::failed;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{self, Table, ago};
+
+pub(crate) fn run(context: &Context) -> Result<Exit, Failure> {
+    let json = context.global.json;
+    let asked = context.with_client(|client| async move {
+        let status: ClusterStatus = client
+            .get("/v1/cluster")
+            .await
+            .map_err(|error| failed(&error))?;
+        match json {
+            true => output::json(&status)?,
+            false => show(&status)?,
+        }
+        Ok(match is_whole(&status) {
+            true => Exit::Done,
+            false => Exit::SomeNodesFailed,
+        })
+    });
+    match asked {
+        Err(failure) => without_store(context).unwrap_or(Err(failure)),
+        answered => answered,
+    }
+}
+
+fn is_whole(status: &ClusterStatus) -> bool {
+    let alive = |seen: &MemberSeen| seen.state == MemberState::Alive;
+    status.sight.members.iter().all(alive) && status.datastores.iter().all(|it| it.healthy)
+}
+
+fn word(state: MemberState) -> &'static str {
+    match state {
+        MemberState::Alive => "alive",
+        MemberState::Suspect => "suspect",
+        MemberState::Dead => "dead",
+        MemberState::Left => "left",
+    }
+}
+
+fn show(status: &ClusterStatus) -> Result<(), Failure> {
+    let now = Timestamp::now();
+    let voters = status.datastores.iter().filter(|it| !it.learner).count();
+    let healthy = status
+        .datastores
+        .iter()
+        .filter(|it| it.healthy && !it.learner);
+    let (healthy, majority) = (healthy.count(), voters / 2 + 1);
+    output::write(&format!(
+        "cluster {}  {} servers  {healthy} of {voters} datastores healthy, {} may be lost\n\n",
+        status.settings.cluster,
+        status.members.len(),
+        healthy.saturating_sub(majority),
+    ))?;
+    let mut table = Table::new(&[
+        "SERVER",
+        "STATE",
+        "SINCE",
+        "SAID BY",
+        "DATASTORE",
+        "ADDRESS",
+    ]);
+    for member in &status.members {
+        let seen = status
+            .sight
+            .members
+            .iter()
+            .find(|it| it.name == member.name);
+        let datastore = status
+            .datastores
+            .iter()
+            .find(|it| it.name.as_ref() == Some(&member.name));
+        let role = match datastore {
+            Some(it) if it.learner => "catching up",
+            Some(it) if !it.healthy => "does not answer",
+            Some(_) if member.draining => "draining",
+            Some(_) => "healthy",
+            None if member.draining => "drained",
+            None if member.eligible => "eligible",
+            None => "never",
+        };
+        table.row(vec![
+            member.name.to_string(),
+            seen.map_or("unknown", |seen| word(seen.state)).to_owned(),
+            seen.map_or_else(|| "-".to_owned(), |seen| ago(seen.since, now)),
+            seen.map_or_else(|| "-".to_owned(), |seen| seen.said_by.to_string()),
+            role.to_owned(),
+            member.api_address.clone(),
+        ]);
+    }
+    table.print()?;
+    let elected = status.leader.as_ref();
+    let elected = elected.map_or_else(|| "nobody".to_owned(), ToString::to_string);
+    output::write(&format!(
+        "\nseen by {}; looked after by {elected}\n",
+        status.sight.seen_by
+    ))?;
+    if status.sight.health_score > 0 {
+        eprintln!(
+            "warning: {} itself gets too little CPU (score {})",
+            status.sight.seen_by, status.sight.health_score
+        );
+    }
+    if status.members.len() == 2 {
+        eprintln!("warning: two servers keep the data on one; a third makes it safe");
+    }
+    for event in status.events.iter().rev().take(5).rev() {
+        output::write(&format!(
+            "  {}  {}\n",
+            event.at.round(jiff::Unit::Second)?,
+            event.what
+        ))?;
+    }
+    Ok(())
+}
+
+/// On a server whose store does not answer: what its member sees, all the same.
+fn without_store(context: &Context) -> Option<Result<Exit, Failure>> {
+    let directory = Directory::of(&context.loaded.file.server.data_dir);
+    let operator = Operator::of(&directory).ok()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .ok()?;
+    let sight = runtime.block_on(operator.sight()).ok()??;
+    Some(show_sight(&sight, context.global.json))
+}
+
+fn show_sight(sight: &ClusterSight, json: bool) -> Result<Exit, Failure> {
+    if json {
+        output::json(sight)?;
+        return Ok(Exit::SomeNodesFailed);
+    }
+    eprintln!(
+        "warning: the store does not answer; this is what {} sees of the others",
+        sight.seen_by
+    );
+    let now = Timestamp::now();
+    let mut table = Table::new(&["SERVER", "STATE", "SINCE", "SAID BY"]);
+    for seen in &sight.members {
+        table.row(vec![
+            seen.name.to_string(),
+            word(seen.state).to_owned(),
+            ago(seen.since, now),
+            seen.said_by.to_string(),
+        ]);
+    }
+    table.print()?;
+    Ok(Exit::SomeNodesFailed)
+}

@@ -1,0 +1,229 @@
+//! The demo with several servers: one that keeps data is killed.
+
+use std::net::TcpListener;
+use std::time::Instant;
+
+use bunraku_wire::api::cluster::{ClusterInvitation, ClusterInviteRequest, ClusterStatus};
+
+use super::fleet::{Fleet, LOOK, Ready};
+use super::process::Process;
+use super::stage::Stage;
+use crate::connection::failed;
+use crate::failure::Failure;
+
+/// A machine that is gone is replaced after minutes in earnest; here, soon.
+const SETTINGS: &str = r#"[server.cluster]
+listen = "127.0.0.1"
+probe_period = "500ms"
+probe_timeout = "200ms"
+suspicion = "2s"
+grace = "1s"
+pause_between_changes = "1s"
+"#;
+
+/// One server of the demo's cluster.
+pub(super) struct Member {
+    name: String,
+    process: Option<Process>,
+}
+
+fn free_port() -> Result<u16, Failure> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+impl Fleet {
+    /// So many servers that keep the data, and one to spare.
+    pub(crate) async fn start_cluster(
+        &mut self,
+        size: usize,
+        stage: &Stage,
+    ) -> Result<(), Failure> {
+        std::fs::write(self.directory.join("cluster.toml"), SETTINGS)?;
+        let mut init = vec!["init".to_owned(), format!("--datastores={size}")];
+        init.extend(self.place(1)?);
+        self.cluster_command(&init).await?;
+        self.ready = Some(self.start_member(1).await?);
+        stage.note("server-1  is up, with an authority, and etcd under its care");
+        for number in 2..=size + 1 {
+            self.join_member(number, stage).await?;
+        }
+        self.wait_for_cluster(stage, |status| {
+            let whole = status
+                .datastores
+                .iter()
+                .filter(|it| it.healthy && !it.learner);
+            whole.count() == size
+        })
+        .await?;
+        stage.note(&format!(
+            "the data is on {size} servers, and one more could take the place of any"
+        ));
+        Ok(())
+    }
+
+    fn place(&self, number: usize) -> Result<Vec<String>, Failure> {
+        let mut place = vec![
+            format!("--config={}", self.path("cluster.toml")),
+            format!("--data-dir={}", self.member_dir(number)),
+            format!("--name=server-{number}"),
+            "--address=127.0.0.1".to_owned(),
+        ];
+        for flag in [
+            "port",
+            "member-port",
+            "datastore-port",
+            "datastore-peer-port",
+        ] {
+            place.push(format!("--{flag}={}", free_port()?));
+        }
+        Ok(place)
+    }
+
+    /// The first one's is where the single server of the other demo has its own.
+    fn member_dir(&self, number: usize) -> String {
+        match number {
+            1 => self.path("server"),
+            _ => self.path(&format!("server-{number}")),
+        }
+    }
+
+    async fn cluster_command(&self, arguments: &[String]) -> Result<(), Failure> {
+        let output = tokio::process::Command::new(std::env::current_exe()?)
+            .arg("cluster")
+            .args(arguments)
+            .env_remove("BUNRAKU_CONFIG")
+            .output()
+            .await?;
+        match output.status.success() {
+            true => Ok(()),
+            false => Err(Failure::new(
+                String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+            )),
+        }
+    }
+
+    async fn start_member(&mut self, number: usize) -> Result<Ready, Failure> {
+        let name = format!("server-{number}");
+        let mut process = Process::start(
+            &name,
+            &self.directory.join(format!("{name}.log")),
+            &[
+                "server".to_owned(),
+                format!("--config={}", self.path("cluster.toml")),
+                format!("--data-dir={}", self.member_dir(number)),
+                "--listen=127.0.0.1:0".to_owned(),
+                format!("--end-with-parent={}", std::process::id()),
+            ],
+        )?;
+        let line = process.first_line().await?;
+        self.members.push(Member {
+            name,
+            process: Some(process),
+        });
+        Ok(serde_json::from_str(&line)?)
+    }
+
+    async fn join_member(&mut self, number: usize, stage: &Stage) -> Result<(), Failure> {
+        let client = self.client()?;
+        let request = ClusterInviteRequest { ttl_seconds: 600 };
+        let invitation: ClusterInvitation = client
+            .post("/v1/cluster/invitations", &request)
+            .await
+            .map_err(|error| failed(&error))?;
+        let token = self.directory.join("invitation");
+        std::fs::write(&token, &invitation.token)?;
+        let first = self.ready.as_ref().map(|ready| ready.listening.to_string());
+        let mut join = vec![
+            "join".to_owned(),
+            first.unwrap_or_default(),
+            format!("--ca-fingerprint={}", invitation.ca_fingerprint),
+            format!("--token-file={}", token.display()),
+        ];
+        join.extend(self.place(number)?);
+        self.cluster_command(&join).await?;
+        self.start_member(number).await?;
+        stage.note(&format!("server-{number}  joined with a one-time token"));
+        Ok(())
+    }
+
+    /// Tells what happens to the datastores until it is so.
+    async fn wait_for_cluster(
+        &mut self,
+        stage: &Stage,
+        is_so: impl Fn(&ClusterStatus) -> bool,
+    ) -> Result<(), Failure> {
+        let client = self.client()?;
+        loop {
+            // After a kill, the first answer may be that there is none.
+            if let Ok(status) = client.get::<ClusterStatus>("/v1/cluster").await {
+                let new = status
+                    .events
+                    .iter()
+                    .filter(|event| self.told.is_none_or(|told| event.at > told));
+                for event in new {
+                    stage.note(&event.what);
+                }
+                self.told = status.events.last().map(|event| event.at).or(self.told);
+                if is_so(&status) {
+                    return Ok(());
+                }
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// kill -9 of a server that keeps data, with commands on their way.
+    pub(crate) async fn lose_a_datastore(&mut self, stage: &Stage) -> Result<(), Failure> {
+        let size = self.members.len() - 1;
+        let client = self.client()?;
+        let status: ClusterStatus = client
+            .get("/v1/cluster")
+            .await
+            .map_err(|error| failed(&error))?;
+        // Not the one that the demo itself talks to.
+        let keeps_data = |member: &&mut Member| {
+            member.name != "server-1"
+                && status.datastores.iter().any(|it| {
+                    it.name
+                        .as_ref()
+                        .is_some_and(|name| *name.as_str() == member.name)
+                })
+        };
+        let victim = self.members.iter_mut().find(keeps_data);
+        let victim = victim.ok_or_else(|| Failure::new("no other server keeps data"))?;
+        let name = victim.name.clone();
+        if let Some(mut process) = victim.process.take() {
+            process.kill().await?;
+        }
+        let killed = Instant::now();
+        stage.note(&format!("{name}  was killed, and its datastore with it"));
+        self.all_answer().await?;
+        stage.note(&format!(
+            "all nodes answered a command {:.1?} after it",
+            killed.elapsed()
+        ));
+        self.wait_for_cluster(stage, |status| {
+            let whole = status.datastores.iter().filter(|it| {
+                let gone = it.name.as_ref().is_some_and(|it| *it.as_str() == name);
+                it.healthy && !it.learner && !gone
+            });
+            whole.count() == size
+        })
+        .await?;
+        stage.note(&format!(
+            "the data is on {size} servers again, {:.1?} after the kill",
+            killed.elapsed()
+        ));
+        self.all_answer().await?;
+        stage.note("all nodes answer, and nothing was lost");
+        Ok(())
+    }
+
+    /// Ends all servers at once.
+    pub(super) async fn end_members(&mut self) {
+        let members = std::mem::take(&mut self.members);
+        let ending = members.into_iter().filter_map(|member| member.process);
+        let ending = ending.map(|mut process| async move { process.end().await });
+        futures::future::join_all(ending).await;
+    }
+}

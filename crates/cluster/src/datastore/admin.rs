@@ -1,0 +1,150 @@
+//! etcd's list of members, and how each of them does.
+
+use std::time::Duration;
+
+use bunraku_store::etcd::EtcdTls;
+use etcd_client::{Certificate, Client, ConnectOptions, Identity, MemberAddOptions, TlsOptions};
+
+use crate::transport::Progress;
+
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Why etcd's list was not read or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum AdminError {
+    #[error("no datastore answers")]
+    Unavailable,
+    #[error("etcd refused")]
+    Refused(#[source] etcd_client::Error),
+    #[error("etcd did not answer in time")]
+    TimedOut,
+}
+
+/// One member on the list.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ListedMember {
+    pub id: u64,
+    /// Empty until it was started for the first time.
+    pub name: String,
+    pub peer_url: String,
+    pub client_url: Option<String>,
+    pub learner: bool,
+}
+
+/// A client of etcd's own administration.
+#[derive(Clone)]
+pub struct Admin {
+    tls: EtcdTls,
+}
+
+async fn in_time<T>(
+    work: impl Future<Output = Result<T, etcd_client::Error>>,
+) -> Result<T, AdminError> {
+    match tokio::time::timeout(PATIENCE, work).await {
+        Ok(outcome) => outcome.map_err(AdminError::Refused),
+        Err(_) => Err(AdminError::TimedOut),
+    }
+}
+
+fn listed(members: &[etcd_client::Member]) -> Vec<ListedMember> {
+    let listed = members.iter().map(|member| ListedMember {
+        id: member.id(),
+        name: member.name().to_owned(),
+        peer_url: member.peer_urls().first().cloned().unwrap_or_default(),
+        client_url: member.client_urls().first().cloned(),
+        learner: member.is_learner(),
+    });
+    listed.collect()
+}
+
+impl Admin {
+    pub fn new(tls: EtcdTls) -> Self {
+        Self { tls }
+    }
+
+    pub(super) async fn client(&self, endpoint: &str) -> Result<Client, AdminError> {
+        let mut tls = TlsOptions::new().ca_certificate(Certificate::from_pem(&self.tls.ca_pem));
+        if let Some(identity) = &self.tls.identity {
+            tls = tls.identity(Identity::from_pem(&identity.cert_pem, &identity.key_pem));
+        }
+        let options = ConnectOptions::new()
+            .with_connect_timeout(Duration::from_secs(2))
+            .with_tls(tls);
+        in_time(Client::connect([endpoint], Some(options))).await
+    }
+
+    /// How far one datastore is. Answered without a majority, too.
+    pub async fn progress(&self, endpoint: &str) -> Result<Progress, AdminError> {
+        let mut client = self.client(endpoint).await?;
+        let status = in_time(client.status()).await?;
+        Ok(Progress {
+            raft_term: status.raft_term(),
+            raft_index: status.raft_index(),
+            revision: status
+                .header()
+                .map_or(0, etcd_client::ResponseHeader::revision),
+            has_leader: status.leader() != 0,
+        })
+    }
+
+    /// Whether this datastore leads.
+    pub async fn leads(&self, endpoint: &str) -> Result<bool, AdminError> {
+        let mut client = self.client(endpoint).await?;
+        let status = in_time(client.status()).await?;
+        let own = status.header().map(etcd_client::ResponseHeader::member_id);
+        Ok(own == Some(status.leader()))
+    }
+
+    /// The list, as one datastore knows it.
+    pub async fn list_at(&self, endpoint: &str) -> Result<Vec<ListedMember>, AdminError> {
+        let mut client = self.client(endpoint).await?;
+        let response = in_time(client.member_list()).await?;
+        Ok(listed(response.members()))
+    }
+
+    /// The list, as the first one knows it that hears a leader.
+    pub async fn list(&self, endpoints: &[String]) -> Result<Vec<ListedMember>, AdminError> {
+        let client = self.led(endpoints).await?;
+        self.list_at(&client).await
+    }
+
+    /// The endpoint of a datastore that leads, else of one that has a leader.
+    async fn led(&self, endpoints: &[String]) -> Result<String, AdminError> {
+        let asked = endpoints.iter().map(|endpoint| async move {
+            let mut client = self.client(endpoint).await.ok()?;
+            let status = in_time(client.status()).await.ok()?;
+            let leads = status.header().map(etcd_client::ResponseHeader::member_id)
+                == Some(status.leader());
+            (status.leader() != 0 && !status.is_learner()).then(|| (leads, endpoint.clone()))
+        });
+        let answers = futures::future::join_all(asked).await;
+        let best = answers
+            .into_iter()
+            .flatten()
+            .max_by_key(|(leads, _)| *leads);
+        best.map(|(_, endpoint)| endpoint)
+            .ok_or(AdminError::Unavailable)
+    }
+
+    pub async fn add_learner(
+        &self,
+        endpoints: &[String],
+        peer_url: &str,
+    ) -> Result<(), AdminError> {
+        let mut client = self.client(&self.led(endpoints).await?).await?;
+        let options = MemberAddOptions::new().with_is_learner();
+        in_time(client.member_add([peer_url], Some(options)))
+            .await
+            .map(drop)
+    }
+
+    pub async fn remove(&self, endpoints: &[String], id: u64) -> Result<(), AdminError> {
+        let mut client = self.client(&self.led(endpoints).await?).await?;
+        in_time(client.member_remove(id)).await.map(drop)
+    }
+
+    pub async fn promote(&self, endpoints: &[String], id: u64) -> Result<(), AdminError> {
+        let mut client = self.client(&self.led(endpoints).await?).await?;
+        in_time(client.member_promote(id)).await.map(drop)
+    }
+}

@@ -1,0 +1,151 @@
+//! Data directories, and the fence around each.
+
+use std::path::{Path, PathBuf};
+
+use bunraku_wire::private_file;
+use serde::{Deserialize, Serialize};
+
+use super::order::Order;
+use crate::directory::Directory;
+
+const FENCE: &str = "fence.json";
+const RETIRED: &str = "retired";
+
+/// Why a data directory is not used.
+#[derive(Debug, thiserror::Error)]
+pub enum DataError {
+    #[error("the data in {} belongs to another datastore: it is never used", .0.display())]
+    Fenced(PathBuf),
+    #[error("cannot {doing} {}", path.display())]
+    File {
+        doing: &'static str,
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+/// Whose data it is.
+#[derive(PartialEq, Eq, Debug, Serialize, Deserialize)]
+struct Fence {
+    generation: String,
+    epoch: u64,
+    token: String,
+}
+
+impl Fence {
+    fn of(order: &Order) -> Self {
+        Self {
+            generation: order.generation.clone(),
+            epoch: order.epoch,
+            token: order.token.clone(),
+        }
+    }
+}
+
+fn file_error(doing: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> DataError {
+    let path = path.to_owned();
+    move |source| DataError::File {
+        doing,
+        path,
+        source,
+    }
+}
+
+/// Where etcd itself writes, for this order.
+pub(crate) fn path(directory: &Directory, order: &Order) -> PathBuf {
+    directory.datastores().join(&order.generation).join("data")
+}
+
+/// Whether this order has run here before.
+pub(crate) fn exists(directory: &Directory, order: &Order) -> bool {
+    path(directory, order).exists()
+}
+
+/// Makes the order's directory, or checks that the one that is there is its own.
+pub(super) fn open(directory: &Directory, order: &Order) -> Result<PathBuf, DataError> {
+    let place = directory.datastores().join(&order.generation);
+    private_file::create_private_directory(&place).map_err(file_error("create", &place))?;
+    let fence = place.join(FENCE);
+    match std::fs::read(&fence) {
+        Ok(text) => {
+            let known: Option<Fence> = serde_json::from_slice(&text).ok();
+            if known != Some(Fence::of(order)) {
+                return Err(DataError::Fenced(place));
+            }
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            if path(directory, order).exists() {
+                return Err(DataError::Fenced(place));
+            }
+            let text = serde_json::to_vec(&Fence::of(order)).expect("plain data");
+            private_file::replace(&fence, &text, 0o600).map_err(file_error("write", &fence))?;
+        }
+        Err(source) => return Err(file_error("read", &fence)(source)),
+    }
+    Ok(path(directory, order))
+}
+
+/// Puts all data aside that is not this order's. The newest that was put
+/// aside stays, for people; nothing here opens it again.
+pub(super) fn retire_others(directory: &Directory, order: Option<&Order>) -> Result<(), DataError> {
+    let root = directory.datastores();
+    let Ok(entries) = std::fs::read_dir(&root) else {
+        return Ok(());
+    };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let keep = order.is_some_and(|order| *order.generation == *name);
+        if keep || name == RETIRED {
+            continue;
+        }
+        let aside = root.join(RETIRED);
+        let _ = std::fs::remove_dir_all(&aside);
+        std::fs::rename(entry.path(), &aside).map_err(file_error("put aside", &entry.path()))?;
+        tracing::info!(data = %aside.display(), "data of the past was put aside");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bunraku_model::NodeName;
+
+    fn order(generation: &str, epoch: u64) -> Order {
+        let name = NodeName::new("a").expect("a name");
+        Order::first("c", epoch, &name, "https://a:1", generation.to_owned())
+    }
+
+    #[test]
+    fn data_of_an_earlier_epoch_is_never_opened() {
+        let place = tempfile::tempdir().expect("a directory");
+        let directory = Directory::of(place.path());
+        let path = open(&directory, &order("g", 1)).expect("a new one");
+        std::fs::create_dir_all(path).expect("etcd would make it");
+        open(&directory, &order("g", 1)).expect("the same one again");
+        let refused = open(&directory, &order("g", 2));
+        assert!(matches!(refused, Err(DataError::Fenced(_))), "{refused:?}");
+    }
+
+    #[test]
+    fn data_without_a_fence_is_never_opened() {
+        let place = tempfile::tempdir().expect("a directory");
+        let directory = Directory::of(place.path());
+        std::fs::create_dir_all(path(&directory, &order("g", 1))).expect("data of somebody");
+        let refused = open(&directory, &order("g", 1));
+        assert!(matches!(refused, Err(DataError::Fenced(_))), "{refused:?}");
+    }
+
+    #[test]
+    fn a_new_order_finds_nothing_and_the_old_data_is_put_aside() {
+        let place = tempfile::tempdir().expect("a directory");
+        let directory = Directory::of(place.path());
+        let old = open(&directory, &order("old", 1)).expect("a new one");
+        std::fs::create_dir_all(&old).expect("etcd would make it");
+        retire_others(&directory, Some(&order("new", 1))).expect("it can be put aside");
+        assert!(!old.exists());
+        assert!(!exists(&directory, &order("new", 1)));
+        assert!(directory.datastores().join("retired/data").exists());
+    }
+}

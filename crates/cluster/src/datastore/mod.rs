@@ -1,0 +1,22 @@
+//! The datastore role: an etcd process of our own, on the servers that have it.
+//!
+//! A server runs what its [`Order`] says, and nothing when it has none. Each
+//! order has a data directory of its own, named by the order and fenced by a
+//! file in it: data of another order, epoch or cluster is never opened.
+//!
+//! Absent: who gets the role (`failover`).
+
+mod admin;
+mod data;
+mod order;
+mod process;
+mod snapshot;
+mod supervise;
+
+pub use admin::{Admin, AdminError, ListedMember};
+pub use data::DataError;
+pub(crate) use data::exists as has_data;
+pub use order::{ClusterState, Order};
+pub use process::{ProcessError, Program};
+pub use snapshot::{SnapshotError, Snapshots, restore, save, verify};
+pub use supervise::{DatastoreState, Supervisor};

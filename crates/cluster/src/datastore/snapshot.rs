@@ -1,0 +1,183 @@
+//! Copies of all data, and back.
+//!
+//! A copy counts only once it was read back: `etcdctl` checks its hash and
+//! makes a data directory from it.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use tokio::process::Command;
+
+use super::admin::{Admin, AdminError};
+use super::data::{self, DataError};
+use super::order::Order;
+use super::process::Program;
+use crate::directory::Directory;
+
+/// Why there is no copy, or none that can be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SnapshotError {
+    #[error("the datastore gave no copy")]
+    Admin(#[from] AdminError),
+    #[error("the copy was cut off")]
+    CutOff(#[source] etcd_client::Error),
+    #[error("cannot {doing} {}", path.display())]
+    File {
+        doing: &'static str,
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("cannot run {}", .program.display())]
+    Program {
+        program: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("the copy cannot be read back: {0}")]
+    Unusable(String),
+    #[error("there is no room for the data")]
+    Data(#[from] DataError),
+}
+
+fn file_error(doing: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> SnapshotError {
+    let path = path.to_owned();
+    move |source| SnapshotError::File {
+        doing,
+        path,
+        source,
+    }
+}
+
+/// Copies what one datastore has. It answers without a majority, too.
+pub async fn save(admin: &Admin, endpoint: &str, path: &Path) -> Result<(), SnapshotError> {
+    let mut client = admin.client(endpoint).await?;
+    let mut stream = client.snapshot().await.map_err(SnapshotError::CutOff)?;
+    let partial = path.with_extension("part");
+    let mut file = std::fs::File::create(&partial).map_err(file_error("create", &partial))?;
+    while let Some(piece) = stream.message().await.map_err(SnapshotError::CutOff)? {
+        file.write_all(piece.blob())
+            .map_err(file_error("write", &partial))?;
+    }
+    file.sync_all().map_err(file_error("write", &partial))?;
+    std::fs::rename(&partial, path).map_err(file_error("write", path))
+}
+
+async fn etcdctl(program: &Program, arguments: &[String]) -> Result<(), SnapshotError> {
+    let output = Command::new(&program.etcdctl)
+        .env_clear()
+        .env("ETCDCTL_API", "3")
+        .args(arguments)
+        .output()
+        .await
+        .map_err(|source| SnapshotError::Program {
+            program: program.etcdctl.clone(),
+            source,
+        })?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(SnapshotError::Unusable(
+            String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+        )),
+    }
+}
+
+async fn restore_into(
+    program: &Program,
+    snapshot: &Path,
+    order: &Order,
+    data: &Path,
+) -> Result<(), SnapshotError> {
+    let arguments = [
+        "snapshot".to_owned(),
+        "restore".to_owned(),
+        snapshot.display().to_string(),
+        format!("--name={}", program.name),
+        format!("--data-dir={}", data.display()),
+        format!("--initial-cluster={}", order.initial_cluster_flag()),
+        format!("--initial-cluster-token={}", order.token),
+        format!("--initial-advertise-peer-urls={}", program.peer_url),
+    ];
+    etcdctl(program, &arguments).await
+}
+
+/// Makes the data of an order from a copy. It is a new cluster to etcd:
+/// datastores of the old one cannot join it.
+pub async fn restore(
+    program: &Program,
+    directory: &Directory,
+    snapshot: &Path,
+    order: &Order,
+) -> Result<(), SnapshotError> {
+    let data = data::open(directory, order)?;
+    restore_into(program, snapshot, order, &data).await
+}
+
+/// Reads a copy back, into a directory that is thrown away.
+pub async fn verify(program: &Program, snapshot: &Path) -> Result<(), SnapshotError> {
+    let scratch = snapshot.with_extension("verify");
+    let _ = std::fs::remove_dir_all(&scratch);
+    let generation = "verify".to_owned();
+    let order = Order::first("verify", 0, &program.name, &program.peer_url, generation);
+    let restored = restore_into(program, snapshot, &order, &scratch).await;
+    let _ = std::fs::remove_dir_all(&scratch);
+    restored
+}
+
+/// Copies on a schedule.
+pub struct Snapshots {
+    pub program: Program,
+    pub directory: Directory,
+    pub keep: usize,
+}
+
+impl Snapshots {
+    /// One more copy, read back; the oldest beyond the limit go.
+    pub async fn take(
+        &self,
+        admin: &Admin,
+        endpoint: &str,
+        now: Timestamp,
+    ) -> Result<PathBuf, SnapshotError> {
+        let place = self.directory.snapshots();
+        bunraku_wire::private_file::create_private_directory(&place)
+            .map_err(file_error("create", &place))?;
+        let path = place.join(format!("{}.db", now.strftime("%Y%m%dT%H%M%SZ")));
+        save(admin, endpoint, &path).await?;
+        if let Err(error) = verify(&self.program, &path).await {
+            let _ = std::fs::remove_file(&path);
+            return Err(error);
+        }
+        self.forget_old();
+        Ok(path)
+    }
+
+    /// When the newest was taken.
+    pub fn newest(&self) -> Option<std::time::SystemTime> {
+        let newest = self.all().pop()?;
+        std::fs::metadata(newest)
+            .and_then(|file| file.modified())
+            .ok()
+    }
+
+    fn all(&self) -> Vec<PathBuf> {
+        let Ok(entries) = std::fs::read_dir(self.directory.snapshots()) else {
+            return Vec::new();
+        };
+        let paths = entries.flatten().map(|entry| entry.path());
+        let mut copies: Vec<PathBuf> = paths
+            .filter(|path| path.extension().is_some_and(|kind| kind == "db"))
+            .collect();
+        copies.sort();
+        copies
+    }
+
+    fn forget_old(&self) {
+        let copies = self.all();
+        let extra = copies.len().saturating_sub(self.keep);
+        for old in &copies[..extra] {
+            let _ = std::fs::remove_file(old);
+        }
+    }
+}

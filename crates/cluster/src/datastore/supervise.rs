@@ -1,0 +1,140 @@
+//! Keeps the ordered datastore running.
+
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::data;
+use super::order::Order;
+use super::process::{Process, Program};
+use crate::directory::Directory;
+
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// One that ran for so long was a good one: the next failure is a first one.
+const GOOD: Duration = Duration::from_secs(60);
+
+/// What the datastore of this server does.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum DatastoreState {
+    /// It has no such role.
+    #[default]
+    None,
+    Running {
+        generation: String,
+        pid: Option<u32>,
+    },
+    /// It ended, and is started again soon.
+    Failing { generation: String, why: String },
+}
+
+/// Runs what the newest order says.
+pub struct Supervisor {
+    pub program: Program,
+    pub directory: Directory,
+    pub orders: watch::Receiver<Option<Order>>,
+    pub state: watch::Sender<DatastoreState>,
+}
+
+/// What ends one turn of the loop.
+enum Turn {
+    Ordered,
+    Stopped,
+    Failed(String),
+}
+
+impl Supervisor {
+    /// Until cancelled; then the datastore ends, too.
+    pub async fn run(mut self, stop: CancellationToken) {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let order = self.orders.borrow_and_update().clone();
+            let begun = Instant::now();
+            let turn = match &order {
+                None => self.rest(&stop).await,
+                Some(order) => self.one(order, &stop).await,
+            };
+            let why = match turn {
+                Turn::Stopped => return,
+                Turn::Ordered => {
+                    pause = FIRST_PAUSE;
+                    continue;
+                }
+                Turn::Failed(why) => why,
+            };
+            if begun.elapsed() > GOOD {
+                pause = FIRST_PAUSE;
+            }
+            tracing::warn!(why, ?pause, "the datastore does not run; trying again");
+            let generation = order.map(|order| order.generation).unwrap_or_default();
+            self.state
+                .send_replace(DatastoreState::Failing { generation, why });
+            tokio::select! {
+                () = stop.cancelled() => return,
+                changed = self.orders.changed() => if changed.is_err() { return },
+                () = tokio::time::sleep(pause) => {}
+            }
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    async fn rest(&mut self, stop: &CancellationToken) -> Turn {
+        if let Err(error) = data::retire_others(&self.directory, None) {
+            tracing::warn!(error = %error, "old data could not be put aside");
+        }
+        self.state.send_replace(DatastoreState::None);
+        tokio::select! {
+            () = stop.cancelled() => Turn::Stopped,
+            changed = self.orders.changed() => match changed {
+                Ok(()) => Turn::Ordered,
+                Err(_) => Turn::Stopped,
+            },
+        }
+    }
+
+    async fn one(&mut self, order: &Order, stop: &CancellationToken) -> Turn {
+        let mut process = match self.start(order) {
+            Ok(process) => process,
+            Err(why) => return Turn::Failed(why),
+        };
+        tracing::info!(generation = order.generation, pid = ?process.pid(), "the datastore runs");
+        self.state.send_replace(DatastoreState::Running {
+            generation: order.generation.clone(),
+            pid: process.pid(),
+        });
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => {
+                    process.end().await;
+                    return Turn::Stopped;
+                }
+                changed = self.orders.changed() => {
+                    let same = self.orders.borrow_and_update().as_ref().is_some_and(|newer| newer.generation == order.generation);
+                    if changed.is_ok() && same {
+                        continue;
+                    }
+                    process.end().await;
+                    return if changed.is_ok() { Turn::Ordered } else { Turn::Stopped };
+                }
+                ended = process.ended() => {
+                    return Turn::Failed(match ended {
+                        Ok(status) => format!("etcd ended ({status}); see {}", self.directory.datastore_log().display()),
+                        Err(error) => error.to_string(),
+                    });
+                }
+            }
+        }
+    }
+
+    fn start(&self, order: &Order) -> Result<Process, String> {
+        data::retire_others(&self.directory, Some(order)).map_err(|error| error.to_string())?;
+        let place = data::open(&self.directory, order).map_err(|error| error.to_string())?;
+        self.program
+            .start(&self.directory, order, &place)
+            .map_err(|error| match std::error::Error::source(&error) {
+                Some(source) => format!("{error}: {source}"),
+                None => error.to_string(),
+            })
+    }
+}

@@ -1,0 +1,232 @@
+//! What a member must know before the store answers: `<data_dir>/cluster/`.
+//!
+//! Every file is whole or absent (`wire::private_file`). Absent: anything
+//! that the store knows better once it answers; what is kept of that
+//! ([`Known`]) is only where to find it.
+
+use std::path::{Path, PathBuf};
+
+use bunraku_wire::api::cluster::{AuthorityFiles, MemberRecord};
+use bunraku_wire::{Authority, private_file};
+use jiff::Timestamp;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::datastore::Order;
+
+/// Why the directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum DirectoryError {
+    #[error("cannot {doing} {}", path.display())]
+    File {
+        doing: &'static str,
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("{} is damaged", path.display())]
+    Damaged {
+        path: PathBuf,
+        #[source]
+        source: serde_json::Error,
+    },
+    #[error("this server is a member of a cluster already ({})", .0.display())]
+    MemberAlready(PathBuf),
+    #[error("the members' authority cannot be used")]
+    Authority(#[source] bunraku_wire::authority::DirectoryError),
+}
+
+/// Who this member is. Written when it is made or joins.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Me {
+    pub cluster: String,
+    /// How many datastores there should be; only the first server says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub datastores: Option<usize>,
+    pub record: MemberRecord,
+}
+
+/// Where the others were when this member last looked.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Known {
+    pub members: Vec<MemberRecord>,
+    pub endpoints: Vec<String>,
+}
+
+/// Grows for ever: each start is a new life, each recovery a new epoch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Counters {
+    pub life: u64,
+    /// Data of an earlier epoch is never used again.
+    pub epoch: u64,
+}
+
+/// The directory.
+#[derive(Clone, Debug)]
+pub struct Directory {
+    path: PathBuf,
+}
+
+impl Directory {
+    pub fn of(data_dir: &Path) -> Self {
+        Self {
+            path: data_dir.join("cluster"),
+        }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Who this member is; nothing when it is none.
+    pub fn me(&self) -> Result<Option<Me>, DirectoryError> {
+        self.read("member.json")
+    }
+
+    pub fn known(&self) -> Result<Known, DirectoryError> {
+        Ok(self.read("known.json")?.unwrap_or_default())
+    }
+
+    pub fn keep_known(&self, known: &Known) -> Result<(), DirectoryError> {
+        self.write("known.json", known)
+    }
+
+    pub fn counters(&self) -> Result<Counters, DirectoryError> {
+        Ok(self.read("counters.json")?.unwrap_or_default())
+    }
+
+    pub fn keep_counters(&self, counters: &Counters) -> Result<(), DirectoryError> {
+        self.write("counters.json", counters)
+    }
+
+    /// The datastore that this member was last told to run.
+    pub fn order(&self) -> Result<Option<Order>, DirectoryError> {
+        Ok(self.read::<Option<Order>>("order.json")?.flatten())
+    }
+
+    pub fn keep_order(&self, order: Option<&Order>) -> Result<(), DirectoryError> {
+        self.write("order.json", &order)
+    }
+
+    /// A new life of this member: larger than any before, also when the
+    /// directory was lost and only the clock is left.
+    pub fn begin_life(&self, now: Timestamp) -> Result<Counters, DirectoryError> {
+        let mut counters = self.counters()?;
+        let clock = u64::try_from(now.as_millisecond()).unwrap_or_default();
+        counters.life = clock.max(counters.life + 1);
+        self.keep_counters(&counters)?;
+        Ok(counters)
+    }
+
+    /// Makes this server a member. The name comes last: without it, it is none.
+    pub fn create(
+        &self,
+        me: &Me,
+        authority: Option<&AuthorityFiles>,
+        known: &Known,
+        order: Option<&Order>,
+        epoch: u64,
+    ) -> Result<(), DirectoryError> {
+        if self.me()?.is_some() {
+            return Err(DirectoryError::MemberAlready(self.path.clone()));
+        }
+        if let Some(files) = authority {
+            place_authority(&self.authority_path(), files)?;
+        }
+        self.authority()?;
+        self.keep_known(known)?;
+        self.keep_order(order)?;
+        self.keep_counters(&Counters { life: 0, epoch })?;
+        self.write("member.json", me)
+    }
+
+    fn authority_path(&self) -> PathBuf {
+        self.path.join("ca")
+    }
+
+    /// The members' own authority; made when there is none.
+    pub fn authority(&self) -> Result<Authority, DirectoryError> {
+        Authority::load_or_create(&self.authority_path(), Timestamp::now())
+            .map_err(DirectoryError::Authority)
+    }
+
+    pub fn credentials(&self) -> bunraku_wire::Credentials {
+        bunraku_wire::Credentials::new(self.path.join("tls"))
+    }
+
+    pub fn snapshots(&self) -> PathBuf {
+        self.path.join("snapshots")
+    }
+
+    pub fn datastore_log(&self) -> PathBuf {
+        self.path.join("etcd.log")
+    }
+
+    pub fn datastore_pid(&self) -> PathBuf {
+        self.path.join("etcd.pid")
+    }
+
+    /// Where datastores of this member keep their data, one directory each.
+    pub fn datastores(&self) -> PathBuf {
+        self.path.join("etcd")
+    }
+
+    fn read<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, DirectoryError> {
+        let path = self.path.join(name);
+        let text = match std::fs::read(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => {
+                let doing = "read";
+                return Err(DirectoryError::File {
+                    doing,
+                    path,
+                    source,
+                });
+            }
+        };
+        serde_json::from_slice(&text)
+            .map(Some)
+            .map_err(|source| DirectoryError::Damaged { path, source })
+    }
+
+    fn write(&self, name: &str, value: &impl Serialize) -> Result<(), DirectoryError> {
+        let path = self.path.join(name);
+        let failed = |doing, path: &Path, source| DirectoryError::File {
+            doing,
+            path: path.to_owned(),
+            source,
+        };
+        private_file::create_private_directory(&self.path)
+            .map_err(|source| failed("create", &self.path, source))?;
+        let text = serde_json::to_vec_pretty(value).expect("plain data that JSON can hold");
+        private_file::replace(&path, &text, 0o600).map_err(|source| failed("write", &path, source))
+    }
+}
+
+/// Puts an authority where `Authority::load_or_create` finds it. One that is
+/// there already stays, if it is the same.
+pub fn place_authority(directory: &Path, files: &AuthorityFiles) -> Result<(), DirectoryError> {
+    let failed = |doing, path: &Path, source| DirectoryError::File {
+        doing,
+        path: path.to_owned(),
+        source,
+    };
+    private_file::create_private_directory(directory)
+        .map_err(|source| failed("create", directory, source))?;
+    let parts = [
+        ("ca.key", &files.key, 0o600),
+        ("ca.pem", &files.certificates, 0o644),
+    ];
+    for (name, text, mode) in parts {
+        let path = directory.join(name);
+        match private_file::create(&path, text.as_bytes(), mode) {
+            Ok(()) => {}
+            Err(error)
+                if error.kind() == std::io::ErrorKind::AlreadyExists
+                    && std::fs::read(&path).is_ok_and(|known| known == text.as_bytes()) => {}
+            Err(source) => return Err(failed("create", &path, source)),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,237 @@
+//! What to do when a datastore is lost: a pure decision.
+//!
+//! [`next`] looks at what is seen now and at the [`Plan`] in the store, and
+//! names one thing to do: store a plan, act, or wait. Whoever holds the lease
+//! does it and looks again. Nothing is remembered in between but the plan, so
+//! any server can go on where another one stopped.
+//!
+//! Invariants:
+//! - a plan is stored before anything of it is done;
+//! - no voter is removed unless the healthy ones that stay are a majority;
+//! - there is one change at a time, and one learner at a time;
+//! - nothing is removed without someone who takes its place.
+//!
+//! Absent: clocks, the network, etcd. Those are arguments, or `actor`'s.
+
+mod choose;
+mod plan;
+mod seen;
+
+use jiff::{SignedDuration, Timestamp};
+
+pub use choose::target;
+pub use plan::{Change, Outgoing, Plan, Reason};
+pub use seen::{Datastore, Liveness, Seen, Server};
+
+/// How careful to be.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// A dead server may be rebooting: how long it is waited for.
+    pub grace: SignedDuration,
+    /// How long a datastore that was told to start may take to answer.
+    pub start: SignedDuration,
+    /// Between the end of one change and the start of the next.
+    pub pause: SignedDuration,
+    /// More changes in an hour mean that something else is wrong.
+    pub most_per_hour: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            grace: SignedDuration::from_secs(60),
+            start: SignedDuration::from_secs(60),
+            pause: SignedDuration::from_secs(10),
+            most_per_hour: 12,
+        }
+    }
+}
+
+/// What is done to the datastores, or told to a server. Doing it twice is the
+/// same as doing it once.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Action {
+    /// Take a member off etcd's list.
+    Remove { id: u64 },
+    /// Put a server on etcd's list, without a vote.
+    AddLearner { server: bunraku_model::NodeName },
+    /// Tell a server to start the datastore that it is on the list as.
+    Start {
+        server: bunraku_model::NodeName,
+        id: u64,
+    },
+    /// Tell a server that it keeps no data any more.
+    Retire { server: bunraku_model::NodeName },
+    /// Give a learner its vote. Refused by etcd until it has caught up.
+    Promote { id: u64 },
+}
+
+/// Why nothing is done.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Waiting {
+    #[error("all is as it should be")]
+    Content,
+    #[error("too few datastores answer: nothing is changed without a majority")]
+    NoMajority,
+    #[error("`{0}` may come back by itself")]
+    Grace(bunraku_model::NodeName),
+    #[error("a change ended a moment ago")]
+    Pause,
+    #[error("{0} changes in one hour: something else is wrong, nothing more is changed by itself")]
+    TooMany(usize),
+    #[error("`{0}` cannot be replaced: no other server is alive and eligible")]
+    NoReplacement(bunraku_model::NodeName),
+    #[error("`{0}` starts its datastore")]
+    Starting(bunraku_model::NodeName),
+    #[error("removing a datastore now would leave no majority")]
+    Unsafe,
+}
+
+/// The one next thing.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Next {
+    /// Store this plan in place of the one that was read, then ask again.
+    Store(Plan),
+    Act(Action),
+    Wait(Waiting),
+}
+
+/// Decides the one next thing.
+pub fn next(plan: &Plan, seen: &Seen, limits: &Limits, now: Timestamp) -> Next {
+    if !seen.has_majority() {
+        return Next::Wait(Waiting::NoMajority);
+    }
+    if let Some(server) = seen.to_retire() {
+        return Next::Act(Action::Retire {
+            server: server.name.clone(),
+        });
+    }
+    match &plan.current {
+        Some(change) => proceed(plan, change, seen, limits, now),
+        None => begin(plan, seen, limits, now),
+    }
+}
+
+fn begin(plan: &Plan, seen: &Seen, limits: &Limits, now: Timestamp) -> Next {
+    // Left over from a change that was given up. It has no vote.
+    if let Some(stray) = seen.datastores.iter().find(|one| one.learner) {
+        return Next::Act(Action::Remove { id: stray.id });
+    }
+    match choose::choose(seen, limits, now) {
+        Err(waiting) => Next::Wait(waiting),
+        Ok(_) if plan.paused(limits, now) => Next::Wait(Waiting::Pause),
+        Ok(_) if plan.finished_within_hour(now) >= limits.most_per_hour => {
+            Next::Wait(Waiting::TooMany(plan.finished_within_hour(now)))
+        }
+        Ok(change) => Next::Store(plan.with(Change {
+            number: plan.number + 1,
+            started: now,
+            ..change
+        })),
+    }
+}
+
+fn proceed(plan: &Plan, change: &Change, seen: &Seen, limits: &Limits, now: Timestamp) -> Next {
+    if let Some(step) = remove_first(plan, change, seen) {
+        return step;
+    }
+    let Some(server) = seen.server(&change.into) else {
+        return another_place(plan, change, seen);
+    };
+    let Some(datastore) = seen.datastore_of(server) else {
+        return match server.can_take_the_role() {
+            true => Next::Act(Action::AddLearner {
+                server: server.name.clone(),
+            }),
+            false => another_place(plan, change, seen),
+        };
+    };
+    let failing = datastore
+        .failing_since
+        .is_some_and(|since| now.duration_since(since) >= limits.start);
+    if datastore.learner {
+        return raise(change, server, datastore, seen, failing);
+    }
+    if !datastore.healthy {
+        // It has its vote, and is not well: that is for the next change to see.
+        return match server.state {
+            Liveness::Alive if !failing => Next::Wait(Waiting::Starting(server.name.clone())),
+            _ => Next::Store(plan.given_up()),
+        };
+    }
+    remove_last(plan, change, seen, now)
+}
+
+/// A dead member goes before its successor comes: etcd takes nobody new
+/// while it counts on someone who is not there.
+fn remove_first(plan: &Plan, change: &Change, seen: &Seen) -> Option<Next> {
+    let out = change
+        .out
+        .as_ref()
+        .filter(|_| change.reason == Reason::Dead)?;
+    let member = seen.datastore(out.id)?;
+    if member.healthy {
+        return Some(Next::Store(plan.given_up()));
+    }
+    // Gone is gone: only once someone is there to take the place.
+    if !seen
+        .server(&change.into)
+        .is_some_and(Server::can_take_the_role)
+    {
+        return Some(another_place(plan, change, seen));
+    }
+    Some(match seen.majority_without(out.id) {
+        true => Next::Act(Action::Remove { id: out.id }),
+        false => Next::Wait(Waiting::Unsafe),
+    })
+}
+
+fn raise(
+    change: &Change,
+    server: &Server,
+    learner: &Datastore,
+    seen: &Seen,
+    failing: bool,
+) -> Next {
+    if failing || !server.can_take_the_role() {
+        // It has no vote: taking it off the list is always safe. What comes
+        // next is decided when it is off; another try finds no old data.
+        return Next::Act(Action::Remove { id: learner.id });
+    }
+    if server.ordered != Some(learner.id) {
+        return Next::Act(Action::Start {
+            server: change.into.clone(),
+            id: learner.id,
+        });
+    }
+    if !learner.healthy {
+        return Next::Wait(Waiting::Starting(change.into.clone()));
+    }
+    match seen.majority_with_one_more() {
+        true => Next::Act(Action::Promote { id: learner.id }),
+        false => Next::Wait(Waiting::Unsafe),
+    }
+}
+
+fn remove_last(plan: &Plan, change: &Change, seen: &Seen, now: Timestamp) -> Next {
+    let left_over = change.out.as_ref().and_then(|out| seen.datastore(out.id));
+    match left_over {
+        None => Next::Store(plan.done(now)),
+        Some(out) if seen.majority_without(out.id) => Next::Act(Action::Remove { id: out.id }),
+        // Another one failed meanwhile, and is more urgent. What this change
+        // was for is still to be seen, and comes up again.
+        Some(_) => Next::Store(plan.given_up()),
+    }
+}
+
+fn another_place(plan: &Plan, change: &Change, seen: &Seen) -> Next {
+    let replacement = choose::replacement(seen);
+    match replacement {
+        Some(into) if into != change.into => Next::Store(plan.with(Change {
+            into,
+            ..change.clone()
+        })),
+        // Nobody can take it now. The next look starts afresh.
+        _ => Next::Store(plan.given_up()),
+    }
+}

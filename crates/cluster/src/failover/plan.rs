@@ -1,0 +1,92 @@
+//! The change that is under way, as it stands in the store.
+
+use bunraku_model::NodeName;
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use super::Limits;
+
+const HOUR: SignedDuration = SignedDuration::from_hours(1);
+/// More ends than any limit asks for.
+const REMEMBERED: usize = 100;
+
+/// Why a change is made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Reason {
+    /// A datastore's server is dead.
+    Dead,
+    /// An operator wants it elsewhere.
+    Drain,
+    /// There should be more of them.
+    Grow,
+}
+
+/// The member that goes.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Outgoing {
+    pub id: u64,
+    pub name: NodeName,
+}
+
+/// One datastore goes, one comes; or one only comes.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Change {
+    pub number: u64,
+    pub reason: Reason,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub out: Option<Outgoing>,
+    pub into: NodeName,
+    pub started: Timestamp,
+}
+
+/// What the servers agreed to do about the datastores.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Plan {
+    /// Of the newest change.
+    #[serde(default)]
+    pub number: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub current: Option<Change>,
+    /// When changes ended, the newest last.
+    #[serde(default)]
+    pub ended: Vec<Timestamp>,
+}
+
+impl Plan {
+    pub(super) fn with(&self, change: Change) -> Self {
+        Self {
+            number: change.number,
+            current: Some(change),
+            ended: self.ended.clone(),
+        }
+    }
+
+    pub(super) fn given_up(&self) -> Self {
+        Self {
+            current: None,
+            ..self.clone()
+        }
+    }
+
+    pub(super) fn done(&self, now: Timestamp) -> Self {
+        let mut done = self.given_up();
+        done.ended.push(now);
+        let extra = done.ended.len().saturating_sub(REMEMBERED);
+        done.ended.drain(..extra);
+        done
+    }
+
+    pub(super) fn paused(&self, limits: &Limits, now: Timestamp) -> bool {
+        // A clock that was set back must not stop changes for ever.
+        let age = |ended: &Timestamp| now.duration_since(*ended).abs();
+        self.ended
+            .last()
+            .is_some_and(|last| age(last) < limits.pause)
+    }
+
+    pub(super) fn finished_within_hour(&self, now: Timestamp) -> usize {
+        let recent = |ended: &&Timestamp| now.duration_since(**ended).abs() < HOUR;
+        self.ended.iter().filter(recent).count()
+    }
+}

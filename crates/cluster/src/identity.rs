@@ -1,0 +1,135 @@
+//! The certificate that a member shows other members and datastores.
+//!
+//! It comes from the members' own authority, not from the one that signs
+//! nodes: a node's certificate opens no datastore, whatever its role says.
+//! Each member signs its own, so that certificates are renewed while the
+//! store is away.
+
+use std::net::IpAddr;
+
+use bunraku_model::{NodeName, Role};
+use bunraku_store::etcd::{EtcdIdentity, EtcdTls};
+use bunraku_wire::credentials::serves;
+use bunraku_wire::tls::{ClientTls, Identity, ServerTls};
+use bunraku_wire::{Authority, Credentials, Grant, Request};
+use jiff::{SignedDuration, Timestamp};
+
+use crate::directory::{Directory, DirectoryError};
+
+/// Renewed after two thirds of it.
+const LIFETIME: SignedDuration = SignedDuration::from_hours(24 * 30);
+
+/// Why a member has no certificate.
+#[derive(Debug, thiserror::Error)]
+pub enum IdentityError {
+    #[error("the members' authority cannot be used")]
+    Directory(#[from] DirectoryError),
+    #[error("the member's credentials cannot be used")]
+    Credentials(#[from] bunraku_wire::credentials::CredentialsError),
+    #[error("no certificate request could be made")]
+    Request(#[from] bunraku_wire::request::RequestError),
+    #[error("the member's certificate could not be signed")]
+    Sign(#[from] bunraku_wire::authority::SignError),
+    #[error("the certificate just signed is missing")]
+    Missing,
+}
+
+/// A member's certificate, with the authority that it trusts.
+#[derive(Clone)]
+pub struct MemberTls {
+    identity: Identity,
+    authority_pem: String,
+    etcd: EtcdTls,
+    /// It was made just now.
+    pub renewed: bool,
+}
+
+impl MemberTls {
+    /// The certificate on disk, or a new one when that nears its end.
+    pub fn ensure(
+        directory: &Directory,
+        name: &NodeName,
+        host: &str,
+        now: Timestamp,
+    ) -> Result<Self, IdentityError> {
+        let credentials = directory.credentials();
+        credentials.load_or_create_key()?;
+        let fits = |identity: &Identity| {
+            let certificate = identity.certificate();
+            !certificate.needs_renewal(now, 0.0) && serves(certificate, host)
+        };
+        // A certificate that cannot be read is as good as none.
+        let known = credentials.identity().ok().flatten().filter(fits);
+        let renewed = known.is_none();
+        if renewed {
+            sign(&directory.authority()?, &credentials, name, host, now)?;
+        }
+        let identity = credentials.identity()?.ok_or(IdentityError::Missing)?;
+        let authority_pem = credentials.authority_pem()?.ok_or(IdentityError::Missing)?;
+        let read = |path| std::fs::read_to_string(path).map_err(|_| IdentityError::Missing);
+        let etcd = EtcdTls {
+            ca_pem: authority_pem.clone(),
+            identity: Some(EtcdIdentity {
+                cert_pem: read(credentials.certificate_path())?,
+                key_pem: read(credentials.key_path())?,
+            }),
+        };
+        Ok(Self {
+            identity,
+            authority_pem,
+            etcd,
+            renewed,
+        })
+    }
+
+    pub fn server(&self) -> ServerTls {
+        ServerTls {
+            identity: self.identity.clone(),
+            authority_pem: self.authority_pem.clone(),
+            revocation_lists_pem: String::new(),
+        }
+    }
+
+    pub fn client(&self) -> ClientTls {
+        ClientTls {
+            identity: Some(self.identity.clone()),
+            authority_pem: self.authority_pem.clone(),
+            revocation_lists_pem: String::new(),
+        }
+    }
+
+    pub fn etcd(&self) -> &EtcdTls {
+        &self.etcd
+    }
+}
+
+fn sign(
+    authority: &Authority,
+    credentials: &Credentials,
+    name: &NodeName,
+    host: &str,
+    now: Timestamp,
+) -> Result<(), IdentityError> {
+    let key = credentials.load_or_create_key()?;
+    let request = Request::from_pem(&Request::create(name, &key)?)?;
+    let address: Option<IpAddr> = host.parse().ok();
+    let mut dns_names = vec![name.to_string(), "localhost".to_owned()];
+    if address.is_none() {
+        dns_names.push(host.to_owned());
+    }
+    // Its own datastore is reached through loopback, too.
+    let mut ip_addresses = vec![IpAddr::from([127, 0, 0, 1])];
+    ip_addresses.extend(address);
+    ip_addresses.dedup();
+    let grant = Grant {
+        name: name.clone(),
+        role: Role::Server,
+        lifetime: LIFETIME,
+        dns_names,
+        ip_addresses,
+        serial: None,
+    };
+    let signed = authority.sign(&request, &grant, now)?;
+    credentials.save(&signed.pem, &authority.certificates_pem())?;
+    Ok(())
+}

@@ -1,0 +1,308 @@
+//! The elected server: looks, decides, does the one next thing, looks again.
+//!
+//! Elected is who holds a key that is bound to a lease. Every write says
+//! "only while I hold it", so one that was paused and woke up too late
+//! changes nothing in the store; and etcd itself refuses to take a member
+//! away when too few of the others run.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bunraku_store::etcd::EtcdStore;
+use bunraku_store::{
+    Compare, LeaseId, Store, StoreError, Transaction, TransactionOutcome, WatchStart,
+};
+use bunraku_wire::api::cluster::{ClusterEvent, keys};
+use futures::StreamExt;
+use tokio::time::Instant;
+
+use super::documents::{Documents, encode};
+use super::look::{Failing, Look, look};
+use super::{Shared, locked, now};
+use crate::datastore::{AdminError, ClusterState, Order};
+use crate::failover::{self, Action, Next, Plan, Waiting};
+
+/// After something was done, the next look follows at once, or nearly.
+const SOON: Duration = Duration::from_millis(100);
+/// Events that are kept.
+const EVENTS: usize = 100;
+
+#[derive(Debug, thiserror::Error)]
+enum TurnError {
+    #[error("the store failed")]
+    Store(#[from] StoreError),
+    #[error("the datastores could not be looked at or changed")]
+    Admin(#[from] AdminError),
+    #[error("another server was elected")]
+    NotElected,
+}
+
+pub(super) async fn run(shared: Arc<Shared>, store: EtcdStore) {
+    loop {
+        match elect(&shared, &store).await {
+            Ok(Some(lease)) => {
+                tracing::info!("this server was elected to look after the datastores");
+                let error = lead(&shared, &store, lease).await;
+                tracing::info!(why = %crate::recover::tell(&error), "this server is not elected any more");
+                *locked(&shared.waiting) = None;
+                let _ = store.lease_revoke(lease).await;
+            }
+            Ok(None) => wait_for_vacancy(&shared, &store).await,
+            Err(error) => {
+                tracing::debug!(error = %error, "no election is possible now");
+                tokio::time::sleep(shared.options.look_every).await;
+            }
+        }
+    }
+}
+
+fn mine(shared: &Shared) -> Compare {
+    Compare::Value(
+        keys::LEADER.to_owned(),
+        shared.name().to_string().into_bytes().into(),
+    )
+}
+
+async fn elect(shared: &Shared, store: &EtcdStore) -> Result<Option<LeaseId>, StoreError> {
+    if store.get(keys::LEADER).await?.is_some() {
+        return Ok(None);
+    }
+    let lease = store.lease_grant(shared.options.leader_ttl).await?;
+    let transaction = Transaction::new()
+        .when(Compare::Absent(keys::LEADER.to_owned()))
+        .put_with_lease(keys::LEADER, shared.name().to_string(), lease);
+    match store.commit(transaction).await {
+        Ok(TransactionOutcome::Committed(_)) => Ok(Some(lease)),
+        lost => {
+            let _ = store.lease_revoke(lease).await;
+            lost.map(|_| None)
+        }
+    }
+}
+
+async fn wait_for_vacancy(shared: &Shared, store: &EtcdStore) {
+    let change = async {
+        let mut changes = store.watch(keys::LEADER, WatchStart::Now).await.ok()?;
+        changes.next().await
+    };
+    // A change that fell between the look and the watch is seen at the next look.
+    let _ = tokio::time::timeout(shared.options.leader_ttl, change).await;
+}
+
+async fn lead(shared: &Shared, store: &EtcdStore, lease: LeaseId) -> TurnError {
+    let mut failing = Failing::new();
+    let mut sights = shared.sights.clone();
+    let mut kept_alive = Instant::now();
+    let ttl = shared.options.leader_ttl;
+    loop {
+        if kept_alive.elapsed() > ttl / 4 {
+            if let Err(error) = store.lease_keep_alive(lease).await {
+                return error.into();
+            }
+            kept_alive = Instant::now();
+        }
+        let busy = match turn(shared, store, &mut failing, kept_alive + ttl / 2).await {
+            Ok(busy) => busy,
+            Err(TurnError::NotElected) => return TurnError::NotElected,
+            Err(error) => {
+                tracing::debug!(why = %crate::recover::tell(&error), "the datastores are looked at again soon");
+                false
+            }
+        };
+        let wait = match busy {
+            true => SOON,
+            false => shared.options.look_every.min(ttl / 4),
+        };
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            _ = sights.changed() => tokio::time::sleep(SOON).await,
+        }
+    }
+}
+
+/// One look, and the one next thing. Whether there may be more to do at once.
+async fn turn(
+    shared: &Shared,
+    store: &EtcdStore,
+    failing: &mut Failing,
+    until: Instant,
+) -> Result<bool, TurnError> {
+    let documents = Documents::read(store).await?;
+    let look = look(shared, &documents, failing).await?;
+    publish(shared, store, &documents, &look).await?;
+    let next = failover::next(&documents.plan, &look.seen, &shared.options.limits, now());
+    // A server that was paused in between must not act on what it saw before.
+    if Instant::now() > until {
+        return Ok(true);
+    }
+    match next {
+        Next::Wait(waiting) => {
+            note_waiting(shared, store, &waiting).await?;
+            Ok(matches!(waiting, Waiting::Starting(_)))
+        }
+        Next::Store(plan) => {
+            store_plan(shared, store, &documents, &plan).await?;
+            Ok(true)
+        }
+        Next::Act(action) => {
+            perform(shared, store, &documents, &look, &action).await?;
+            announce(shared, store, describe(&action, &look)).await?;
+            Ok(true)
+        }
+    }
+}
+
+async fn commit(shared: &Shared, store: &EtcdStore, what: Transaction) -> Result<(), TurnError> {
+    match store.commit(what.when(mine(shared))).await? {
+        TransactionOutcome::Committed(_) => Ok(()),
+        TransactionOutcome::Refused(_) => match store.get(keys::LEADER).await? {
+            Some(entry) if entry.value == shared.name().as_str().as_bytes() => Ok(()),
+            _ => Err(TurnError::NotElected),
+        },
+    }
+}
+
+async fn publish(
+    shared: &Shared,
+    store: &EtcdStore,
+    documents: &Documents,
+    look: &Look,
+) -> Result<(), TurnError> {
+    if documents.datastores == look.records {
+        return Ok(());
+    }
+    let change = Transaction::new().put(keys::DATASTORES, encode(&look.records));
+    commit(shared, store, change).await
+}
+
+async fn store_plan(
+    shared: &Shared,
+    store: &EtcdStore,
+    documents: &Documents,
+    plan: &Plan,
+) -> Result<(), TurnError> {
+    let change = Transaction::new()
+        .when_unchanged(keys::PLAN, documents.plan_entry.as_ref())
+        .put(keys::PLAN, encode(plan));
+    commit(shared, store, change).await?;
+    let what = match (&plan.current, &documents.plan.current) {
+        (Some(change), _) => {
+            let out = change.out.as_ref();
+            let out = out.map_or_else(String::new, |out| format!(" in place of `{}`", out.name));
+            format!(
+                "decided: `{}` becomes a datastore{out} ({:?})",
+                change.into, change.reason
+            )
+        }
+        (None, Some(_)) if plan.ended.len() > documents.plan.ended.len() => {
+            "done: the datastores are complete".to_owned()
+        }
+        (None, _) => "given up: the change is not needed, or nobody can take the role".to_owned(),
+    };
+    announce(shared, store, what).await
+}
+
+async fn perform(
+    shared: &Shared,
+    store: &EtcdStore,
+    documents: &Documents,
+    look: &Look,
+    action: &Action,
+) -> Result<(), TurnError> {
+    let admin = shared.admin();
+    let healthy = look
+        .records
+        .iter()
+        .filter(|one| one.healthy && !one.learner);
+    let endpoints: Vec<String> = healthy.map(|one| one.client_url.clone()).collect();
+    match action {
+        Action::Remove { id } => admin.remove(&endpoints, *id).await?,
+        Action::Promote { id } => admin.promote(&endpoints, *id).await?,
+        Action::AddLearner { server } => {
+            let record = documents.members.iter().find(|it| it.name == *server);
+            if let Some(record) = record {
+                admin.add_learner(&endpoints, &record.peer_url).await?;
+            }
+        }
+        Action::Start { server, id } => {
+            let names = look.records.iter();
+            let initial_cluster =
+                names.filter_map(|one| Some((one.name.clone()?, one.peer_url.clone())));
+            let epoch = *shared.epoch.borrow();
+            let order = Order {
+                generation: uuid::Uuid::new_v4().to_string(),
+                id: Some(*id),
+                epoch,
+                initial_cluster: initial_cluster.collect(),
+                state: ClusterState::Existing,
+                token: format!("{}-{epoch}", shared.me.cluster),
+            };
+            let change = Transaction::new().put(keys::order(server), encode(&order));
+            commit(shared, store, change).await?;
+        }
+        Action::Retire { server } => {
+            let change = Transaction::new().delete(keys::order(server));
+            commit(shared, store, change).await?;
+        }
+    }
+    Ok(())
+}
+
+fn describe(action: &Action, look: &Look) -> String {
+    let name = |id: &u64| {
+        let known = look.records.iter().find(|one| one.id == *id);
+        known
+            .and_then(|one| one.name.as_ref())
+            .map_or_else(|| format!("{id:x}"), |name| format!("`{name}`"))
+    };
+    match action {
+        Action::Remove { id } => format!("{} was taken off the list of datastores", name(id)),
+        Action::Promote { id } => format!("{} has caught up, and has a vote now", name(id)),
+        Action::AddLearner { server } => format!("`{server}` is on the list, without a vote yet"),
+        Action::Start { server, .. } => format!("`{server}` was told to start its datastore"),
+        Action::Retire { server } => format!("`{server}` was told to keep no data any more"),
+    }
+}
+
+async fn note_waiting(
+    shared: &Shared,
+    store: &EtcdStore,
+    waiting: &Waiting,
+) -> Result<(), TurnError> {
+    // What passes by itself within a moment is not worth a line.
+    let passing = matches!(
+        waiting,
+        Waiting::Content | Waiting::Pause | Waiting::Starting(_)
+    );
+    let text = (!passing).then(|| waiting.to_string());
+    let changed = {
+        let mut known = locked(&shared.waiting);
+        let changed = *known != text;
+        known.clone_from(&text);
+        changed
+    };
+    match text {
+        Some(text) if changed => announce(shared, store, format!("waits: {text}")).await,
+        _ => Ok(()),
+    }
+}
+
+async fn announce(shared: &Shared, store: &EtcdStore, what: String) -> Result<(), TurnError> {
+    tracing::info!(what, "datastores");
+    let entry = store.get(keys::EVENTS).await?;
+    let mut events: Vec<ClusterEvent> = entry
+        .as_ref()
+        .and_then(|entry| serde_json::from_slice(&entry.value).ok())
+        .unwrap_or_default();
+    events.push(ClusterEvent {
+        at: now(),
+        by: shared.name().clone(),
+        what,
+    });
+    let extra = events.len().saturating_sub(EVENTS);
+    events.drain(..extra);
+    let change = Transaction::new()
+        .when_unchanged(keys::EVENTS, entry.as_ref())
+        .put(keys::EVENTS, encode(&events));
+    commit(shared, store, change).await
+}

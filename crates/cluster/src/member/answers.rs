@@ -1,0 +1,145 @@
+//! What a member answers when another one, or its own operator, asks.
+
+use std::sync::Arc;
+
+use bunraku_model::NodeName;
+use futures::FutureExt;
+use tokio::sync::mpsc;
+
+use super::{Member, Shared, locked};
+use crate::recover;
+use crate::transport::{Answer, Answerer, DatastoreReport, Question};
+
+/// Weak, because the listener outlives nobody.
+pub(super) fn answerer(shared: &Arc<Shared>) -> Answerer {
+    let weak = Arc::downgrade(shared);
+    Arc::new(move |from, epoch, question| {
+        let weak = weak.clone();
+        async move {
+            match weak.upgrade() {
+                Some(shared) => answer(&shared, &from, epoch, question).await,
+                None => refuse("this member is about to end"),
+            }
+        }
+        .boxed()
+    })
+}
+
+fn refuse(why: impl Into<String>) -> Answer {
+    Answer::Refused { why: why.into() }
+}
+
+async fn answer(shared: &Arc<Shared>, from: &NodeName, epoch: u64, question: Question) -> Answer {
+    match question {
+        Question::Datastore => Answer::Datastore(report(shared).await),
+        Question::Sight => Answer::Sight(
+            Member {
+                shared: Arc::clone(shared),
+            }
+            .sight(),
+        ),
+        Question::Recover { epoch } => {
+            tracing::warn!(%from, epoch, "asked to start anew, alone, from what is here");
+            match begin_epoch(shared, epoch).await {
+                Ok(endpoint) => {
+                    shared.begin_anew("the cluster was recovered from this server");
+                    Answer::Done {
+                        endpoint: Some(endpoint),
+                    }
+                }
+                Err(why) => refuse(why),
+            }
+        }
+        Question::Fence {
+            epoch: newer,
+            endpoints,
+        } => {
+            let _ = epoch;
+            match fence(shared, newer, endpoints) {
+                Ok(()) => Answer::Done { endpoint: None },
+                Err(why) => refuse(why),
+            }
+        }
+    }
+}
+
+async fn report(shared: &Shared) -> DatastoreReport {
+    let ordered = shared.orders.borrow().is_some();
+    let own = &shared.me.record.client_url;
+    let admin = shared.admin();
+    let mut progress = None;
+    let mut voters = Vec::new();
+    if ordered {
+        progress = admin.progress(own).await.ok();
+        let listed = admin.list_at(own).await.unwrap_or_default();
+        voters = listed
+            .into_iter()
+            .filter(|member| !member.learner)
+            .map(|member| member.peer_url)
+            .collect();
+    }
+    DatastoreReport {
+        name: shared.name().clone(),
+        epoch: *shared.epoch.borrow(),
+        ordered,
+        progress,
+        voters,
+    }
+}
+
+async fn begin_epoch(shared: &Arc<Shared>, epoch: u64) -> Result<String, String> {
+    let own = *shared.epoch.borrow();
+    if epoch <= own {
+        return Err(format!("this member lives in epoch {own} already"));
+    }
+    if shared.orders.borrow().is_none() {
+        return Err("this server keeps no data".to_owned());
+    }
+    let admin = shared.admin();
+    recover::from_own_data(
+        &shared.directory,
+        &shared.me,
+        &shared.program,
+        &admin,
+        epoch,
+    )
+    .await
+    .map_err(|error| recover::tell(&error))?;
+    shared.epoch.send_replace(epoch);
+    Ok(shared.me.record.client_url.clone())
+}
+
+/// The data here is of the past. It is put aside when this process starts anew.
+fn fence(shared: &Shared, epoch: u64, endpoints: Vec<String>) -> Result<(), String> {
+    let own = *shared.epoch.borrow();
+    if epoch <= own {
+        return Err(format!("this member lives in epoch {own} already"));
+    }
+    let fenced = || -> Result<(), crate::directory::DirectoryError> {
+        let mut counters = shared.directory.counters()?;
+        let mut known = shared.known();
+        known.endpoints = endpoints;
+        shared.directory.keep_order(None)?;
+        shared.directory.keep_known(&known)?;
+        counters.epoch = epoch;
+        shared.directory.keep_counters(&counters)?;
+        *locked(&shared.known) = known;
+        Ok(())
+    };
+    fenced().map_err(|error| error.to_string())?;
+    shared.epoch.send_replace(epoch);
+    shared.orders.send_replace(None);
+    shared.begin_anew("the cluster was recovered from another server");
+    Ok(())
+}
+
+/// A member of a later epoch speaks: what is here is of the past.
+pub(super) async fn heed_epochs(shared: &Shared, mut epochs: mpsc::Receiver<u64>) {
+    while let Some(epoch) = epochs.recv().await {
+        if epoch > *shared.epoch.borrow()
+            && let Err(why) = fence(shared, epoch, Vec::new())
+        {
+            tracing::error!(why, epoch, "the data of the past cannot be put aside");
+        }
+    }
+}

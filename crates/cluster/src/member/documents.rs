@@ -1,0 +1,182 @@
+//! What the members agreed on, as it stands in the store.
+
+use std::collections::BTreeMap;
+
+use bunraku_model::NodeName;
+use bunraku_store::{Compare, KeyValue, Range, Store, StoreError, Transaction, TransactionOutcome};
+use bunraku_wire::api::cluster::{
+    ClusterEvent, ClusterSettings, DatastoreRecord, MemberRecord, keys,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::Shared;
+use crate::datastore::{ClusterState, Order};
+use crate::failover::Plan;
+
+/// Everything under `cluster/`, read at once.
+#[derive(Default)]
+pub(super) struct Documents {
+    pub(super) settings: Option<ClusterSettings>,
+    pub(super) members: Vec<MemberRecord>,
+    pub(super) orders: BTreeMap<NodeName, Order>,
+    pub(super) plan: Plan,
+    pub(super) plan_entry: Option<KeyValue>,
+    pub(super) datastores: Vec<DatastoreRecord>,
+    pub(super) events: Vec<ClusterEvent>,
+}
+
+pub(super) fn encode(value: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(value).expect("plain data that JSON can hold")
+}
+
+/// What cannot be read was written by a newer version, or by nobody of ours.
+/// It is left alone, and said.
+fn decode<T: DeserializeOwned>(entry: &KeyValue) -> Option<T> {
+    serde_json::from_slice(&entry.value)
+        .inspect_err(
+            |error| tracing::error!(key = entry.key, error = %error, "a document cannot be read"),
+        )
+        .ok()
+}
+
+impl Documents {
+    pub(super) async fn read(store: &dyn Store) -> Result<Self, StoreError> {
+        let mut documents = Self::default();
+        let mut range = Range::prefix(keys::ALL);
+        loop {
+            let page = store.range(range.clone()).await?;
+            range.after = page.items.last().map(|entry| entry.key.clone());
+            for entry in page.items {
+                documents.note(entry);
+            }
+            if !page.more {
+                return Ok(documents);
+            }
+        }
+    }
+
+    fn note(&mut self, entry: KeyValue) {
+        match entry.key.as_str() {
+            keys::SETTINGS => self.settings = decode(&entry),
+            keys::PLAN => {
+                self.plan = decode(&entry).unwrap_or_default();
+                self.plan_entry = Some(entry);
+            }
+            keys::DATASTORES => self.datastores = decode(&entry).unwrap_or_default(),
+            keys::EVENTS => self.events = decode(&entry).unwrap_or_default(),
+            key if key.starts_with(keys::MEMBERS) => self.members.extend(decode(&entry)),
+            key if key.starts_with(keys::ORDERS) => {
+                let name = NodeName::new(&key[keys::ORDERS.len()..]).ok();
+                self.orders
+                    .extend(name.and_then(|name| Some((name, decode(&entry)?))));
+            }
+            _ => {}
+        }
+    }
+
+    /// Where datastores with a vote are.
+    pub(super) fn endpoints(&self) -> Vec<String> {
+        let voters = self.datastores.iter().filter(|one| !one.learner);
+        voters.map(|one| one.client_url.clone()).collect()
+    }
+}
+
+/// Writes what this member has to say of itself: at the very first start of
+/// the first server, after a recovery, and when its addresses changed.
+pub(super) async fn introduce_itself(shared: &Shared, store: &dyn Store) -> Result<(), StoreError> {
+    let documents = Documents::read(store).await?;
+    if documents.settings.is_none()
+        && let Some(datastores) = shared.me.datastores
+    {
+        let settings = ClusterSettings {
+            cluster: shared.me.cluster.clone(),
+            datastores,
+        };
+        put_if_absent(store, keys::SETTINGS, &settings).await?;
+    }
+    write_record(shared, store).await?;
+    let local = shared.orders.borrow().clone();
+    if let Some(order) = local.filter(|order| order.state == ClusterState::New) {
+        write_first_order(shared, store, &documents, order).await?;
+    }
+    Ok(())
+}
+
+async fn put_if_absent(
+    store: &dyn Store,
+    key: &str,
+    value: &impl Serialize,
+) -> Result<(), StoreError> {
+    let transaction = Transaction::new()
+        .when(Compare::Absent(key.to_owned()))
+        .put(key, encode(value));
+    store.commit(transaction).await.map(drop)
+}
+
+/// Its addresses are its own to say; the rest is the operators'.
+async fn write_record(shared: &Shared, store: &dyn Store) -> Result<(), StoreError> {
+    let own = &shared.me.record;
+    let key = keys::member(&own.name);
+    loop {
+        let entry = store.get(&key).await?;
+        let known: Option<MemberRecord> = entry.as_ref().and_then(decode);
+        let wanted = match &known {
+            None => own.clone(),
+            Some(known) => MemberRecord {
+                eligible: known.eligible,
+                draining: known.draining,
+                joined: known.joined,
+                ..own.clone()
+            },
+        };
+        if known.as_ref() == Some(&wanted) {
+            return Ok(());
+        }
+        let transaction = Transaction::new()
+            .when_unchanged(&key, entry.as_ref())
+            .put(key.clone(), encode(&wanted));
+        if let TransactionOutcome::Committed(_) = store.commit(transaction).await? {
+            return Ok(());
+        }
+    }
+}
+
+/// The first datastore of an epoch is nobody's order but its own: it says so
+/// here, and what stands here of an earlier epoch is of the past.
+async fn write_first_order(
+    shared: &Shared,
+    store: &dyn Store,
+    documents: &Documents,
+    order: Order,
+) -> Result<(), StoreError> {
+    let newest = documents.orders.values().map(|order| order.epoch).max();
+    if newest.is_some_and(|newest| newest >= order.epoch) {
+        return Ok(());
+    }
+    let own = &shared.me.record;
+    let listed = shared.admin().list_at(&own.client_url).await;
+    let listed = listed.map_err(|error| StoreError::Unavailable(Box::new(error)))?;
+    let id = listed
+        .iter()
+        .find(|member| member.peer_url == own.peer_url)
+        .map(|member| member.id);
+    let order = Order { id, ..order };
+    let mut transaction = Transaction::new().delete(keys::PLAN);
+    for name in documents.orders.keys().filter(|name| **name != own.name) {
+        transaction = transaction.delete(keys::order(name));
+    }
+    let datastore = DatastoreRecord {
+        id: id.unwrap_or_default(),
+        name: Some(own.name.clone()),
+        client_url: own.client_url.clone(),
+        peer_url: own.peer_url.clone(),
+        learner: false,
+        healthy: true,
+    };
+    transaction = transaction
+        .put(keys::order(&own.name), encode(&order))
+        .put(keys::DATASTORES, encode(&[datastore]));
+    store.commit(transaction).await?;
+    Ok(())
+}

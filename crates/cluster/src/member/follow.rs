@@ -1,0 +1,117 @@
+//! Does what the store says about this server, and remembers where the others are.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bunraku_store::etcd::EtcdStore;
+use bunraku_store::{Follow, SharedStore};
+use bunraku_wire::api::cluster::keys;
+
+use super::documents::{self, Documents};
+use super::{Shared, locked};
+use crate::datastore::Order;
+
+const PAUSE: Duration = Duration::from_secs(1);
+
+pub(super) async fn run(shared: Arc<Shared>, store: EtcdStore) {
+    while let Err(error) = documents::introduce_itself(&shared, &store).await {
+        tracing::warn!(error = %error, "this member could not introduce itself; trying on");
+        tokio::time::sleep(PAUSE).await;
+    }
+    let followed: SharedStore = Arc::new(store.clone());
+    let mut changes = Follow::new(followed, keys::ALL);
+    loop {
+        let heard = match changes.next().await {
+            Ok(_) => Documents::read(&store).await,
+            Err(error) => Err(error),
+        };
+        match heard {
+            Ok(documents) => apply(&shared, &store, &documents).await,
+            Err(error) => {
+                tracing::warn!(error = %error, "what the members agreed on cannot be read now");
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn apply(shared: &Shared, store: &EtcdStore, documents: &Documents) {
+    remember(shared, store, documents).await;
+    let ordered = documents.orders.get(shared.name());
+    let current = shared.orders.borrow().clone();
+    let epoch = *shared.epoch.borrow();
+    match (ordered, current) {
+        (Some(order), _) if order.epoch < epoch => {}
+        (Some(order), Some(current)) if order.generation == current.generation => {}
+        (Some(order), _) => {
+            if may_start(shared, documents, order).await {
+                take_up(shared, Some(order));
+            }
+        }
+        (None, Some(_)) => take_up(shared, None),
+        (None, None) => {}
+    }
+}
+
+/// A datastore that ran before, and whose data is not here, has lost its
+/// memory: with it, it would break its word to the others. It stays down, and
+/// is replaced.
+async fn may_start(shared: &Shared, documents: &Documents, order: &Order) -> bool {
+    if crate::datastore::has_data(&shared.directory, order) {
+        return true;
+    }
+    let listed = shared.admin().list(&documents.endpoints()).await;
+    let ran_before = |id: u64| {
+        let listed = listed.as_deref().unwrap_or_default();
+        listed
+            .iter()
+            .any(|member| member.id == id && !member.name.is_empty())
+    };
+    let forgot = order.id.is_some_and(ran_before);
+    if forgot {
+        tracing::error!("the data of this server's datastore is gone: it is not started without");
+    }
+    !forgot
+}
+
+fn take_up(shared: &Shared, order: Option<&Order>) {
+    // On disk first: after a crash this server must not run what it was told to end.
+    if let Err(error) = shared.directory.keep_order(order) {
+        tracing::error!(error = %error, "an order cannot be written down; it is not followed");
+        return;
+    }
+    match order {
+        Some(order) => tracing::info!(
+            generation = order.generation,
+            "this server was told to keep data"
+        ),
+        None => tracing::info!("this server was told to keep no data any more"),
+    }
+    shared.orders.send_replace(order.cloned());
+}
+
+async fn remember(shared: &Shared, store: &EtcdStore, documents: &Documents) {
+    let before = shared.endpoints();
+    let fresh = {
+        let mut known = locked(&shared.known);
+        let old = known.clone();
+        if !documents.members.is_empty() {
+            known.members.clone_from(&documents.members);
+        }
+        let endpoints = documents.endpoints();
+        if !endpoints.is_empty() {
+            known.endpoints = endpoints;
+        }
+        (*known != old).then(|| known.clone())
+    };
+    let Some(known) = fresh else { return };
+    if let Err(error) = shared.directory.keep_known(&known) {
+        tracing::error!(error = %error, "where the others are cannot be written down");
+    }
+    if shared.endpoints() != before {
+        tracing::info!(endpoints = ?shared.endpoints(), "the datastores changed");
+        if let Err(error) = store.reconfigure(&shared.store_options()).await {
+            tracing::error!(error = %error, "the store goes on with the datastores of before");
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! SWIM with a clock and a network.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bunraku_model::NodeName;
+use bunraku_wire::api::cluster::{MemberSeen, MemberState};
+use jiff::{SignedDuration, Timestamp};
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+
+use super::{Shared, now};
+use crate::membership::{MemberIdentity, MemberSight, Swim, SwimState};
+use crate::transport::{Incoming, Senders};
+
+/// How often members that are not alive, or were never heard of, are spoken to.
+const INTRODUCE: Duration = Duration::from_secs(2);
+/// How long a farewell has to leave this machine.
+const FAREWELL: Duration = Duration::from_millis(300);
+
+/// What this member knows of the others.
+#[derive(Clone, Debug)]
+pub(super) struct Sights {
+    pub(super) started: Timestamp,
+    pub(super) health_score: u32,
+    pub(super) members: BTreeMap<NodeName, MemberSeen>,
+}
+
+impl Sights {
+    pub(super) fn new(started: Timestamp) -> Self {
+        Self {
+            started,
+            health_score: 0,
+            members: BTreeMap::new(),
+        }
+    }
+}
+
+pub(super) struct Driver {
+    shared: Arc<Shared>,
+    swim: Swim,
+    begun: Instant,
+    inbox: mpsc::Receiver<Incoming>,
+    senders: Senders,
+    sights: watch::Sender<Sights>,
+}
+
+impl Driver {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        identity: MemberIdentity,
+        inbox: mpsc::Receiver<Incoming>,
+        sights: watch::Sender<Sights>,
+    ) -> Self {
+        let (seed, _) = uuid::Uuid::new_v4().as_u64_pair();
+        let swim = Swim::new(identity, &shared.options.swim, seed);
+        Self {
+            senders: Senders::new(shared.dialer(), shared.stop.child_token()),
+            swim,
+            begun: Instant::now(),
+            inbox,
+            sights,
+            shared,
+        }
+    }
+
+    pub(super) async fn run(mut self) {
+        let mut look = tokio::time::interval(INTRODUCE);
+        loop {
+            let due = self.swim.next_due().map_or_else(
+                || Instant::now() + Duration::from_secs(3600),
+                |due| self.begun + due,
+            );
+            tokio::select! {
+                () = self.shared.stop.cancelled() => return self.say_goodbye().await,
+                Some(message) = self.inbox.recv() => self.take(&message),
+                _ = look.tick() => self.introduce(),
+                () = tokio::time::sleep_until(due) => {}
+            }
+            // What has arrived comes before what is due: an answer that lies
+            // here unread must not count as silence.
+            while let Ok(message) = self.inbox.try_recv() {
+                self.take(&message);
+            }
+            self.swim.tick(self.begun.elapsed());
+            self.pass_on();
+        }
+    }
+
+    fn take(&mut self, message: &Incoming) {
+        self.swim
+            .receive(&message.from, &message.data, self.begun.elapsed());
+    }
+
+    /// Those that are not known to live may have been away when this member
+    /// started, or may be back.
+    fn introduce(&mut self) {
+        let known = self.shared.known();
+        let own = self.shared.name();
+        let strangers = known.members.iter().filter(|record| {
+            let state = self.swim.sight(&record.name).map(|sight| sight.state);
+            record.name != *own && !matches!(state, Some(SwimState::Alive | SwimState::Suspect))
+        });
+        let strangers: Vec<MemberIdentity> = strangers
+            .map(|record| MemberIdentity {
+                name: record.name.clone(),
+                address: record.member_address.clone(),
+                life: 0,
+                leaving: false,
+            })
+            .collect();
+        self.swim.introduce(strangers, self.begun.elapsed());
+    }
+
+    fn pass_on(&mut self) {
+        for message in self.swim.take_outgoing() {
+            let to = &message.to;
+            self.senders.send(&to.name, &to.address, message.data);
+        }
+        let elapsed = self.begun.elapsed();
+        let moment = now();
+        let seen = |sight: &MemberSight| MemberSeen {
+            name: sight.identity.name.clone(),
+            state: match sight.state {
+                SwimState::Alive => MemberState::Alive,
+                SwimState::Suspect => MemberState::Suspect,
+                SwimState::Dead => MemberState::Dead,
+                SwimState::Left => MemberState::Left,
+            },
+            since: moment - signed(elapsed.saturating_sub(sight.since)),
+            said_by: sight.said_by.clone(),
+        };
+        let fresh: BTreeMap<_, _> = self
+            .swim
+            .sights()
+            .map(|sight| (sight.identity.name.clone(), seen(sight)))
+            .collect();
+        let score = self.swim.health_score();
+        self.sights.send_if_modified(|sights| {
+            let same = |one: &MemberSeen, other: &MemberSeen| {
+                one.state == other.state && one.said_by == other.said_by
+            };
+            let unchanged = sights.members.len() == fresh.len()
+                && fresh.iter().all(|(name, seen)| {
+                    sights.members.get(name).is_some_and(|old| same(old, seen))
+                });
+            let changed = !unchanged || sights.health_score != score;
+            if changed {
+                tell(&sights.members, &fresh);
+                sights.members = fresh;
+                sights.health_score = score;
+            }
+            changed
+        });
+    }
+
+    async fn say_goodbye(mut self) {
+        self.swim.leave(self.begun.elapsed());
+        let farewell = tokio_util::sync::CancellationToken::new();
+        let mut senders = Senders::new(self.shared.dialer(), farewell.clone());
+        for message in self.swim.take_outgoing() {
+            senders.send(&message.to.name, &message.to.address, message.data);
+        }
+        tokio::time::sleep(FAREWELL).await;
+        farewell.cancel();
+    }
+}
+
+fn signed(time: Duration) -> SignedDuration {
+    SignedDuration::try_from(time).unwrap_or(SignedDuration::MAX)
+}
+
+fn tell(before: &BTreeMap<NodeName, MemberSeen>, after: &BTreeMap<NodeName, MemberSeen>) {
+    for (name, seen) in after {
+        let known = before.get(name).map(|known| known.state);
+        if known != Some(seen.state) {
+            tracing::info!(member = %name, state = ?seen.state, said_by = %seen.said_by, "a member changed");
+        }
+    }
+}

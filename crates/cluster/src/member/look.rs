@@ -1,0 +1,126 @@
+//! What the elected server sees before it decides.
+
+use std::collections::BTreeMap;
+
+use bunraku_wire::api::cluster::{DatastoreRecord, MemberRecord, MemberState};
+use futures::future::join_all;
+use jiff::Timestamp;
+
+use super::documents::Documents;
+use super::{Shared, now};
+use crate::datastore::{AdminError, ListedMember};
+use crate::failover::{Datastore, Liveness, Seen, Server};
+
+/// Since when each datastore fails, as this server saw it.
+pub(super) type Failing = BTreeMap<u64, Timestamp>;
+
+pub(super) struct Look {
+    pub(super) seen: Seen,
+    pub(super) records: Vec<DatastoreRecord>,
+}
+
+pub(super) async fn look(
+    shared: &Shared,
+    documents: &Documents,
+    failing: &mut Failing,
+) -> Result<Look, AdminError> {
+    let admin = shared.admin();
+    let mut endpoints = documents.endpoints();
+    if endpoints.is_empty() {
+        endpoints = shared.endpoints();
+    }
+    let listed = admin.list(&endpoints).await?;
+    let asked = listed.iter().map(|member| {
+        let record = record_of(documents, member);
+        let url = member
+            .client_url
+            .clone()
+            .or_else(|| record.map(|record| record.client_url.clone()));
+        let admin = &admin;
+        async move {
+            let healthy = match &url {
+                Some(url) => admin
+                    .progress(url)
+                    .await
+                    .is_ok_and(|progress| progress.has_leader),
+                None => false,
+            };
+            DatastoreRecord {
+                id: member.id,
+                name: record.map(|record| record.name.clone()),
+                client_url: url.unwrap_or_default(),
+                peer_url: member.peer_url.clone(),
+                learner: member.learner,
+                healthy,
+            }
+        }
+    });
+    let records = join_all(asked).await;
+    remember_failing(&records, failing);
+    let seen = Seen {
+        wanted: documents.settings.as_ref().map_or(1, |it| it.datastores),
+        servers: documents
+            .members
+            .iter()
+            .map(|record| server(shared, documents, record))
+            .collect(),
+        datastores: records
+            .iter()
+            .map(|record| Datastore {
+                id: record.id,
+                peer_url: record.peer_url.clone(),
+                learner: record.learner,
+                healthy: record.healthy,
+                failing_since: failing.get(&record.id).copied(),
+            })
+            .collect(),
+    };
+    Ok(Look { seen, records })
+}
+
+fn remember_failing(records: &[DatastoreRecord], failing: &mut Failing) {
+    failing.retain(|id, _| {
+        records
+            .iter()
+            .any(|record| record.id == *id && !record.healthy)
+    });
+    for record in records.iter().filter(|record| !record.healthy) {
+        failing.entry(record.id).or_insert_with(now);
+    }
+}
+
+fn record_of<'a>(documents: &'a Documents, member: &ListedMember) -> Option<&'a MemberRecord> {
+    let own = |record: &&MemberRecord| record.peer_url == member.peer_url;
+    documents.members.iter().find(own)
+}
+
+fn server(shared: &Shared, documents: &Documents, record: &MemberRecord) -> Server {
+    let sights = shared.sights.borrow();
+    let (state, since) = match sights.members.get(&record.name) {
+        _ if record.name == *shared.name() => (Liveness::Alive, sights.started),
+        Some(seen) => (liveness(seen.state), seen.since),
+        // Never heard of since this server started.
+        None => (Liveness::Dead, record.joined.max(sights.started)),
+    };
+    Server {
+        name: record.name.clone(),
+        state,
+        since,
+        eligible: record.eligible,
+        draining: record.draining,
+        peer_url: record.peer_url.clone(),
+        ordered: documents
+            .orders
+            .get(&record.name)
+            .map(|order| order.id.unwrap_or_default()),
+    }
+}
+
+fn liveness(state: MemberState) -> Liveness {
+    match state {
+        MemberState::Alive => Liveness::Alive,
+        MemberState::Suspect => Liveness::Suspect,
+        MemberState::Dead => Liveness::Dead,
+        MemberState::Left => Liveness::Left,
+    }
+}

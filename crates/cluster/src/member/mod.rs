@@ -1,0 +1,320 @@
+//! A running member of the cluster.
+//!
+//! [`Member::start`] needs no store: it listens, gossips, and runs the
+//! datastore that this server was told to run. [`Member::connect_store`]
+//! waits until a majority of datastores answers. [`Member::attach`] then
+//! follows what the members agreed on in the store, and takes part in the
+//! election of the one that changes the datastores.
+
+mod actor;
+mod answers;
+mod documents;
+mod follow;
+mod gossip;
+mod look;
+mod renewal;
+mod start;
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bunraku_model::NodeName;
+use bunraku_store::etcd::{EtcdOptions, EtcdStore, EtcdTls};
+use bunraku_wire::api::cluster::{
+    AuthorityFiles, ClusterSight, ClusterWelcome, MemberRecord, MemberSeen, MemberState,
+};
+use bunraku_wire::tls::TlsError;
+use bunraku_wire::{ReloadableClientTls, ReloadableServerTls};
+use jiff::Timestamp;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::datastore::{Admin, DatastoreState, Order, Program};
+use crate::directory::{Directory, DirectoryError, Known, Me};
+use crate::failover::Limits;
+use crate::identity::{IdentityError, MemberTls};
+use crate::membership::SwimOptions;
+use crate::transport::{Dialer, ListenError};
+
+/// What every key starts with in the cluster's own etcd.
+pub const ROOT: &str = "/bunraku/";
+
+/// How a member behaves.
+#[derive(Clone, Debug)]
+pub struct MemberOptions {
+    pub data_dir: PathBuf,
+    /// Where it listens for members, and its datastore for clients and peers.
+    pub listen: IpAddr,
+    pub etcd: PathBuf,
+    pub etcdctl: PathBuf,
+    pub etcd_heartbeat: Duration,
+    pub etcd_election: Duration,
+    /// Further flags for etcd.
+    pub etcd_flags: Vec<String>,
+    pub swim: SwimOptions,
+    pub limits: Limits,
+    /// How often the elected server looks when nothing tells it to.
+    pub look_every: Duration,
+    /// How long the elected server may be silent before another one is elected.
+    pub leader_ttl: Duration,
+    pub snapshot_every: Duration,
+    pub snapshots_kept: usize,
+}
+
+impl MemberOptions {
+    pub fn new(data_dir: PathBuf) -> Self {
+        Self {
+            data_dir,
+            listen: IpAddr::from([0, 0, 0, 0]),
+            etcd: PathBuf::from("/usr/bin/etcd"),
+            etcdctl: PathBuf::from("/usr/bin/etcdctl"),
+            etcd_heartbeat: Duration::from_millis(100),
+            etcd_election: Duration::from_secs(1),
+            etcd_flags: Vec::new(),
+            swim: SwimOptions::default(),
+            limits: Limits::default(),
+            look_every: Duration::from_secs(1),
+            leader_ttl: Duration::from_secs(5),
+            snapshot_every: Duration::from_secs(6 * 3600),
+            snapshots_kept: 8,
+        }
+    }
+}
+
+/// Why a member does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum MemberError {
+    #[error("this server is not a member of a cluster")]
+    NotAMember,
+    #[error("what this member knows cannot be read")]
+    Directory(#[from] DirectoryError),
+    #[error("this member has no certificate")]
+    Identity(#[from] IdentityError),
+    #[error("TLS cannot be set up")]
+    Tls(#[from] TlsError),
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    #[error("`{0}` is not HOST:PORT")]
+    Address(String),
+}
+
+/// A running member. Cheap to clone; all clones are the same member.
+#[derive(Clone)]
+pub struct Member {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    me: Me,
+    directory: Directory,
+    options: MemberOptions,
+    program: Program,
+    tls: Mutex<MemberTls>,
+    server_tls: ReloadableServerTls,
+    client_tls: ReloadableClientTls,
+    known: Mutex<Known>,
+    orders: watch::Sender<Option<Order>>,
+    state: watch::Receiver<DatastoreState>,
+    epoch: watch::Sender<u64>,
+    sights: watch::Receiver<gossip::Sights>,
+    waiting: Mutex<Option<String>>,
+    /// Set when this process must end and start anew, with the reason.
+    anew: watch::Sender<Option<String>>,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    fn name(&self) -> &NodeName {
+        &self.me.record.name
+    }
+
+    fn admin(&self) -> Admin {
+        Admin::new(self.etcd_tls())
+    }
+
+    fn etcd_tls(&self) -> EtcdTls {
+        locked(&self.tls).etcd().clone()
+    }
+
+    fn dialer(&self) -> Dialer {
+        Dialer {
+            tls: self.client_tls.clone(),
+            cluster: self.me.cluster.clone(),
+            epoch: self.epoch.subscribe(),
+        }
+    }
+
+    fn known(&self) -> Known {
+        locked(&self.known).clone()
+    }
+
+    /// Where datastores may be: those that are known to be some, else every member.
+    fn endpoints(&self) -> Vec<String> {
+        let known = self.known();
+        let mut endpoints = known.endpoints;
+        if self.orders.borrow().is_some() {
+            endpoints.insert(0, self.me.record.client_url.clone());
+        }
+        if endpoints.is_empty() {
+            let members = known.members.iter();
+            endpoints.extend(members.map(|member| member.client_url.clone()));
+        }
+        // Its own first: what is on this machine is nearest.
+        let mut seen = std::collections::BTreeSet::new();
+        endpoints.retain(|endpoint| seen.insert(endpoint.clone()));
+        endpoints
+    }
+
+    fn store_options(&self) -> EtcdOptions {
+        let mut options = EtcdOptions::new(self.endpoints(), ROOT);
+        options.tls = Some(self.etcd_tls());
+        options.request_timeout = Duration::from_secs(3);
+        options
+    }
+
+    /// The process has to end: what it holds in memory belongs to the past.
+    fn begin_anew(&self, why: &str) {
+        tracing::error!(why, "this server starts anew");
+        self.anew.send_replace(Some(why.to_owned()));
+    }
+}
+
+impl Member {
+    pub fn name(&self) -> &NodeName {
+        self.shared.name()
+    }
+
+    pub fn record(&self) -> &MemberRecord {
+        &self.shared.me.record
+    }
+
+    pub fn cluster(&self) -> &str {
+        &self.shared.me.cluster
+    }
+
+    /// The store on the datastores. Waits for as long as it takes.
+    pub async fn connect_store(&self) -> EtcdStore {
+        let mut said = false;
+        loop {
+            let options = EtcdOptions {
+                retry_for: Duration::from_secs(3),
+                ..self.shared.store_options()
+            };
+            match EtcdStore::connect(options).await {
+                Ok(store) => {
+                    let lasting = self.shared.store_options();
+                    if store.reconfigure(&lasting).await.is_ok() {
+                        return store;
+                    }
+                }
+                Err(error) if !said => {
+                    said = true;
+                    tracing::warn!(error = %error, endpoints = ?self.shared.endpoints(), "waiting for a majority of the datastores; if it is gone for good, see `bunraku cluster recover`");
+                }
+                Err(_) => {}
+            }
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+    }
+
+    /// What this member sees of the others.
+    pub fn sight(&self) -> ClusterSight {
+        let sights = self.shared.sights.borrow().clone();
+        let own = MemberSeen {
+            name: self.name().clone(),
+            state: MemberState::Alive,
+            since: sights.started,
+            said_by: self.name().clone(),
+        };
+        let mut members: Vec<MemberSeen> = sights.members.into_values().collect();
+        members.push(own);
+        members.sort_by(|one, other| one.name.cmp(&other.name));
+        ClusterSight {
+            seen_by: self.name().clone(),
+            epoch: *self.shared.epoch.borrow(),
+            health_score: sights.health_score,
+            members,
+            waiting: locked(&self.shared.waiting).clone(),
+        }
+    }
+
+    /// Where nodes can go: every member that is to stay.
+    pub fn servers(&self) -> Vec<String> {
+        let known = self.shared.known();
+        let stay = known.members.into_iter().filter(|member| !member.draining);
+        stay.map(|member| member.api_address).collect()
+    }
+
+    /// What a server needs to become a member, beside what the store has.
+    pub fn welcome(&self) -> Result<ClusterWelcome, DirectoryError> {
+        let authority = self.shared.directory.authority()?;
+        let known = self.shared.known();
+        Ok(ClusterWelcome {
+            cluster: self.cluster().to_owned(),
+            epoch: *self.shared.epoch.borrow(),
+            authority: None,
+            member_authority: AuthorityFiles {
+                certificates: authority.certificates_pem(),
+                key: authority.key_pem().to_owned(),
+            },
+            members: known.members,
+            endpoints: self.shared.endpoints(),
+        })
+    }
+
+    /// What the datastore of this server does.
+    pub fn datastore(&self) -> DatastoreState {
+        self.shared.state.borrow().clone()
+    }
+
+    /// Resolves, with the reason, when this process has to end and start anew.
+    pub async fn begins_anew(&self) -> String {
+        let mut anew = self.shared.anew.subscribe();
+        loop {
+            if let Some(why) = anew.borrow_and_update().clone() {
+                return why;
+            }
+            if anew.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Follows the store from now on, and takes part in elections.
+    pub fn attach(&self, store: EtcdStore) {
+        let shared = &self.shared;
+        self.spawn(follow::run(Arc::clone(shared), store.clone()));
+        self.spawn(actor::run(Arc::clone(shared), store.clone()));
+        self.spawn(renewal::run(Arc::clone(shared), store));
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let stop = self.shared.stop.clone();
+        self.shared.tasks.spawn(async move {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = task => {}
+            }
+        });
+    }
+
+    /// Says goodbye to the others, and ends the datastore.
+    pub async fn shutdown(&self) {
+        self.shared.stop.cancel();
+        self.shared.tasks.close();
+        self.shared.tasks.wait().await;
+    }
+}
+
+/// The one place where a member reads the wall clock.
+fn now() -> Timestamp {
+    Timestamp::now()
+}

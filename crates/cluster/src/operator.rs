@@ -1,0 +1,130 @@
+//! What an operator on a member's machine can do without the store.
+//!
+//! It speaks as the member whose directory it is given, over the members' own
+//! TLS: whoever can read that directory is root on a server.
+
+use std::time::Duration;
+
+use bunraku_model::NodeName;
+use bunraku_wire::ReloadableClientTls;
+use bunraku_wire::api::cluster::{ClusterSight, MemberRecord};
+use futures::future::join_all;
+use jiff::Timestamp;
+use tokio::sync::watch;
+
+use crate::directory::{Directory, DirectoryError, Me};
+use crate::identity::{IdentityError, MemberTls};
+use crate::recover::{Decision, Heard};
+use crate::transport::{Answer, AskError, Dialer, Question, ask};
+
+const PATIENCE: Duration = Duration::from_secs(8);
+/// Copying all data takes its time.
+const RECOVERY: Duration = Duration::from_secs(600);
+
+/// Why the members could not be asked.
+#[derive(Debug, thiserror::Error)]
+pub enum OperatorError {
+    #[error("this server is not a member of a cluster")]
+    NotAMember,
+    #[error("what this member knows cannot be read")]
+    Directory(#[from] DirectoryError),
+    #[error("this member has no certificate")]
+    Identity(#[from] IdentityError),
+    #[error("TLS cannot be set up")]
+    Tls(#[from] bunraku_wire::tls::TlsError),
+    #[error(transparent)]
+    Ask(#[from] AskError),
+}
+
+/// Speaks as the member whose directory it has.
+pub struct Operator {
+    dialer: Dialer,
+    me: Me,
+    members: Vec<MemberRecord>,
+}
+
+impl Operator {
+    pub fn of(directory: &Directory) -> Result<Self, OperatorError> {
+        let me = directory.me()?.ok_or(OperatorError::NotAMember)?;
+        let host = me.record.member_address.rsplit_once(':');
+        let host = host.map_or("", |(host, _)| host);
+        let tls = MemberTls::ensure(directory, &me.record.name, host, Timestamp::now())?;
+        let epoch = directory.counters()?.epoch;
+        let known = directory.known()?;
+        Ok(Self {
+            dialer: Dialer {
+                tls: ReloadableClientTls::new(&tls.client())?,
+                cluster: me.cluster.clone(),
+                epoch: watch::channel(epoch).1,
+            },
+            members: known.members,
+            me,
+        })
+    }
+
+    pub fn members(&self) -> &[MemberRecord] {
+        &self.members
+    }
+
+    async fn ask(
+        &self,
+        member: &MemberRecord,
+        question: &Question,
+        patience: Duration,
+    ) -> Result<Answer, AskError> {
+        let address = &member.member_address;
+        ask(&self.dialer, &member.name, address, question, patience).await
+    }
+
+    /// What the member on this machine sees.
+    pub async fn sight(&self) -> Result<Option<ClusterSight>, OperatorError> {
+        let answer = self.ask(&self.me.record, &Question::Sight, PATIENCE);
+        Ok(match answer.await? {
+            Answer::Sight(sight) => Some(sight),
+            _ => None,
+        })
+    }
+
+    /// Asks every member for its datastore.
+    pub async fn hear_all(&self) -> Vec<Heard> {
+        let asked = self.members.iter().map(|member| async move {
+            let answer = self.ask(member, &Question::Datastore, PATIENCE).await;
+            Heard {
+                name: member.name.clone(),
+                peer_url: member.peer_url.clone(),
+                report: match answer {
+                    Ok(Answer::Datastore(report)) => Some(report),
+                    _ => None,
+                },
+            }
+        });
+        join_all(asked).await
+    }
+
+    /// Recovers as decided: first the new beginning, then the fences. Gives
+    /// back those that could not be fenced; they are when they are heard of.
+    pub async fn recover(&self, decision: &Decision) -> Result<Vec<NodeName>, OperatorError> {
+        let epoch = decision.epoch;
+        let by_name = |name: &NodeName| self.members.iter().find(|member| member.name == *name);
+        let mut endpoints = Vec::new();
+        if let Some(chosen) = by_name(&decision.from) {
+            let question = Question::Recover { epoch };
+            let answer = self.ask(chosen, &question, RECOVERY).await?;
+            if let Answer::Done { endpoint } = answer {
+                endpoints.extend(endpoint);
+            }
+        }
+        let mut unfenced = decision.lost.clone();
+        for (name, _) in &decision.fenced {
+            let Some(member) = by_name(name) else {
+                continue;
+            };
+            let endpoints = endpoints.clone();
+            let fence = Question::Fence { epoch, endpoints };
+            if self.ask(member, &fence, PATIENCE).await.is_err() {
+                unfenced.push(name.clone());
+            }
+        }
+        Ok(unfenced)
+    }
+}

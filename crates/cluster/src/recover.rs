@@ -1,0 +1,161 @@
+//! A new beginning after a majority of the datastores is gone for good.
+//!
+//! The data of one datastore becomes a new cluster of one, in a new epoch.
+//! To etcd it is another cluster (a new token), and to members another epoch:
+//! what the others still have can never join it.
+//!
+//! Rules: [`decide`] refuses while a majority lives, or may live where nobody
+//! can look, unless the operator names the servers that are gone for good.
+//! Of all that answer, the most advanced is taken.
+
+use std::path::Path;
+
+use bunraku_model::NodeName;
+
+use crate::datastore::{self, Admin, Order, Program, SnapshotError};
+use crate::directory::{Directory, DirectoryError, Me};
+use crate::transport::{DatastoreReport, Progress};
+
+/// Why nothing was recovered.
+#[derive(Debug, thiserror::Error)]
+pub enum RecoverError {
+    #[error("the data could not be taken over")]
+    Snapshot(#[from] SnapshotError),
+    #[error("what this member knows could not be written")]
+    Directory(#[from] DirectoryError),
+}
+
+/// An error with all that led to it.
+pub(crate) fn tell(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(one) = cause {
+        text = format!("{text}: {one}");
+        cause = one.source();
+    }
+    text
+}
+
+/// What asking a server for its datastore gave.
+#[derive(Clone, Debug)]
+pub struct Heard {
+    pub name: NodeName,
+    pub peer_url: String,
+    /// Nothing when it does not answer.
+    pub report: Option<DatastoreReport>,
+}
+
+/// Why it is refused.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Refusal {
+    #[error("a majority of the datastores lives: there is nothing to recover")]
+    MajorityLives,
+    #[error("no datastore answers: nothing is left to recover from but a snapshot")]
+    NobodyLeft,
+    #[error("{} may live where this server cannot see: {}", if .0.len() == 1 { "one datastore" } else { "datastores" }, .0.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
+    MayLive(Vec<NodeName>),
+}
+
+/// What recovering means now.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Decision {
+    /// The most advanced of those that answer.
+    pub from: NodeName,
+    pub progress: Progress,
+    pub epoch: u64,
+    /// Others that answer, how far they are; their data is put aside.
+    pub fenced: Vec<(NodeName, Option<Progress>)>,
+    /// Those that nobody hears. What only they had is lost.
+    pub lost: Vec<NodeName>,
+}
+
+/// Whether to recover, and from whom. `gone` are the servers that the operator
+/// declares gone for good.
+pub fn decide(heard: &[Heard], gone: &[NodeName]) -> Result<Decision, Refusal> {
+    let reports = || heard.iter().filter_map(|one| one.report.as_ref());
+    let best = reports()
+        .filter(|report| report.ordered)
+        .filter_map(|report| Some((report.epoch, report.progress?, report)))
+        .max_by_key(|(epoch, progress, _)| (*epoch, *progress))
+        .ok_or(Refusal::NobodyLeft)?;
+    let (epoch, progress, chosen) = best;
+    let is_voter = |one: &&Heard| chosen.voters.contains(&one.peer_url);
+    let answering = heard.iter().filter(is_voter).filter(|one| {
+        let report = one.report.as_ref();
+        report.is_some_and(|report| report.epoch == epoch && report.progress.is_some())
+    });
+    let answering = answering.count();
+    let majority = chosen.voters.len() / 2 + 1;
+    if progress.has_leader || answering >= majority {
+        return Err(Refusal::MajorityLives);
+    }
+    let silent: Vec<NodeName> = heard
+        .iter()
+        .filter(is_voter)
+        .filter(|one| one.report.is_none())
+        .map(|one| one.name.clone())
+        .collect();
+    let unnamed: Vec<NodeName> = silent
+        .iter()
+        .filter(|name| !gone.contains(name))
+        .cloned()
+        .collect();
+    if !unnamed.is_empty() {
+        return Err(Refusal::MayLive(unnamed));
+    }
+    Ok(Decision {
+        from: chosen.name.clone(),
+        progress,
+        epoch: reports().map(|report| report.epoch).max().unwrap_or(epoch) + 1,
+        fenced: reports()
+            .filter(|report| report.name != chosen.name)
+            .map(|report| (report.name.clone(), report.progress))
+            .collect(),
+        lost: silent,
+    })
+}
+
+/// Makes a new epoch from what this server's datastore has. It takes effect
+/// when this process starts anew.
+pub async fn from_own_data(
+    directory: &Directory,
+    me: &Me,
+    program: &Program,
+    admin: &Admin,
+    epoch: u64,
+) -> Result<(), RecoverError> {
+    let place = directory.snapshots();
+    bunraku_wire::private_file::create_private_directory(&place).map_err(|source| {
+        DirectoryError::File {
+            doing: "create",
+            path: place.clone(),
+            source,
+        }
+    })?;
+    let snapshot = place.join(format!("before-epoch-{epoch}.db"));
+    datastore::save(admin, &me.record.client_url, &snapshot).await?;
+    from_snapshot(directory, me, program, &snapshot, epoch).await
+}
+
+/// Makes a new epoch from a snapshot, for the next start of this server.
+pub async fn from_snapshot(
+    directory: &Directory,
+    me: &Me,
+    program: &Program,
+    snapshot: &Path,
+    epoch: u64,
+) -> Result<(), RecoverError> {
+    let generation = uuid::Uuid::new_v4().to_string();
+    let name = &me.record.name;
+    let order = Order::first(&me.cluster, epoch, name, &me.record.peer_url, generation);
+    datastore::restore(program, directory, snapshot, &order).await?;
+    let mut known = directory.known()?;
+    known.endpoints = vec![me.record.client_url.clone()];
+    directory.keep_known(&known)?;
+    let mut counters = directory.counters()?;
+    counters.epoch = epoch;
+    directory.keep_counters(&counters)?;
+    // Last: from here on the new data is what this server runs.
+    directory.keep_order(Some(&order))?;
+    Ok(())
+}

@@ -1,0 +1,81 @@
+//! One queue and one connection per member that is spoken to.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use bunraku_model::NodeName;
+use bytes::Bytes;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::connect::Dialer;
+use super::frame;
+
+/// Messages that wait for a connection. More are dropped.
+const QUEUE: usize = 32;
+/// A peer that takes longer to take one message gets a new connection.
+const STALLED: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_millis(300);
+
+/// Sends messages, or drops them.
+pub struct Senders {
+    dialer: Dialer,
+    queues: HashMap<(NodeName, String), mpsc::Sender<Bytes>>,
+    stop: CancellationToken,
+}
+
+impl Senders {
+    pub fn new(dialer: Dialer, stop: CancellationToken) -> Self {
+        Self {
+            dialer,
+            queues: HashMap::new(),
+            stop,
+        }
+    }
+
+    /// Returns at once. The message arrives, or it does not.
+    pub fn send(&mut self, name: &NodeName, address: &str, data: Bytes) {
+        let key = (name.clone(), address.to_owned());
+        let queue = self.queues.entry(key).or_insert_with(|| {
+            let (sender, receiver) = mpsc::channel(QUEUE);
+            let (dialer, stop) = (self.dialer.clone(), self.stop.clone());
+            let (name, address) = (name.clone(), address.to_owned());
+            tokio::spawn(async move {
+                tokio::select! {
+                    () = stop.cancelled() => {}
+                    () = deliver(dialer, name, address, receiver) => {}
+                }
+            });
+            sender
+        });
+        let _ = queue.try_send(data);
+    }
+}
+
+async fn deliver(
+    dialer: Dialer,
+    name: NodeName,
+    address: String,
+    mut queue: mpsc::Receiver<Bytes>,
+) {
+    while let Some(first) = queue.recv().await {
+        let mut stream = match dialer.gossip(&name, &address).await {
+            Ok(stream) => stream,
+            Err(error) => {
+                tracing::debug!(%name, %address, error = %error, "a member cannot be reached");
+                // What was meant for it is old by now.
+                while queue.try_recv().is_ok() {}
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+        };
+        let mut next = Some(first);
+        while let Some(data) = next {
+            let sent = tokio::time::timeout(STALLED, frame::write(&mut stream, &data)).await;
+            if !matches!(sent, Ok(Ok(()))) {
+                break;
+            }
+            next = queue.recv().await;
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Real servers, real etcd, `kill -9`.
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use bunraku_store::{Compare, Transaction, TransactionOutcome};
+use support::Cluster;
+
+async fn replaced(cluster: &Cluster, victim: usize) -> Duration {
+    let begun = Instant::now();
+    let gone = cluster.servers[victim].name.clone();
+    cluster
+        .wait("the datastore is replaced", |records| {
+            records.len() == 3
+                && records.iter().all(|it| it.healthy && !it.learner)
+                && records.iter().all(|it| it.name.as_ref() != Some(&gone))
+        })
+        .await;
+    begun.elapsed()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_datastore_is_replaced_and_returns_without_its_old_data() {
+    let mut cluster = Cluster::start(4, 3).await;
+    let store = cluster.store().await;
+    for number in 0..50 {
+        let put = Transaction::new()
+            .when(Compare::Absent(format!("test/{number}")))
+            .put(format!("test/{number}"), "kept");
+        let outcome = store.commit(put).await.expect("it is written");
+        assert!(matches!(outcome, TransactionOutcome::Committed(_)));
+    }
+    let (leader, _) = cluster.leader_and_follower().await;
+    let old_order = cluster.servers[leader]
+        .directory()
+        .order()
+        .expect("readable");
+    cluster.servers[leader].kill();
+    replaced(&cluster, leader).await;
+    for number in 0..50 {
+        let kept = store
+            .get(&format!("test/{number}"))
+            .await
+            .expect("readable");
+        assert!(kept.is_some(), "test/{number} is lost");
+    }
+    cluster.servers[leader].start();
+    let deadline = Instant::now() + support::PATIENCE;
+    let directory = cluster.servers[leader].directory();
+    while directory.order().expect("readable").is_some() {
+        assert!(Instant::now() < deadline, "it still runs its old data");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let generation = old_order.expect("it had data").generation;
+    let old_data = directory.datastores().join(generation);
+    while old_data.exists() {
+        assert!(Instant::now() < deadline, "its old data is still in place");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let (leader, _) = cluster.leader_and_follower().await;
+    cluster.servers[leader].kill();
+    replaced(&cluster, leader).await;
+}

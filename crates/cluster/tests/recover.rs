@@ -1,0 +1,110 @@
+//! Whether to start anew, decided from what is heard.
+
+use bunraku_cluster::recover::{Heard, Refusal, decide};
+use bunraku_cluster::transport::{DatastoreReport, Progress};
+use bunraku_model::NodeName;
+
+fn name(number: usize) -> NodeName {
+    NodeName::new(format!("server-{number}")).expect("a name")
+}
+
+fn url(number: usize) -> String {
+    format!("https://{number}")
+}
+
+/// A datastore of three that answers, at this index.
+fn heard(number: usize, index: Option<u64>, has_leader: bool) -> Heard {
+    let progress = index.map(|raft_index| Progress {
+        raft_term: 3,
+        raft_index,
+        revision: 1,
+        has_leader,
+    });
+    Heard {
+        name: name(number),
+        peer_url: url(number),
+        report: Some(DatastoreReport {
+            name: name(number),
+            epoch: 1,
+            ordered: true,
+            progress,
+            voters: (0..3).map(url).collect(),
+        }),
+    }
+}
+
+fn silent(number: usize) -> Heard {
+    Heard {
+        name: name(number),
+        peer_url: url(number),
+        report: None,
+    }
+}
+
+#[test]
+fn a_majority_that_lives_is_never_recovered_from() {
+    let all = [heard(0, Some(9), true), heard(1, Some(9), true), silent(2)];
+    assert_eq!(decide(&all, &[name(2)]), Err(Refusal::MajorityLives));
+    // Two that answer are a majority, also when they have not elected yet.
+    let all = [
+        heard(0, Some(9), false),
+        heard(1, Some(9), false),
+        silent(2),
+    ];
+    assert_eq!(decide(&all, &[name(2)]), Err(Refusal::MajorityLives));
+    // One that hears a leader: the others live where we cannot see.
+    let all = [heard(0, Some(9), true), silent(1), silent(2)];
+    assert_eq!(
+        decide(&all, &[name(1), name(2)]),
+        Err(Refusal::MajorityLives)
+    );
+}
+
+#[test]
+fn those_that_nobody_hears_must_be_named() {
+    let all = [heard(0, Some(9), false), silent(1), silent(2)];
+    assert_eq!(
+        decide(&all, &[name(1)]),
+        Err(Refusal::MayLive(vec![name(2)]))
+    );
+    let decision = decide(&all, &[name(1), name(2)]).expect("all are named");
+    assert_eq!(decision.from, name(0));
+    assert_eq!(decision.epoch, 2);
+    assert_eq!(decision.lost, [name(1), name(2)]);
+}
+
+#[test]
+fn the_most_advanced_survivor_is_taken_and_the_others_are_fenced() {
+    let mut all: Vec<Heard> = (0..5).map(|number| heard(number, None, false)).collect();
+    for one in &mut all {
+        let report = one.report.as_mut().expect("it answers");
+        report.voters = (0..5).map(url).collect();
+    }
+    let progress = |one: &mut Heard, raft_index| {
+        let report = one.report.as_mut().expect("it answers");
+        report.progress = Some(Progress {
+            raft_term: 3,
+            raft_index,
+            revision: 1,
+            has_leader: false,
+        });
+    };
+    progress(&mut all[1], 100);
+    progress(&mut all[3], 1080);
+    all[0].report = None;
+    all[2].report = None;
+    let decision = decide(&all, &[name(0), name(2)]).expect("it is decided");
+    assert_eq!(decision.from, name(3));
+    let fenced: Vec<_> = decision
+        .fenced
+        .iter()
+        .map(|(name, _)| name.clone())
+        .collect();
+    assert_eq!(fenced, [name(1), name(4)]);
+}
+
+#[test]
+fn nothing_can_be_made_from_nothing() {
+    let all = [silent(0), silent(1), silent(2)];
+    assert_eq!(decide(&all, &[]), Err(Refusal::NobodyLeft));
+}

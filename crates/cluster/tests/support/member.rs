@@ -1,0 +1,63 @@
+//! One member as a process: `bunraku-cluster-member DATA_DIR`. Prints `ready`
+//! when its store answers, then runs until it is killed.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use bunraku_cluster::member::{Member, MemberOptions};
+use bunraku_cluster::membership::SwimOptions;
+use jiff::SignedDuration;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .with_env_filter("info,bunraku_cluster=debug")
+        .init();
+    let Some(data_dir) = std::env::args().nth(1).map(PathBuf::from) else {
+        return ExitCode::from(64);
+    };
+    let mut options = MemberOptions::new(data_dir);
+    options.listen = IpAddr::from([127, 0, 0, 1]);
+    options.swim = SwimOptions {
+        probe_period: Duration::from_millis(500),
+        probe_timeout: Duration::from_millis(200),
+        suspicion: Duration::from_millis(1500),
+        guard: true,
+    };
+    options.limits.grace = SignedDuration::from_millis(500);
+    options.limits.start = SignedDuration::from_secs(15);
+    options.limits.pause = SignedDuration::from_millis(200);
+    options.limits.most_per_hour = 1000;
+    options.look_every = Duration::from_millis(300);
+    options.leader_ttl = Duration::from_secs(2);
+    let member = match Member::start(options).await {
+        Ok(member) => member,
+        Err(error) => {
+            tracing::error!(error = %error, "the member did not start");
+            return ExitCode::FAILURE;
+        }
+    };
+    let serving = async {
+        let store = member.connect_store().await;
+        member.attach(store);
+        println!("ready");
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        () = serving => {}
+        // As a service manager would, the tests start it again.
+        _ = member.begins_anew() => {}
+        _ = terminated() => {}
+    }
+    member.shutdown().await;
+    ExitCode::SUCCESS
+}
+
+async fn terminated() -> Option<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    signal(SignalKind::terminate()).ok()?.recv().await
+}

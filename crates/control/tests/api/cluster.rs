@@ -1,0 +1,144 @@
+//! How a server becomes a member, as the API sees it.
+
+use std::sync::Arc;
+
+use bunraku_control::{ClusterLink, ClusterMember};
+use bunraku_model::NodeName;
+use bunraku_wire::api::cluster::{
+    AuthorityFiles, ClusterInvitation, ClusterInviteRequest, ClusterJoinRequest, ClusterSight,
+    ClusterWelcome, ServerList,
+};
+use bunraku_wire::api::{NewToken, TokenRequest};
+use bunraku_wire::client::ClientError;
+
+use crate::support::TestServer;
+
+/// A member that sees nobody.
+struct Alone;
+
+impl ClusterMember for Alone {
+    fn sight(&self) -> ClusterSight {
+        ClusterSight {
+            seen_by: NodeName::new("s1").expect("a name"),
+            epoch: 1,
+            health_score: 0,
+            members: Vec::new(),
+            waiting: None,
+        }
+    }
+
+    fn servers(&self) -> Vec<String> {
+        vec!["192.0.2.1:8150".to_owned()]
+    }
+
+    fn welcome(&self) -> Result<ClusterWelcome, Box<dyn std::error::Error + Send + Sync>> {
+        Ok(ClusterWelcome {
+            cluster: "c".to_owned(),
+            epoch: 1,
+            authority: None,
+            member_authority: AuthorityFiles {
+                certificates: "members".to_owned(),
+                key: "secret".to_owned(),
+            },
+            members: Vec::new(),
+            endpoints: Vec::new(),
+        })
+    }
+}
+
+fn request(name: &str, token: &str, port: u16) -> ClusterJoinRequest {
+    ClusterJoinRequest {
+        token: token.to_owned(),
+        name: NodeName::new(name).expect("a name"),
+        member_address: format!("192.0.2.2:{port}"),
+        api_address: "192.0.2.2:8150".to_owned(),
+        client_url: "https://192.0.2.2:8152".to_owned(),
+        peer_url: "https://192.0.2.2:8153".to_owned(),
+        eligible: true,
+    }
+}
+
+async fn join(
+    server: &TestServer,
+    request: &ClusterJoinRequest,
+) -> Result<ClusterWelcome, ClientError> {
+    server.stranger().post("/v1/cluster/join", request).await
+}
+
+async fn invitation(server: &TestServer) -> String {
+    let request = ClusterInviteRequest { ttl_seconds: 60 };
+    let made = server.operator.post("/v1/cluster/invitations", &request);
+    let made: ClusterInvitation = made.await.expect("an invitation");
+    made.token
+}
+
+async fn member_server() -> TestServer {
+    TestServer::start_with(|options| options.cluster = Some(ClusterLink(Arc::new(Alone)))).await
+}
+
+#[tokio::test]
+async fn an_invitation_lets_one_server_in_once_and_nodes_learn_of_it() {
+    let mut server = member_server().await;
+    let token = invitation(&server).await;
+    let welcome = join(&server, &request("s2", &token, 8151)).await;
+    let welcome = welcome.expect("it is let in");
+    assert!(welcome.authority.is_some(), "it can sign nodes, too");
+    assert_eq!(welcome.members.len(), 1);
+    let again = join(&server, &request("s3", &token, 8151)).await;
+    assert_eq!(again.expect_err("once").status(), Some(403));
+    let node = server.node("web-1").await;
+    let list: ServerList = node.get("/v1/servers").await.expect("the list");
+    assert_eq!(list.servers, ["192.0.2.1:8150"]);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_token_for_a_node_opens_no_authority() {
+    let mut server = member_server().await;
+    let request_token = TokenRequest {
+        ttl_seconds: 60,
+        node: None,
+    };
+    let token: NewToken = server
+        .operator
+        .post("/v1/tokens", &request_token)
+        .await
+        .expect("a token");
+    let refused = join(&server, &request("s2", &token.token, 8151)).await;
+    assert_eq!(refused.expect_err("not for servers").status(), Some(403));
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_name_belongs_to_one_server() {
+    let mut server = member_server().await;
+    let token = invitation(&server).await;
+    join(&server, &request("s2", &token, 8151))
+        .await
+        .expect("it is let in");
+    let token = invitation(&server).await;
+    let other = join(&server, &request("s2", &token, 9999)).await;
+    assert_eq!(other.expect_err("another one").status(), Some(409));
+    // Its reply was lost: it comes again, with the same addresses.
+    join(&server, &request("s2", &token, 8151))
+        .await
+        .expect("it is let in again");
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_server_that_is_no_member_says_so() {
+    let mut server = TestServer::start().await;
+    let refused = server
+        .operator
+        .post::<_, ClusterInvitation>(
+            "/v1/cluster/invitations",
+            &ClusterInviteRequest { ttl_seconds: 60 },
+        )
+        .await;
+    assert_eq!(refused.expect_err("no cluster").status(), Some(409));
+    let node = server.node("web-1").await;
+    let list: ServerList = node.get("/v1/servers").await.expect("the list");
+    assert!(list.servers.is_empty());
+    server.shutdown().await;
+}
