@@ -4,11 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::commands::{
-    agent, apply, bound, catalog, cert, cluster, compile, completions, config, demo, environment,
-    facts, lock, man, module, node, once, plan, query, release, report, restore, server, states,
-    token, trigger,
-};
+use crate::commands::{agent, apply, bound, catalog, cert, cluster, compile, completions, config, demo, environment, facts, lock, man, module, node, once, plan, query, release, report, restore, server, states, token, trigger};
 
 /// An asynchronous control plane for configuration management.
 ///

@@ -3,10 +3,7 @@
 //! One writer per key (see each line), so that nobody overwrites what another
 //! part decided.
 
-use bunraku_model::{
-    AppName, CatalogId, CodeId, CommandId, EnvironmentName, LockName, NodeName, NodeRunId,
-    ReleaseNumber, ServerId, TriggerName,
-};
+use bunraku_model::{AppName, CatalogId, CodeId, CommandId, EnvironmentName, LockName, NodeName, NodeRunId, ReleaseNumber, ServerId, TriggerName};
 use jiff::Timestamp;
 
 /// All nodes.

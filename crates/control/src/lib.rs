@@ -56,10 +56,7 @@ pub use once::Once;
 pub use presence::{Presence, PresenceOptions, Session};
 pub use query::Queries;
 pub use releases::{ReleaseOptions, Releases};
-pub use reports::{
-    FollowedEvents, NodeRunNews, ReportFilter, ReportHead, ReportOptions, ReportSubscription,
-    Reports, TakenBatch,
-};
+pub use reports::{FollowedEvents, NodeRunNews, ReportFilter, ReportHead, ReportOptions, ReportSubscription, Reports, TakenBatch};
 pub use server::{Server, ServerOptions, StartError};
 pub use targets::TargetBoard;
 pub use triggers::Triggers;

@@ -22,12 +22,7 @@ use crate::environments::{Code, CodeOptions, Environments};
 use crate::http::{self, AcceptOptions, RouterOptions, ServerIdentity, ServiceSet, Services};
 use crate::releases::ReleaseWorker;
 use crate::upkeep::Upkeep;
-use crate::{
-    CatalogDiffs, CertificateOptions, Certificates, Clock, Cluster, ClusterLink, CommandHub,
-    CommandOptions, Commands, Contents, FactHooks, FactOptions, Facts, Locks, Nodes, Once,
-    Presence, PresenceOptions, Queries, ReleaseOptions, Releases, ReportOptions, Reports,
-    ServiceError, TargetBoard, Triggers, UpkeepOptions,
-};
+use crate::{CatalogDiffs, CertificateOptions, Certificates, Clock, Cluster, ClusterLink, CommandHub, CommandOptions, Commands, Contents, FactHooks, FactOptions, Facts, Locks, Nodes, Once, Presence, PresenceOptions, Queries, ReleaseOptions, Releases, ReportOptions, Reports, ServiceError, TargetBoard, Triggers, UpkeepOptions};
 
 /// How often the server looks at the age of its own certificate and of its peers'.
 const LOOK: Duration = Duration::from_secs(60);

@@ -10,10 +10,7 @@ use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::routes::{
-    Services, catalogs, certificates, cluster, commands, compiles, content, environments, facts,
-    join, locks, nodes, once, query, releases, reports, server, targets, tokens, triggers,
-};
+use super::routes::{Services, catalogs, certificates, cluster, commands, compiles, content, environments, facts, join, locks, nodes, once, query, releases, reports, server, targets, tokens, triggers};
 use super::{access, health, reply::Refusal};
 
 /// Limits on requests.

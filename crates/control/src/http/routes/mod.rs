@@ -36,10 +36,7 @@ use crate::catalogs::Catalogs;
 use crate::certificates::Certificates;
 use crate::compiles::Compiles;
 use crate::environments::Environments;
-use crate::{
-    CatalogDiffs, Clock, CommandHub, Commands, Contents, Facts, Locks, Nodes, Once, Presence,
-    Queries, Releases, Reports, TargetBoard, Triggers,
-};
+use crate::{CatalogDiffs, Clock, CommandHub, Commands, Contents, Facts, Locks, Nodes, Once, Presence, Queries, Releases, Reports, TargetBoard, Triggers};
 
 /// Everything that handlers reach. One pointer: every open stream holds it.
 #[derive(Clone)]
