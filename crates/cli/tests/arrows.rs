@@ -67,12 +67,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
 /// Crates that do no I/O have none of these.
 const PURE: &[&str] = &[
     "bunraku-model",
+    "bunraku-module",
     "bunraku-query",
     "bunraku-states",
     "bunraku-puppet",
     "bunraku-plan",
 ];
-const PURE: &[&str] = &["bunraku-model", "bunraku-module", "bunraku-states"];
 const IMPURE: &[&str] = &[
     "tokio",
     "hyper",
