@@ -31,7 +31,10 @@ pub use catalogs::{CatalogError, CatalogOptions};
 pub use join::JoinError;
 pub use journal::JournalError;
 pub use reports::{Recorder, SpoolError, SpoolOptions};
-pub use runs::{CommandMethod, CommandOptions, EngineOptions, Methods, NotStarted, PreparedRun, QueueError, RunDescription, RunEnd, RunMethod, RunOrder, RunSettings};
+pub use runs::{
+    CommandMethod, CommandOptions, EngineOptions, Methods, NotStarted, PreparedRun, QueueError,
+    RunDescription, RunEnd, RunMethod, RunOrder, RunSettings,
+};
 pub use windows::{InvalidWindow, Window, Windows};
 
 /// Collects this machine's facts. Blocking.

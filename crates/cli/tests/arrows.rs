@@ -67,6 +67,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
 /// Crates that do no I/O have none of these.
 const PURE: &[&str] = &[
     "bunraku-model",
+    "bunraku-module",
     "bunraku-query",
     "bunraku-states",
     "bunraku-puppet",

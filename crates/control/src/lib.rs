@@ -30,6 +30,7 @@ mod leader;
 mod locks;
 mod nodes;
 mod once;
+mod orchestration;
 mod presence;
 mod query;
 pub mod releases;
@@ -53,10 +54,14 @@ pub use http::{AcceptOptions, Metrics, RouterOptions, openapi_document};
 pub use locks::Locks;
 pub use nodes::Nodes;
 pub use once::Once;
+pub use orchestration::{Hold, Orchestration, OrchestrationOptions, RunRequestKind};
 pub use presence::{Presence, PresenceOptions, Session};
 pub use query::Queries;
 pub use releases::{ReleaseOptions, Releases};
-pub use reports::{FollowedEvents, NodeRunNews, ReportFilter, ReportHead, ReportOptions, ReportSubscription, Reports, TakenBatch};
+pub use reports::{
+    FollowedEvents, NodeRunNews, ReportFilter, ReportHead, ReportOptions, ReportSubscription,
+    Reports, TakenBatch,
+};
 pub use server::{Server, ServerOptions, StartError};
 pub use targets::TargetBoard;
 pub use triggers::Triggers;

@@ -15,7 +15,12 @@ mod role;
 pub use canonical::{canonical_json, content_id_of_json};
 pub use catalog::{Catalog, CatalogId};
 pub use facts::{FactSet, FactSetError, VolatileFacts};
-pub use ids::{ClaimId, CodeId, CommandId, ContentId, ContentIdError, FactSetId, FiringId, NodeRunId, ReleaseNumber, RunId, ServerId};
-pub use names::{AppName, EnvironmentName, InvalidName, LockName, NodeName, TriggerName, default_environment};
+pub use ids::{
+    ClaimId, CodeId, CommandId, ContentId, ContentIdError, FactSetId, FiringId, NodeRunId,
+    ReleaseNumber, RunId, ServerId,
+};
+pub use names::{
+    AppName, EnvironmentName, InvalidName, LockName, NodeName, TriggerName, default_environment,
+};
 pub use node::{Activity, Administration, Connection, NodeStatus, StatusWord};
 pub use role::{InvalidRole, Role};

@@ -9,7 +9,10 @@ use bunraku_cluster::member::Member;
 use bunraku_control::catalogs::CatalogOptions;
 use bunraku_control::compiles::CompileOptions;
 use bunraku_control::environments::CodeOptions;
-use bunraku_control::{AcceptOptions, CertificateOptions, Clock, CommandOptions, FactOptions, ReportOptions, RouterOptions, Server, ServerOptions, UpkeepOptions};
+use bunraku_control::{
+    AcceptOptions, CertificateOptions, Clock, CommandOptions, FactOptions, ReportOptions,
+    RouterOptions, Server, ServerOptions, UpkeepOptions,
+};
 use bunraku_model::NodeName;
 use bunraku_store::blobs::{BlobOptions, DirectoryBlobs, SharedBlobs, StoreBlobs};
 use bunraku_store::etcd::{EtcdIdentity, EtcdOptions, EtcdStore, EtcdTls};
@@ -337,6 +340,7 @@ fn server_options(
             history: section.facts.history.min(50),
             ..FactOptions::default()
         },
+        orchestration: bunraku_control::OrchestrationOptions::default(),
         releases: bunraku_control::ReleaseOptions {
             keep: section.releases.keep,
             quiet: section.releases.quiet.0,

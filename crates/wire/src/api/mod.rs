@@ -23,18 +23,46 @@ mod server;
 mod targets;
 pub mod triggers;
 
-pub use catalogs::{CatalogDiffReply, CatalogState, CatalogSummary, FleetChange, FleetDiff, FleetDiffRequest, FleetFailure};
-pub use certificates::{CertificateEntry, CertificateState, IssueRequest, IssuedCertificate, NewToken, PendingRequest, RenewRequest, RevokeRequest, SignRequest, TokenEntry, TokenRequest};
-pub use commands::{Command, CommandOutcome, CommandResult, CommandState, CommandStatus, Envelope, SendCommand, SentCommand, StreamMessage};
-pub use compiles::{CompileOutcome, CompileReason, CompileRequested, CompileSelection, CompileStatus, CompileStatusRequest, LastCompile, QueuedCompile};
-pub use environments::{AssignRequest, CompileProblem, CompileProgress, Deploy, DeployRequest, DeployState, DeployStatus, Deployed, EnvironmentChange, EnvironmentChanged, EnvironmentDetail, EnvironmentSummary, FailureGroup, HookReply, NewEnvironment, ReleasePolicy};
-pub use facts::{FactChange, FactSetEntry, FactsDifference, FactsReceipt, FactsReply, SubmissionOrder};
+pub use catalogs::{
+    CatalogDiffReply, CatalogState, CatalogSummary, FleetChange, FleetDiff, FleetDiffRequest,
+    FleetFailure,
+};
+pub use certificates::{
+    CertificateEntry, CertificateState, IssueRequest, IssuedCertificate, NewToken, PendingRequest,
+    RenewRequest, RevokeRequest, SignRequest, TokenEntry, TokenRequest,
+};
+pub use commands::{
+    Command, CommandOutcome, CommandResult, CommandState, CommandStatus, Envelope, SendCommand,
+    SentCommand, StreamMessage,
+};
+pub use compiles::{
+    CompileOutcome, CompileReason, CompileRequested, CompileSelection, CompileStatus,
+    CompileStatusRequest, LastCompile, QueuedCompile,
+};
+pub use environments::{
+    AssignRequest, CompileProblem, CompileProgress, Deploy, DeployRequest, DeployState,
+    DeployStatus, Deployed, EnvironmentChange, EnvironmentChanged, EnvironmentDetail,
+    EnvironmentSummary, FailureGroup, HookReply, NewEnvironment, ReleasePolicy,
+};
+pub use facts::{
+    FactChange, FactSetEntry, FactsDifference, FactsReceipt, FactsReply, SubmissionOrder,
+};
 pub use join::{JoinReply, JoinRequest};
 pub use nodes::{ActivityReceipt, ActivityReport, DisableRequest, NodeSummary};
 pub use problem::{Problem, ProblemBody, ProblemCode};
 pub use query::{QueryReply, QueryRequest};
-pub use releases::{CreateRelease, HoldRequest, ReleaseDetail, ReleaseEntry, ReleaseHold, ReleaseKind, ReleaseList, ReleaseReply, ReleaseState, ReleaseSummary, ReleaseTo, RollbackRequest};
-pub use reports::{EventCounts, EventStatus, FailedResource, LogLine, NumberedEvent, OmittedEvents, PropertyChange, ReportBatch, ReportEvent, ReportPage, ReportReceipt, ReportState, ReportStreamMessage, ReportSummary, ResourceEvent, RunEnding, RunFinished, RunStarted};
-pub use runs::{Cause, NodeQueue, QueueEntry, QueueReport, RunMode, RunRequest, RunSubject, TriggerCause, TriggerHop};
+pub use releases::{
+    CreateRelease, HoldRequest, ReleaseDetail, ReleaseEntry, ReleaseHold, ReleaseKind, ReleaseList,
+    ReleaseReply, ReleaseState, ReleaseSummary, ReleaseTo, RollbackRequest,
+};
+pub use reports::{
+    EventCounts, EventStatus, FailedResource, LogLine, NumberedEvent, OmittedEvents,
+    PropertyChange, ReportBatch, ReportEvent, ReportPage, ReportReceipt, ReportState,
+    ReportStreamMessage, ReportSummary, ResourceEvent, RunEnding, RunFinished, RunStarted,
+};
+pub use runs::{
+    Cause, NodeQueue, QueueEntry, QueueReport, RunMode, RunRequest, RunSubject, TriggerCause,
+    TriggerHop,
+};
 pub use server::ServerStatus;
 pub use targets::Target;
