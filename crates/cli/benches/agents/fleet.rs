@@ -176,9 +176,11 @@ async fn agent(
         let _sender = sender;
         while let Some(Ok(frame)) = body.frame().await {
             let arrived = Instant::now();
-            let lines = frame
-                .data_ref()
-                .map_or(0, |data| data.iter().filter(|byte| **byte == b'\n').count());
+            let lines = frame.data_ref().map_or(0, |data| {
+                String::from_utf8_lossy(data)
+                    .matches("\"message\":\"command\"")
+                    .count()
+            });
             for _ in 0..lines {
                 let _ = arrivals.send(arrived);
             }
