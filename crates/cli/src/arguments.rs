@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
-    agent, apply, bound, cert, cluster, completions, config, demo, facts, lock, man, node, once,
-    plan, report, restore, server, states, token,
+    agent, apply, bound, catalog, cert, cluster, compile, completions, config, demo, environment,
+    facts, lock, man, module, node, once, plan, query, release, report, restore, server, states,
+    token, trigger,
 };
 
 /// An asynchronous control plane for configuration management.
@@ -107,15 +108,31 @@ pub(crate) enum Command {
         after_help = "Examples:\n  bunraku plan --site site.pp --offline\n  bunraku plan --site graph.json --graph svg > plan.svg"
     )]
     Plan(plan::PlanArguments),
+    /// Extension modules: pack, sign, verify, install
+    #[command(subcommand)]
+    Module(module::ModuleCommand),
     /// Nodes: where they stand, and whether they may run
     #[command(subcommand)]
     Node(node::NodeCommand),
     /// What nodes did
     #[command(subcommand)]
     Report(report::ReportCommand),
+    /// Environments: code from git, and taking it into use
+    #[command(subcommand)]
+    Environment(environment::EnvironmentCommand),
+    /// Have nodes compiled, and see what waits
+    Compile(compile::CompileArguments),
     /// What nodes say of themselves
     #[command(subcommand)]
     Facts(facts::FactsCommand),
+    /// What is compiled for nodes, and what differs
+    #[command(subcommand)]
+    Catalog(catalog::CatalogCommand),
+    /// Releases: which compiled catalogs nodes get, and when
+    #[command(subcommand)]
+    Release(release::ReleaseCommand),
+    /// Ask about nodes, facts, resources, classes, reports and events
+    Query(query::QueryArguments),
     /// Certificates: list, sign, issue, revoke
     #[command(subcommand)]
     Cert(cert::CertCommand),
@@ -135,6 +152,9 @@ pub(crate) enum Command {
     /// Locks that nodes and people share
     #[command(subcommand)]
     Lock(lock::LockCommand),
+    /// Cues that start runs on other nodes
+    #[command(subcommand)]
+    Trigger(trigger::TriggerCommand),
     #[command(hide = true)]
     Bound(bound::BoundArguments),
     /// The configuration

@@ -8,6 +8,8 @@ pub(crate) enum Exit {
     /// Done, or nothing to do.
     Done = 0,
     Error = 1,
+    /// There are differences, where that was asked.
+    Changes = 2,
     /// Some nodes failed or were lost.
     SomeNodesFailed = 3,
     /// By policy, or because a plan is stale.

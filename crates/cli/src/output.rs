@@ -24,14 +24,17 @@ pub(crate) fn write(text: &str) -> Result<(), Failure> {
 
 /// Rows under headings, in columns as wide as they need to be.
 pub(crate) struct Table {
-    headings: Vec<&'static str>,
+    headings: Vec<String>,
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    pub(crate) fn new(headings: &[&'static str]) -> Self {
+    pub(crate) fn new(headings: &[&str]) -> Self {
         Self {
-            headings: headings.to_vec(),
+            headings: headings
+                .iter()
+                .map(|heading| (*heading).to_owned())
+                .collect(),
             rows: Vec::new(),
         }
     }
@@ -45,13 +48,8 @@ impl Table {
     }
 
     pub(crate) fn render(&self) -> String {
-        let headings: Vec<String> = self
-            .headings
-            .iter()
-            .map(|heading| (*heading).to_owned())
-            .collect();
-        let lines = || std::iter::once(&headings).chain(&self.rows);
-        let widths: Vec<usize> = (0..headings.len())
+        let lines = || std::iter::once(&self.headings).chain(&self.rows);
+        let widths: Vec<usize> = (0..self.headings.len())
             .map(|column| {
                 lines()
                     .map(|line| line[column].chars().count())

@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use bunraku_engine::Registry;
 use bunraku_states::{
     CompileError, Compiled, Function, Input, Lookup, Problem, Target, Tree, World, WorldError,
     compile, read_data,
 };
 use serde_json::{Map, Value, json};
+
+use crate::machine_modules::MachineModules;
 
 /// Options for state files.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -54,7 +55,11 @@ pub(crate) struct Loaded {
 
 /// Compiles what PATH means, if it means states: a directory with a top file,
 /// a state file, or a name below `--state-root`. Nothing for a catalog.
-pub(crate) fn load(path: &Path, arguments: &StateArgs) -> Result<Option<Loaded>, StateTreeError> {
+pub(crate) fn load(
+    path: &Path,
+    arguments: &StateArgs,
+    modules: &Arc<MachineModules>,
+) -> Result<Option<Loaded>, StateTreeError> {
     let Some((root, target)) = find(path, arguments) else {
         return Ok(None);
     };
@@ -66,7 +71,7 @@ pub(crate) fn load(path: &Path, arguments: &StateArgs) -> Result<Option<Loaded>,
             (Tree::States, vec![root.clone()]),
             (Tree::Pillar, directories),
         ]),
-        registry: Registry::standard(),
+        modules: Arc::clone(modules),
     });
     let node = arguments.node.clone().unwrap_or_else(|| node_name(&facts));
     let input = Input {
@@ -178,7 +183,7 @@ fn data(
 /// A tree on disk.
 struct Files {
     roots: HashMap<Tree, Vec<PathBuf>>,
-    registry: Registry,
+    modules: Arc<MachineModules>,
 }
 
 impl Files {
@@ -237,26 +242,12 @@ impl World for Files {
     }
 
     fn function(&self, name: &str) -> Lookup {
-        match self.registry.state_function(name) {
-            Some((spec, function)) => Lookup::Known(described(spec, function)),
-            None => {
-                let module = name.split('.').next().unwrap_or(name);
-                let functions = self.functions();
-                let known = functions
-                    .iter()
-                    .any(|function| function.split('.').next() == Some(module));
-                if known {
-                    Lookup::UnknownFunction
-                } else {
-                    Lookup::UnknownModule
-                }
-            }
-        }
+        let registry = self.modules.with_state_function(name);
+        look_up(registry.unwrap_or_else(|| self.modules.registry()), name)
     }
 
     fn functions(&self) -> Vec<String> {
-        let all = self.registry.specs().flat_map(|spec| spec.states);
-        all.map(|state| state.function.to_owned()).collect()
+        names(self.modules.registry())
     }
 
     fn call(
@@ -266,6 +257,53 @@ impl World for Files {
         named: &Map<String, Value>,
     ) -> Result<Value, WorldError> {
         call(function, positional, named)
+    }
+}
+
+fn look_up(registry: &Registry, name: &str) -> Lookup {
+    match registry.state_function(name) {
+        Some((spec, function)) => Lookup::Known(described(spec, function)),
+        None => {
+            let module = name.split('.').next().unwrap_or(name);
+            let known = names(registry)
+                .iter()
+                .any(|function| function.split('.').next() == Some(module));
+            if known {
+                Lookup::UnknownFunction
+            } else {
+                Lookup::UnknownModule
+            }
+        }
+    }
+}
+
+fn names(registry: &Registry) -> Vec<String> {
+    let all = registry.specs().flat_map(|spec| spec.states);
+    all.map(|state| state.function.to_owned()).collect()
+}
+
+/// What state functions mean to the engine, for a server that compiles.
+pub(crate) struct EngineFunctions(Registry);
+
+impl Default for EngineFunctions {
+    fn default() -> Self {
+        Self(Registry::standard())
+    }
+}
+
+impl std::fmt::Debug for EngineFunctions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("EngineFunctions")
+    }
+}
+
+impl bunraku_control::compiles::StateFunctions for EngineFunctions {
+    fn function(&self, name: &str) -> Lookup {
+        look_up(&self.0, name)
+    }
+
+    fn functions(&self) -> Vec<String> {
+        names(&self.0)
     }
 }
 

@@ -6,16 +6,21 @@ use std::process::Command;
 /// What each crate may depend on among our own. Tests may use more.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("bunraku-model", &[]),
+    ("bunraku-module", &[]),
+    ("bunraku-example-module", &[]),
     ("bunraku-store", &["bunraku-model"]),
     ("bunraku-wire", &["bunraku-model"]),
-    ("bunraku-engine", &["bunraku-model"]),
+    ("bunraku-engine", &["bunraku-model", "bunraku-module"]),
     ("bunraku-states", &["bunraku-model"]),
+    ("bunraku-query", &["bunraku-model"]),
     ("bunraku-puppet", &[]),
     ("bunraku-plan", &["bunraku-model", "bunraku-puppet"]),
     (
         "bunraku-control",
         &[
             "bunraku-model",
+            "bunraku-query",
+            "bunraku-states",
             "bunraku-store",
             "bunraku-wire",
             "bunraku-plan",
@@ -31,10 +36,21 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "bunraku-agent",
         &["bunraku-model", "bunraku-engine", "bunraku-wire"],
     ),
+    // Development only.
+    (
+        "bunraku-sim",
+        &[
+            "bunraku-control",
+            "bunraku-model",
+            "bunraku-store",
+            "bunraku-wire",
+        ],
+    ),
     (
         "bunraku",
         &[
             "bunraku-model",
+            "bunraku-module",
             "bunraku-store",
             "bunraku-wire",
             "bunraku-engine",
@@ -51,10 +67,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
 /// Crates that do no I/O have none of these.
 const PURE: &[&str] = &[
     "bunraku-model",
+    "bunraku-query",
     "bunraku-states",
     "bunraku-puppet",
     "bunraku-plan",
 ];
+const PURE: &[&str] = &["bunraku-model", "bunraku-module", "bunraku-states"];
 const IMPURE: &[&str] = &[
     "tokio",
     "hyper",

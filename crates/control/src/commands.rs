@@ -18,7 +18,7 @@ use jiff::Timestamp;
 use uuid::Uuid;
 
 use crate::clock::Clock;
-use crate::document;
+use crate::document::{self, Stored};
 use crate::{ServiceError, keys};
 
 /// Limits of the command service.
@@ -221,32 +221,28 @@ impl Commands {
         node: &NodeName,
         id: CommandId,
     ) -> Result<CommandStatus, ServiceError> {
-        let state = match document::read(&*self.store, &keys::command_result(node, id)).await? {
-            Some(result) => CommandState::Answered {
+        // In this order: an answer takes the place of what waits, so a command
+        // that is answered in between is found by the second look.
+        let pending: Option<Stored<Envelope>> =
+            document::read(&*self.store, &keys::command_pending(node, id)).await?;
+        let result: Option<Stored<CommandResult>> =
+            document::read(&*self.store, &keys::command_result(node, id)).await?;
+        let state = match (result, pending.map(|pending| pending.document)) {
+            (Some(result), _) => CommandState::Answered {
                 result: result.document,
             },
-            None => {
-                match document::read::<Envelope>(&*self.store, &keys::command_pending(node, id))
-                    .await?
-                {
-                    Some(pending) if pending.document.expires > self.clock.now() => {
-                        CommandState::Pending {
-                            command: pending.document,
-                        }
-                    }
-                    Some(pending) => CommandState::Expired {
-                        command: pending.document,
-                    },
-                    None => {
-                        return Err(ServiceError::NotFound {
-                            what: format!("command {id} of `{node}`"),
-                            hint: Some(format!(
-                                "the last {} answers are kept",
-                                self.options.results_kept
-                            )),
-                        });
-                    }
-                }
+            (None, Some(command)) if command.expires > self.clock.now() => {
+                CommandState::Pending { command }
+            }
+            (None, Some(command)) => CommandState::Expired { command },
+            (None, None) => {
+                return Err(ServiceError::NotFound {
+                    what: format!("command {id} of `{node}`"),
+                    hint: Some(format!(
+                        "the last {} answers are kept",
+                        self.options.results_kept
+                    )),
+                });
             }
         };
         Ok(CommandStatus {

@@ -4,8 +4,8 @@
 //! part decided.
 
 use bunraku_model::{
-    AppName, CatalogId, CommandId, EnvironmentName, LockName, NodeName, NodeRunId, ReleaseNumber,
-    ServerId,
+    AppName, CatalogId, CodeId, CommandId, EnvironmentName, LockName, NodeName, NodeRunId,
+    ReleaseNumber, ServerId, TriggerName,
 };
 use jiff::Timestamp;
 
@@ -24,6 +24,18 @@ pub const REQUESTS: &str = "certificate-requests/";
 /// Join tokens, by the hash of the token.
 pub const TOKENS: &str = "join-tokens/";
 
+/// All environments.
+pub const ENVIRONMENTS: &str = "environments/";
+/// Who carries out an environment's deploys now.
+pub const DEPLOY_CLAIMS: &str = "deploy-claims/";
+/// Code that was fetched, by environment and commit.
+pub const CODE: &str = "code/";
+/// Nodes that are to be compiled.
+pub const COMPILE_QUEUE: &str = "compile-queue/";
+/// Who compiles a node now.
+pub const COMPILE_CLAIMS: &str = "compile-claims/";
+/// How each node's newest compile went.
+pub const COMPILE_STATUS: &str = "compile-status/";
 /// The newest good catalog of each node.
 pub const COMPILED: &str = "compiled/";
 /// The newest failure of each node.
@@ -203,6 +215,48 @@ pub fn parse_lock_key(key: &str) -> Option<LockName> {
     LockName::new(name).ok()
 }
 
+/// Limits of triggers, by name.
+pub const TRIGGER_LIMITS: &str = "triggers/limits/";
+/// What limits hold back, by trigger.
+pub const TRIGGER_HELD: &str = "triggers/held/";
+/// What waits for each node.
+pub const TRIGGER_QUEUES: &str = "triggers/queues/";
+/// What happened; the newest are kept.
+pub const TRIGGER_EVENTS: &str = "triggers/events/";
+
+/// Written by operators.
+pub fn trigger_limits(trigger: &TriggerName) -> String {
+    format!("{TRIGGER_LIMITS}{trigger}")
+}
+
+/// Written by the trigger service with each firing of a trigger with limits.
+pub fn trigger_held(trigger: &TriggerName) -> String {
+    format!("{TRIGGER_HELD}{trigger}")
+}
+
+/// Written by the trigger service; deleted when nothing waits or is on its way.
+pub fn trigger_queue(node: &NodeName) -> String {
+    format!("{TRIGGER_QUEUES}{node}")
+}
+
+/// Which node's queue a key under [`TRIGGER_QUEUES`] is.
+pub fn parse_trigger_queue(key: &str) -> Option<NodeName> {
+    NodeName::new(key.strip_prefix(TRIGGER_QUEUES)?).ok()
+}
+
+/// Written by the trigger service, once.
+pub fn trigger_event(id: uuid::Uuid) -> String {
+    format!("{TRIGGER_EVENTS}{id}")
+}
+
+/// What other services ask to be fired.
+pub const TRIGGER_ANNOUNCED: &str = "triggers/announced/";
+
+/// Written by the lock service with a change of holders; deleted when it was fired.
+pub fn trigger_announced(id: bunraku_model::FiringId) -> String {
+    format!("{TRIGGER_ANNOUNCED}{id}")
+}
+
 /// Reports without their events, by node and run.
 pub const REPORTS: &str = "reports/";
 /// Events of reports that are not in one piece yet.
@@ -310,6 +364,77 @@ pub fn compiled(node: &NodeName) -> String {
 /// Written by the compile service when compiling fails; deleted when it succeeds.
 pub fn compile_error(node: &NodeName) -> String {
     format!("{COMPILE_ERRORS}{node}")
+}
+
+/// Written by whoever asks for a compile; deleted by the one who did it.
+pub fn compile_request(node: &NodeName) -> String {
+    format!("{COMPILE_QUEUE}{node}")
+}
+
+/// Written by the server that compiles the node, bound to its lease.
+pub fn compile_claim(node: &NodeName) -> String {
+    format!("{COMPILE_CLAIMS}{node}")
+}
+
+/// Written by the compile service with every outcome.
+pub fn compile_status(node: &NodeName) -> String {
+    format!("{COMPILE_STATUS}{node}")
+}
+
+/// Which node a key below one of the prefixes of compiling names.
+pub fn parse_node_below(prefix: &str, key: &str) -> Option<NodeName> {
+    NodeName::new(key.strip_prefix(prefix)?).ok()
+}
+
+/// Everything of one environment.
+pub fn environment_prefix(environment: &EnvironmentName) -> String {
+    format!("{ENVIRONMENTS}{environment}/")
+}
+
+/// Written by operators.
+pub fn environment_settings(environment: &EnvironmentName) -> String {
+    format!("{ENVIRONMENTS}{environment}/settings")
+}
+
+/// Written by operators: what webhooks are signed with.
+pub fn environment_secret(environment: &EnvironmentName) -> String {
+    format!("{ENVIRONMENTS}{environment}/secret")
+}
+
+/// Written by the deploy service: the code that nodes are compiled with.
+pub fn environment_deployed(environment: &EnvironmentName) -> String {
+    format!("{ENVIRONMENTS}{environment}/deployed")
+}
+
+/// Written by whoever asks for the deploy, then by the one who carries it out.
+pub fn deploy(environment: &EnvironmentName, number: u64) -> String {
+    format!("{}{number:010}", deploys(environment))
+}
+
+/// All deploys of an environment that are remembered.
+pub fn deploys(environment: &EnvironmentName) -> String {
+    format!("{ENVIRONMENTS}{environment}/deploys/")
+}
+
+/// Which environment, and which of its documents, a key under [`ENVIRONMENTS`] names.
+pub fn parse_environment_key(key: &str) -> Option<(EnvironmentName, &str)> {
+    let (name, document) = key.strip_prefix(ENVIRONMENTS)?.split_once('/')?;
+    Some((EnvironmentName::new(name).ok()?, document))
+}
+
+/// Written by the server that carries out the environment's deploys, bound to its lease.
+pub fn deploy_claim(environment: &EnvironmentName) -> String {
+    format!("{DEPLOY_CLAIMS}{environment}")
+}
+
+/// Written by the server that fetched it.
+pub fn code(environment: &EnvironmentName, code_id: &CodeId) -> String {
+    format!("{}{code_id}", code_of(environment))
+}
+
+/// All code of an environment that is kept.
+pub fn code_of(environment: &EnvironmentName) -> String {
+    format!("{CODE}{environment}/")
 }
 
 /// All targets: which released catalog each node should carry out.

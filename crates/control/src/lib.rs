@@ -9,6 +9,8 @@
 //! Absent here: certificates' cryptography (`wire`), how things are kept
 //! (`store`), and anything that changes a machine (`engine`).
 
+pub mod backstage;
+mod catalog_diffs;
 pub mod catalogs;
 mod certificates;
 mod clock;
@@ -19,6 +21,7 @@ pub mod compiles;
 mod content;
 mod credentials;
 mod document;
+pub mod environments;
 mod error;
 mod facts;
 mod http;
@@ -28,13 +31,16 @@ mod locks;
 mod nodes;
 mod once;
 mod presence;
+mod query;
 pub mod releases;
 mod reports;
 mod server;
 mod signals;
 pub mod targets;
+mod triggers;
 mod upkeep;
 
+pub use catalog_diffs::CatalogDiffs;
 pub use certificates::{CertificateOptions, Certificates};
 pub use clock::Clock;
 pub use cluster::{Cluster, ClusterLink, ClusterMember};
@@ -48,6 +54,7 @@ pub use locks::Locks;
 pub use nodes::Nodes;
 pub use once::Once;
 pub use presence::{Presence, PresenceOptions, Session};
+pub use query::Queries;
 pub use releases::{ReleaseOptions, Releases};
 pub use reports::{
     FollowedEvents, NodeRunNews, ReportFilter, ReportHead, ReportOptions, ReportSubscription,
@@ -55,4 +62,17 @@ pub use reports::{
 };
 pub use server::{Server, ServerOptions, StartError};
 pub use targets::TargetBoard;
+pub use triggers::Triggers;
+pub use triggers::chain as chains;
 pub use upkeep::UpkeepOptions;
+
+/// Which nodes a query finds, for services that take hosts by a query.
+pub(crate) type FindNodes = std::sync::Arc<
+    dyn Fn(
+            String,
+        ) -> futures::future::BoxFuture<
+            'static,
+            Result<Vec<bunraku_model::NodeName>, ServiceError>,
+        > + Send
+        + Sync,
+>;

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use bunraku_model::{Activity, Administration, CommandId, Connection, NodeName, NodeStatus};
+use bunraku_model::{
+    Activity, Administration, CommandId, Connection, EnvironmentName, NodeName, NodeStatus,
+    default_environment,
+};
 use bunraku_store::{KeyValue, SharedStore, Transaction, TransactionOutcome};
 use bunraku_wire::api::{ActivityReceipt, Command, Envelope, NodeQueue, NodeSummary, QueueReport};
 use jiff::{SignedDuration, Timestamp};
@@ -21,9 +24,12 @@ const TOLD_WITHIN: SignedDuration = SignedDuration::from_mins(10);
 
 /// The part of a node that is there from its first certificate on.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct NodeRecord {
+pub(crate) struct NodeRecord {
     joined: Timestamp,
     administration: Administration,
+    /// Records from before environments have none.
+    #[serde(default = "default_environment")]
+    pub(crate) environment: EnvironmentName,
 }
 
 /// A run queue as it is kept.
@@ -51,6 +57,7 @@ impl Nodes {
         let record = NodeRecord {
             joined: now,
             administration: Administration::Enabled { since: now },
+            environment: default_environment(),
         };
         let key = keys::node_record(node);
         let transaction = Transaction::new()
@@ -277,16 +284,38 @@ impl Nodes {
 }
 
 /// What the store has of one node.
-#[derive(Default)]
-struct NodeDocuments {
+#[derive(Clone, Default)]
+pub(crate) struct NodeDocuments {
     record: Option<NodeRecord>,
     connection: Option<StoredConnection>,
     activity: Option<Activity>,
-    facts: Option<FactsPointer>,
+    pub(crate) facts: Option<FactsPointer>,
 }
 
 impl NodeDocuments {
-    fn take(&mut self, which: &str, entry: &KeyValue) -> Result<(), ServiceError> {
+    /// The document is not there any more.
+    pub(crate) fn drop(&mut self, which: &str) {
+        match which {
+            "record" => self.record = None,
+            "connection" => self.connection = None,
+            "activity" => self.activity = None,
+            "facts" => self.facts = None,
+            _ => {}
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.record.is_none()
+            && self.connection.is_none()
+            && self.activity.is_none()
+            && self.facts.is_none()
+    }
+
+    pub(crate) fn joined(&self) -> Option<Timestamp> {
+        self.record.as_ref().map(|record| record.joined)
+    }
+
+    pub(crate) fn take(&mut self, which: &str, entry: &KeyValue) -> Result<(), ServiceError> {
         match which {
             "record" => self.record = Some(document::decode(entry)?),
             "connection" => self.connection = Some(document::decode(entry)?),
@@ -298,7 +327,7 @@ impl NodeDocuments {
     }
 
     /// Nothing without a record: such documents are leftovers of a removed node.
-    fn summary(self, name: NodeName, pending_commands: usize) -> Option<NodeSummary> {
+    pub(crate) fn summary(self, name: NodeName, pending_commands: usize) -> Option<NodeSummary> {
         let record = self.record?;
         let agent_version = self
             .connection
@@ -321,6 +350,7 @@ impl NodeDocuments {
         let (word, since) = status.word();
         Some(NodeSummary {
             name,
+            environment: record.environment,
             word,
             since,
             status,

@@ -16,15 +16,17 @@ use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use crate::catalogs::{CatalogOptions, Catalogs};
+use crate::compiles::{CompileOptions, CompileParts, CompileQueue, Compiles, LeaseKeeper};
 use crate::credentials::{self, Wanted};
+use crate::environments::{Code, CodeOptions, Environments};
 use crate::http::{self, AcceptOptions, RouterOptions, ServerIdentity, ServiceSet, Services};
-use crate::releases::{NoQueries, ReleaseWorker};
+use crate::releases::ReleaseWorker;
 use crate::upkeep::Upkeep;
 use crate::{
-    CertificateOptions, Certificates, Clock, Cluster, ClusterLink, CommandHub, CommandOptions,
-    Commands, Contents, FactHooks, FactOptions, Facts, Locks, Nodes, Once, Presence,
-    PresenceOptions, ReleaseOptions, Releases, ReportOptions, Reports, ServiceError, TargetBoard,
-    UpkeepOptions,
+    CatalogDiffs, CertificateOptions, Certificates, Clock, Cluster, ClusterLink, CommandHub,
+    CommandOptions, Commands, Contents, FactHooks, FactOptions, Facts, Locks, Nodes, Once,
+    Presence, PresenceOptions, Queries, ReleaseOptions, Releases, ReportOptions, Reports,
+    ServiceError, TargetBoard, Triggers, UpkeepOptions,
 };
 
 /// How often the server looks at the age of its own certificate and of its peers'.
@@ -58,6 +60,8 @@ pub struct ServerOptions {
     pub commands: CommandOptions,
     pub facts: FactOptions,
     pub catalogs: CatalogOptions,
+    pub code: CodeOptions,
+    pub compiles: CompileOptions,
     pub releases: ReleaseOptions,
     pub reports: ReportOptions,
     pub upkeep: UpkeepOptions,
@@ -118,11 +122,13 @@ impl Server {
             commands: services.commands.clone(),
             catalogs: services.catalogs.clone(),
             reports: services.reports.clone(),
+            environments: services.environments.clone(),
             clock: services.clock.clone(),
             options: options.upkeep.clone(),
         };
         let stop = background.clone();
         tasks.spawn(async move { upkeep.run(stop).await });
+        start_compiling(&options, &services, &tasks, &background).await?;
         let health_address = start_health(&options, &services, &tasks, &background).await?;
         let connections = tokio::spawn(http::serve(
             listener,
@@ -154,6 +160,19 @@ impl Server {
 
     pub fn health_address(&self) -> Option<SocketAddr> {
         self.health_address
+    }
+
+    /// The catalogs that are kept.
+    pub fn catalogs(&self) -> &Catalogs {
+        &self.services.catalogs
+    }
+
+    pub fn compiles(&self) -> &Compiles {
+        &self.services.compiles
+    }
+
+    pub fn environments(&self) -> &Environments {
+        &self.services.environments
     }
 
     pub fn ca_fingerprint(&self) -> String {
@@ -217,38 +236,73 @@ async fn build_services(
         nodes.clone(),
         options.certificates.clone(),
     );
+    let metrics: Arc<http::Metrics> = Arc::default();
+    let queue = Arc::new(CompileQueue::new(store.clone(), clock.clone()));
+    let facts = Facts::new(
+        store.clone(),
+        blobs.clone(),
+        clock.clone(),
+        FactOptions {
+            server: id,
+            ..options.facts.clone()
+        },
+        FactHooks {
+            changed: Some(queue.clone()),
+            environment: Some(queue),
+        },
+    );
     let catalogs = Catalogs::new(
         store.clone(),
         blobs.clone(),
         clock.clone(),
         options.catalogs.clone(),
     );
+    let limits = bunraku_query::Limits::default();
+    let queries = Queries::new(store.clone(), blobs.clone(), limits);
+    let code = Code::new(
+        store.clone(),
+        blobs.clone(),
+        clock.clone(),
+        &options.data_dir,
+        options.code.clone(),
+    );
+    let compiles = Compiles::new(CompileParts {
+        store: store.clone(),
+        clock: clock.clone(),
+        server: id,
+        facts: facts.clone(),
+        catalogs: catalogs.clone(),
+        code: code.clone(),
+        metrics: Arc::clone(&metrics.compiles),
+        options: options.compiles.clone(),
+    });
     let releases = Releases::new(
         store.clone(),
         blobs.clone(),
         catalogs.clone(),
         clock.clone(),
-        Arc::new(NoQueries),
+        Arc::new(queries.clone()),
         options.releases.clone(),
     );
     let services = ServiceSet {
-        once: Once::new(store.clone(), clock.clone()),
-        locks: Locks::new(store.clone(), clock.clone()),
-        facts: Facts::new(
+        triggers: Triggers::new(store.clone(), clock.clone(), Arc::clone(&metrics)),
+        diffs: CatalogDiffs::new(
             store.clone(),
             blobs.clone(),
-            clock.clone(),
-            FactOptions {
-                server: id,
-                ..options.facts.clone()
-            },
-            FactHooks::default(),
+            catalogs.clone(),
+            releases.clone(),
         ),
         contents: Contents::new(blobs.clone(), catalogs.clone()),
+        queries,
         board: TargetBoard::new(store.clone()),
         catalogs,
         releases,
         reports: Reports::new(store.clone(), blobs, clock.clone(), options.reports.clone()),
+        once: Once::new(store.clone(), clock.clone()),
+        locks: Locks::new(store.clone(), clock.clone()),
+        facts,
+        environments: Environments::new(store.clone(), clock.clone(), code, compiles.clone()),
+        compiles,
         hub: CommandHub::new(store.clone(), commands.clone()),
         cluster: Cluster::new(
             store.clone(),
@@ -262,7 +316,7 @@ async fn build_services(
             started: clock.now(),
             store: options.store_kind,
         }),
-        metrics: Arc::default(),
+        metrics,
         closing: TaskTracker::new(),
         shutdown: CancellationToken::new(),
         store,
@@ -274,6 +328,28 @@ async fn build_services(
         heartbeat: options.heartbeat,
     };
     Ok((services.into(), lease))
+}
+
+/// Takes part in compiling and deploying, until the background work ends.
+async fn start_compiling(
+    options: &ServerOptions,
+    services: &Services,
+    tasks: &TaskTracker,
+    background: &CancellationToken,
+) -> Result<(), ServiceError> {
+    if options.exclusive_store {
+        services.compiles.bury_claims().await?;
+    }
+    let keeper = LeaseKeeper::new(services.store.clone(), options.compiles.lease);
+    let (compiles, environments) = (services.compiles.clone(), services.environments.clone());
+    let (for_compiles, for_deploys) = (keeper.subscribe(), keeper.subscribe());
+    let stop = background.clone();
+    tasks.spawn(async move { keeper.run(&stop).await });
+    let stop = background.clone();
+    tasks.spawn(async move { compiles.run(for_compiles, stop).await });
+    let stop = background.clone();
+    tasks.spawn(async move { environments.run(for_deploys, stop).await });
+    Ok(())
 }
 
 /// The server's TLS, and what it is made from again when something changes.
@@ -376,9 +452,13 @@ fn spawn_background(
     tasks.spawn(async move { presence.run(lease, stop).await });
     let stop = background.clone();
     tasks.spawn(async move { hub.run(stop).await });
+    let (triggers, stop) = (services.triggers.clone(), background.clone());
+    tasks.spawn(async move { triggers.run(stop).await });
     let (facts, metrics) = (services.facts.clone(), Arc::clone(&services.metrics));
     let stop = background.clone();
     tasks.spawn(async move { facts.run_workers(metrics, stop).await });
+    let (queries, stop) = (services.queries.clone(), background.clone());
+    tasks.spawn(async move { queries.run(stop).await });
     let (board, hub) = (services.board.clone(), services.hub.clone());
     let stop = background.clone();
     tasks.spawn(async move { board.run(hub, stop).await });

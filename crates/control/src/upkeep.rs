@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::catalogs::Catalogs;
 use crate::clock::Clock;
+use crate::environments::Environments;
 use crate::{Commands, Reports, ServiceError};
 
 /// How often, and how much is kept.
@@ -42,6 +43,7 @@ pub(crate) struct Upkeep {
     pub(crate) commands: Commands,
     pub(crate) catalogs: Catalogs,
     pub(crate) reports: Reports,
+    pub(crate) environments: Environments,
     pub(crate) clock: Clock,
     pub(crate) options: UpkeepOptions,
 }
@@ -83,10 +85,12 @@ impl Upkeep {
     }
 
     async fn collect(&self) -> Result<(), ServiceError> {
+        // What lets go of content comes before the content.
         let catalogs = self.catalogs.collect().await?;
-        tracing::debug!(?catalogs, "collected catalogs that nothing holds");
         let old = self.reports.upkeep().await?;
         tracing::debug!(old, "let go of old reports");
+        let code = self.environments.prune().await?;
+        tracing::debug!(?catalogs, code, "collected catalogs and code");
         let collected = self.blobs.collect(self.clock.now()).await;
         let collected = collected
             .map_err(|error| ServiceError::internal("content cannot be collected", error))?;

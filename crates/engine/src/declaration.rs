@@ -1,16 +1,22 @@
 //! One resource as its type reads it: plain values, checked one by one.
 
+use std::borrow::Cow;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bunraku_model::catalog::{Resource, ResourceReference, RichData, plain};
 use serde_json::{Map, Value};
 
-/// A resource's parameters with every rich value opened.
+/// In a map of so few, comparing names is quicker than hashing one.
+const FEW: usize = 8;
+
+/// A resource's parameters with every rich value opened. Most have none to
+/// open and are borrowed from the catalog.
 #[derive(Clone, Debug)]
-pub struct Declaration {
-    reference: ResourceReference,
+pub struct Declaration<'a> {
+    reference: Arc<ResourceReference>,
     name_parameter: &'static str,
-    parameters: Map<String, Value>,
+    parameters: Cow<'a, Map<String, Value>>,
     sensitive: Vec<String>,
     state: bool,
 }
@@ -36,22 +42,45 @@ impl Refusal {
     }
 }
 
-impl Declaration {
+impl<'a> Declaration<'a> {
     /// Opens a resource's parameters.
-    pub fn new(resource: &Resource, name_parameter: &'static str) -> Self {
-        let open = |value: &Value| plain(value).into_owned();
+    pub fn new(resource: &'a Resource, name_parameter: &'static str) -> Self {
+        Self::of(resource, Arc::new(resource.reference()), name_parameter)
+    }
+
+    /// As [`Declaration::new`], where the reference is at hand.
+    pub(crate) fn of(
+        resource: &'a Resource,
+        reference: Arc<ResourceReference>,
+        name_parameter: &'static str,
+    ) -> Self {
+        let parameters = &resource.parameters;
+        let as_written =
+            |value: &Value| !value.is_null() && matches!(plain(value), Cow::Borrowed(_));
         Self {
-            reference: resource.reference(),
+            reference,
             name_parameter,
-            parameters: (resource.parameters.iter())
-                .filter(|(_, value)| !value.is_null())
-                .map(|(name, value)| (name.clone(), open(value)))
-                .collect(),
-            sensitive: (resource.parameters.keys())
+            parameters: if parameters.values().all(as_written) {
+                Cow::Borrowed(parameters)
+            } else {
+                Cow::Owned(opened(parameters))
+            },
+            sensitive: (parameters.keys())
                 .filter(|name| resource.is_sensitive(name))
                 .cloned()
                 .collect(),
             state: resource.state.is_some(),
+        }
+    }
+
+    /// The same with parameters of its own.
+    pub(crate) fn into_owned(self) -> Declaration<'static> {
+        Declaration {
+            parameters: Cow::Owned(self.parameters.into_owned()),
+            reference: self.reference,
+            name_parameter: self.name_parameter,
+            sensitive: self.sensitive,
+            state: self.state,
         }
     }
 
@@ -78,7 +107,7 @@ impl Declaration {
     }
 
     pub fn has(&self, name: &str) -> bool {
-        self.parameters.contains_key(name)
+        self.value(name).is_some()
     }
 
     pub fn is_sensitive(&self, name: &str) -> bool {
@@ -86,11 +115,16 @@ impl Declaration {
     }
 
     pub fn value(&self, name: &str) -> Option<&Value> {
-        self.parameters.get(name)
+        if self.parameters.len() > FEW {
+            return self.parameters.get(name);
+        }
+        let mut all = self.parameters.iter();
+        all.find(|(known, _)| *known == name)
+            .map(|(_, value)| value)
     }
 
     pub(crate) fn parameters_mut(&mut self) -> &mut Map<String, Value> {
-        &mut self.parameters
+        self.parameters.to_mut()
     }
 
     pub fn parameters(&self) -> &Map<String, Value> {
@@ -200,6 +234,14 @@ impl Declaration {
     }
 }
 
+/// Without what is null, and with every rich value opened.
+fn opened(parameters: &Map<String, Value>) -> Map<String, Value> {
+    (parameters.iter())
+        .filter(|(_, value)| !value.is_null())
+        .map(|(name, value)| (name.clone(), plain(value).into_owned()))
+        .collect()
+}
+
 fn as_text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
@@ -248,7 +290,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn declaration(parameters: Value) -> Declaration {
+    fn declaration(parameters: Value) -> Declaration<'static> {
         let resource = Resource {
             type_name: "Exec".to_owned(),
             title: "t".to_owned(),
@@ -256,7 +298,7 @@ mod tests {
             sensitive_parameters: vec!["password".to_owned()],
             ..Resource::default()
         };
-        Declaration::new(&resource, "command")
+        Declaration::new(&resource, "command").into_owned()
     }
 
     #[test]

@@ -6,10 +6,10 @@
 //! hash of a weak secret could be guessed.
 
 use std::collections::HashMap;
-use std::fmt::Write as _;
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use bunraku_model::catalog::ResourceReference;
 
@@ -34,99 +34,111 @@ pub enum LastAppliedError {
     },
 }
 
-/// The record of earlier runs.
+/// The record of earlier runs. It is taken apart only when somebody asks: in
+/// the usual run nothing changed, and comparing the texts is enough.
 #[derive(Default)]
 pub(crate) struct LastApplied {
-    declared: HashMap<String, [u8; 16]>,
+    text: String,
+    declared: OnceLock<HashMap<String, [u8; 16]>>,
 }
 
 impl LastApplied {
     /// An unreadable line is passed over: then its change counts as intentional.
     pub(crate) fn load(directory: &Path) -> Result<Self, LastAppliedError> {
         let path = directory.join(FILE);
-        let text = match std::fs::read_to_string(&path) {
-            Ok(text) => text,
+        let text = match std::fs::read(&path) {
+            Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
             Err(source) => return Err(LastAppliedError::Read { path, source }),
         };
-        let declared = text.lines().filter_map(|line| {
-            let (hash, reference) = line.split_once(' ')?;
-            let mut bytes = [0; 16];
-            hex::decode_to_slice(hash, &mut bytes).ok()?;
-            Some((reference.to_owned(), bytes))
-        });
         Ok(Self {
-            declared: declared.collect(),
+            text,
+            declared: OnceLock::new(),
+        })
+    }
+
+    fn declared(&self) -> &HashMap<String, [u8; 16]> {
+        self.declared.get_or_init(|| {
+            let declared = self.text.lines().filter_map(|line| {
+                let (hash, reference) = line.split_once(' ')?;
+                let mut bytes = [0; 16];
+                hex::decode_to_slice(hash, &mut bytes).ok()?;
+                Some((reference.to_owned(), bytes))
+            });
+            declared.collect()
         })
     }
 
     /// Whether this very declaration was in place before.
     pub(crate) fn had(&self, reference: &ResourceReference, declared: &[u8; 16]) -> bool {
-        self.declared.get(&key(reference)) == Some(declared)
+        self.declared().get(&key(reference)) == Some(declared)
     }
 
-    /// Records what is in place now. Writes nothing when nothing is new, which
-    /// is the usual case and is found out without copying anything.
+    /// Records what is in place now. Writes nothing when nothing is new.
     pub(crate) fn save(
         &self,
         directory: &Path,
         plan: &Plan,
         finished: &[Finished],
     ) -> Result<(), LastAppliedError> {
-        if self.is_current(plan, finished) {
-            return Ok(());
-        }
-        let statuses: HashMap<&ResourceReference, Status> = finished
-            .iter()
-            .map(|one| (&*one.reference, one.outcome.status))
-            .collect();
-        let mut now: HashMap<String, [u8; 16]> = HashMap::with_capacity(plan.steps.len());
-        for step in &plan.steps {
-            let key = key(&step.reference);
-            match statuses.get(&*step.reference) {
-                Some(Status::Changed | Status::Unchanged) => {
-                    now.insert(key, step.declared);
-                }
-                Some(Status::Failed) => {}
-                _ => {
-                    if let Some(before) = self.declared.get(&key) {
-                        now.insert(key, *before);
-                    }
-                }
-            }
-        }
-        if now == self.declared {
+        let settled =
+            |one: &Finished| matches!(one.outcome.status, Status::Changed | Status::Unchanged);
+        let now = if finished.len() >= plan.steps.len() && finished.iter().all(settled) {
+            self.all_settled(plan)
+        } else {
+            self.settled_so_far(plan, finished)
+        };
+        if now == self.text {
             return Ok(());
         }
         write(directory, &now)
     }
 
-    fn is_current(&self, plan: &Plan, finished: &[Finished]) -> bool {
-        let settled =
-            |one: &Finished| matches!(one.outcome.status, Status::Changed | Status::Unchanged);
-        let mut line = String::new();
-        self.declared.len() == plan.steps.len()
-            && finished.iter().all(settled)
-            && plan.steps.iter().all(|step| {
-                line.clear();
-                write_key(&step.reference, &mut line);
-                self.declared.get(&line) == Some(&step.declared)
-            })
+    fn all_settled(&self, plan: &Plan) -> String {
+        let mut text = String::with_capacity(self.text.len());
+        for step in &plan.steps {
+            write_line(&step.declared, &key(&step.reference), &mut text);
+        }
+        text
+    }
+
+    /// What failed is forgotten, what was not looked at stays as it was.
+    fn settled_so_far(&self, plan: &Plan, finished: &[Finished]) -> String {
+        let statuses: HashMap<&ResourceReference, Status> = finished
+            .iter()
+            .map(|one| (&*one.reference, one.outcome.status))
+            .collect();
+        let mut text = String::with_capacity(self.text.len());
+        for step in &plan.steps {
+            let key = key(&step.reference);
+            let hash = match statuses.get(&*step.reference) {
+                Some(Status::Changed | Status::Unchanged) => Some(&step.declared),
+                Some(Status::Failed) => None,
+                _ => self.declared().get(&key),
+            };
+            if let Some(hash) = hash {
+                write_line(hash, &key, &mut text);
+            }
+        }
+        text
     }
 }
 
-fn write(directory: &Path, now: &HashMap<String, [u8; 16]>) -> Result<(), LastAppliedError> {
+fn write_line(hash: &[u8; 16], key: &str, text: &mut String) {
+    let mut digits = [0; 32];
+    hex::encode_to_slice(hash, &mut digits).expect("two digits for each byte");
+    text.extend(digits.map(char::from));
+    text.push(' ');
+    text.push_str(key);
+    text.push('\n');
+}
+
+fn write(directory: &Path, text: &str) -> Result<(), LastAppliedError> {
     let path = directory.join(FILE);
     let failed = |source| LastAppliedError::Write {
         path: path.clone(),
         source,
     };
-    let mut lines: Vec<_> = now.iter().collect();
-    lines.sort_unstable();
-    let mut text = String::new();
-    for (reference, hash) in lines {
-        let _ = writeln!(text, "{} {reference}", hex::encode(hash));
-    }
     std::fs::create_dir_all(directory).map_err(failed)?;
     let temporary = directory.join(format!("{FILE}.new"));
     let mut options = std::fs::OpenOptions::new();
@@ -140,14 +152,13 @@ fn write(directory: &Path, now: &HashMap<String, [u8; 16]>) -> Result<(), LastAp
 
 /// A reference on one line.
 fn key(reference: &ResourceReference) -> String {
-    let mut line = String::new();
-    write_key(reference, &mut line);
-    line
-}
-
-fn write_key(reference: &ResourceReference, line: &mut String) {
-    let _ = write!(line, "{reference}");
-    if line.contains(['\\', '\n']) {
-        *line = line.replace('\\', "\\\\").replace('\n', "\\n");
+    let (type_name, title) = (reference.type_name(), reference.title());
+    let mut line = String::with_capacity(type_name.len() + title.len() + 2);
+    for part in [type_name, "[", title, "]"] {
+        line.push_str(part);
     }
+    if line.contains(['\\', '\n']) {
+        line = line.replace('\\', "\\\\").replace('\n', "\\n");
+    }
+    line
 }

@@ -42,6 +42,12 @@ pub trait ResourceType: Send + Sync + 'static {
     /// What the resource is and needs, for the inferred order.
     fn relations(&self, _desired: &Self::Desired, _relations: &mut Relations) {}
 
+    /// Whether looking takes microseconds: no command, no network. Such are
+    /// handed to workers by the dozen.
+    fn is_quick(&self, _desired: &Self::Desired) -> bool {
+        false
+    }
+
     /// Resources with the same key may be handed over as one group, where
     /// no order stands between them (packages of one manager).
     fn batch_key(&self, _desired: &Self::Desired) -> Option<String> {
@@ -136,6 +142,16 @@ pub struct Relations {
 }
 
 impl Relations {
+    /// Empties it and keeps its memory.
+    pub(crate) fn clear(&mut self) {
+        self.provides.clear();
+        self.needs.clear();
+        self.needs_above.clear();
+        self.genius_needs.clear();
+        self.genius_above.clear();
+        self.serves.clear();
+    }
+
     /// The resource makes this thing be there.
     pub fn provides(&mut self, thing: Thing) {
         self.provides.push(thing);

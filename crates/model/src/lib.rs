@@ -19,6 +19,8 @@ pub use ids::{
     ClaimId, CodeId, CommandId, ContentId, ContentIdError, FactSetId, FiringId, NodeRunId,
     ReleaseNumber, RunId, ServerId,
 };
-pub use names::{AppName, EnvironmentName, InvalidName, LockName, NodeName, TriggerName};
+pub use names::{
+    AppName, EnvironmentName, InvalidName, LockName, NodeName, TriggerName, default_environment,
+};
 pub use node::{Activity, Administration, Connection, NodeStatus, StatusWord};
 pub use role::{InvalidRole, Role};

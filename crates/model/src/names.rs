@@ -109,6 +109,11 @@ name! {
     "only A-Z, a-z, 0-9, `.`, `-`, `_`, `:` and spaces are allowed"
 }
 
+/// The environment of a node that nobody gave another.
+pub fn default_environment() -> EnvironmentName {
+    EnvironmentName("production".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -28,9 +28,10 @@ mod world;
 mod yaml;
 
 pub use compile::{Compiled, Input, OtherNodes, Target, compile};
-pub use data::read_data;
+pub use data::{read_data, read_document};
 pub use grains::grains;
 pub use low::LowState;
 pub use place::{Location, Rendered};
 pub use problem::{CompileError, Problem};
 pub use world::{Function, Lookup, Tree, World, WorldError};
+pub use yaml::{Node, Yaml};

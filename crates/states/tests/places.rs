@@ -162,6 +162,13 @@ fn an_argument_that_a_function_does_not_have_is_refused_with_near_names() {
               --> case.sls:2:3
               hint: did you mean `runas`?"#]],
     );
+    check(
+        "run:\n  cmd.run:\n    - name: 'true'\n    - requir:\n      - test: one\n",
+        expect![[r#"
+            `cmd.run` of `run` has no argument `requir`
+              --> case.sls:2:3
+              hint: did you mean `require` or `require_in` or `require_any`?"#]],
+    );
 }
 
 #[test]

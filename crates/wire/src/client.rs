@@ -299,7 +299,7 @@ impl Client {
         let body = self.whole_body(response, &channel.server, deadline).await?;
         Err(ClientError::Api {
             status: status.as_u16(),
-            problem: Problem::from_reply(status, &body),
+            problem: Box::new(Problem::from_reply(status, &body)),
             server: channel.server,
         })
     }

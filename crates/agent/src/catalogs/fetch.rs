@@ -145,3 +145,22 @@ fn unzipped(body: &[u8], limit: u64, what: impl Fn() -> String) -> Result<Vec<u8
         }),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_body_that_unpacks_to_a_huge_one_is_refused() {
+        let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+        packer.write_all(&vec![b' '; 50 << 20]).expect("in memory");
+        let packed = packer.finish().expect("in memory");
+        assert!(packed.len() < 100_000);
+        let limit = CatalogOptions::default().largest_catalog;
+        let refused = unzipped(&packed, limit, || "catalog x".to_owned()).expect_err("too large");
+        assert_eq!(
+            refused.to_string(),
+            "catalog x is larger than the 33554432 bytes that this node takes"
+        );
+    }
+}

@@ -46,7 +46,7 @@ pub enum CatalogError {
     #[error("nothing is released for this node")]
     NoTarget,
     #[error("the server cannot be asked")]
-    Server(#[from] ClientError),
+    Server(#[source] Box<ClientError>),
     #[error("{what} is larger than the {limit} bytes that this node takes")]
     TooLarge { what: String, limit: u64 },
     #[error("{what} is not what its name says, and was thrown away")]
@@ -65,6 +65,12 @@ pub enum CatalogError {
         #[source]
         source: std::io::Error,
     },
+}
+
+impl From<ClientError> for CatalogError {
+    fn from(error: ClientError) -> Self {
+        Self::Server(Box::new(error))
+    }
 }
 
 /// The handle on this node's catalogs.

@@ -7,10 +7,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bunraku_engine::{
     ApplyLock, Cancellation, CarryOut, LockOwner, Mode, Plan, PlanOptions, Registry,
-    RunEnd as Early, Summary, carry_out,
+    RunEnd as Early, Summary, Trigger, carry_out,
 };
 use bunraku_model::Catalog;
-use bunraku_wire::api::{RunEnding, RunMode, RunSubject};
+use bunraku_wire::api::{Cause, RunEnding, RunMode, RunSubject};
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
@@ -83,8 +83,9 @@ impl RunMethod for EngineMethod {
         };
         let (node_cache, collect) = (self.catalogs.cache.clone(), Arc::clone(&self.collect_facts));
         let (options, known_target) = (self.options.clone(), known.clone());
+        let causes = order.causes.clone();
         let planned = tokio::task::spawn_blocking(move || {
-            let plan = plan(&catalog)?;
+            let plan = plan(&catalog, &causes)?;
             let sources = CachedSources::new(node_cache, &catalog);
             let facts = wants_facts(&catalog).then_some(collect);
             let sink = Box::new(move |recorder| ReportSink::new(recorder, &catalog));
@@ -108,7 +109,15 @@ impl RunMethod for EngineMethod {
     }
 }
 
-fn plan(catalog: &Catalog) -> Result<Plan, NotStarted> {
+/// The types, with a `trigger` that hands on why this run happens.
+fn registry(causes: &[Cause]) -> Registry {
+    let causes = serde_json::to_string(causes).expect("causes are plain data");
+    let mut registry = Registry::standard();
+    registry.add(Trigger::with_causes(causes));
+    registry
+}
+
+fn plan(catalog: &Catalog, causes: &[Cause]) -> Result<Plan, NotStarted> {
     // States are carried out in the order of their files, as Salt does it.
     let states = (catalog.resources.iter()).any(|resource| resource.state.is_some());
     let mode = if states {
@@ -116,7 +125,7 @@ fn plan(catalog: &Catalog) -> Result<Plan, NotStarted> {
     } else {
         Mode::default()
     };
-    Plan::new(catalog, &Registry::standard(), PlanOptions { mode })
+    Plan::new(catalog, &registry(causes), PlanOptions { mode })
         .map_err(|error| NotStarted::because("the catalog has problems", &error))
 }
 

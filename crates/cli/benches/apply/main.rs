@@ -2,27 +2,41 @@
 //!
 //! `cargo bench -p bunraku --bench apply` installs the peers that pip can
 //! install, runs all in one go and prints one table with ratios. Words after
-//! `--` choose parts: `files`, `growth`, `commands`.
+//! `--` choose parts: `files`, `bare`, `growth`, `commands`; `peers-10000`
+//! lets Puppet and Salt do ten thousand files as well.
 
+mod bare;
 mod catalogs;
 mod measure;
 mod peers;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
-use std::time::Instant;
 
-use measure::{Measured, median, run};
-use sha2::{Digest, Sha256};
+use measure::{Measured, median, middle, run, timed};
+
+/// How often each side of a close comparison runs.
+const ROUNDS: usize = 21;
 
 fn main() {
+    if let Some((place, count)) = bare::asked_for() {
+        return bare::run(&place, count);
+    }
     let chosen: Vec<String> = std::env::args()
         .skip(1)
         .filter(|word| !word.starts_with('-'))
         .collect();
     let wanted = |part: &str| chosen.is_empty() || chosen.iter().any(|word| word == part);
     if wanted("files") {
-        files();
+        let most = if chosen.iter().any(|word| word == "peers-10000") {
+            10_000
+        } else {
+            1_000
+        };
+        files(most);
+    }
+    if wanted("bare") {
+        against_bare();
     }
     if wanted("growth") {
         growth();
@@ -37,19 +51,22 @@ fn workspace() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory")
 }
 
-fn ours(catalog: &Path, state: &Path, arguments: &[&str]) -> Measured {
+fn our_command(catalog: &Path, state: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bunraku"));
     command
         .arg("apply")
         .arg(catalog)
-        .args(arguments)
         .env("BUNRAKU_STATE_DIR", state);
-    let measured = run(&mut command);
+    command
+}
+
+fn ours(catalog: &Path, state: &Path, arguments: &[&str]) -> Measured {
+    let measured = run(our_command(catalog, state).args(arguments));
     assert!(measured.succeeded, "bunraku apply failed");
     measured
 }
 
-fn files() {
+fn files(most_for_peers: usize) {
     println!("files: wall time of whole processes; `ratio` is the idempotent run against ours");
     println!(
         "{:>7}  {:<10} {:>11} {:>11} {:>9} {:>8}",
@@ -60,13 +77,7 @@ fn files() {
         let place = directory.path().join("ours");
         let (first, ours) = our_files(directory.path(), &place, count);
         row(count, "bunraku", first, ours, ours);
-        let bare = Measured {
-            seconds: bare_limit(&place, count),
-            peak_kib: 0,
-            succeeded: true,
-        };
-        row(count, "bare loop", bare, bare, ours);
-        for peer in peers::all(count) {
+        for peer in peers::all(count, most_for_peers) {
             let (first, again) = peer.files(directory.path(), count);
             row(count, peer.name(), first, again, ours);
         }
@@ -96,23 +107,33 @@ fn row(count: usize, name: &str, first: Measured, again: Measured, ours: Measure
     );
 }
 
-/// The least that anybody must do: look at each file, read it, hash it.
-fn bare_limit(place: &Path, count: usize) -> f64 {
-    let paths: Vec<PathBuf> = (0..count)
-        .map(|index| catalogs::path(place, index))
-        .collect();
-    let mut best = f64::MAX;
-    for _ in 0..5 {
-        let begun = Instant::now();
-        for path in &paths {
-            let metadata = std::fs::symlink_metadata(path).expect("a file");
-            let bytes = std::fs::read(path).expect("a file");
-            assert_eq!(metadata.len(), bytes.len() as u64);
-            std::hint::black_box(Sha256::digest(&bytes));
+/// Beside the least that anybody must do, in turns, so that both have the
+/// same weather.
+fn against_bare() {
+    println!(
+        "bare: an idempotent run beside a process that only looks at, reads and hashes the same files; medians of {ROUNDS}"
+    );
+    for count in [1_000, 10_000] {
+        let directory = workspace();
+        let place = directory.path().join("ours");
+        our_files(directory.path(), &place, count);
+        let catalog = directory.path().join("catalog.json");
+        let (mut apply, mut bare) = (Vec::new(), Vec::new());
+        for _ in 0..ROUNDS {
+            bare.push(timed(&mut bare::command(&place, count)));
+            apply.push(timed(&mut our_command(
+                &catalog,
+                &directory.path().join("state"),
+            )));
         }
-        best = best.min(begun.elapsed().as_secs_f64());
+        let (apply, bare) = (middle(apply), middle(bare));
+        println!(
+            "{count:>7}  bare {:>7.2} ms  bunraku {:>7.2} ms  ratio {:.2}",
+            bare * 1e3,
+            apply * 1e3,
+            apply / bare
+        );
     }
-    best
 }
 
 fn growth() {

@@ -48,3 +48,18 @@ pub(crate) fn median(mut measure: impl FnMut() -> Measured) -> Measured {
     all.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
     all[2]
 }
+
+/// Wall time alone, with nobody looking on while it runs.
+pub(crate) fn timed(command: &mut Command) -> f64 {
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let begun = Instant::now();
+    let ended = command.status().expect("the program starts");
+    let seconds = begun.elapsed().as_secs_f64();
+    assert!(ended.success(), "{command:?} failed");
+    seconds
+}
+
+pub(crate) fn middle(mut all: Vec<f64>) -> f64 {
+    all.sort_by(f64::total_cmp);
+    all[all.len() / 2]
+}

@@ -14,11 +14,12 @@ pub(crate) enum Peer {
 }
 
 /// Those that can do so many files while people wait: Ansible needs ten
-/// minutes for a thousand, Puppet and Salt minutes for ten thousand.
-pub(crate) fn all(count: usize) -> Vec<Peer> {
+/// minutes for a thousand, Puppet and Salt minutes for ten thousand, which
+/// they do only when asked.
+pub(crate) fn all(count: usize, most: usize) -> Vec<Peer> {
     let limit = |peer: &Peer| match peer {
         Peer::Ansible => 100,
-        Peer::Puppet | Peer::Salt => 1_000,
+        Peer::Puppet | Peer::Salt => most,
     };
     let peers = [Peer::Puppet, Peer::Salt, Peer::Ansible];
     peers

@@ -8,12 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bunraku_engine::{
-    ApplyLock, Cancellation, CarryOut, LocalSources, LockOwner, Mode, Plan, PlanOptions, Registry,
-    Summary, carry_out,
+    ApplyLock, Cancellation, CarryOut, LocalSources, LockOwner, Mode, Plan, PlanOptions, Summary,
+    carry_out,
 };
 use bunraku_model::Catalog;
 
 use crate::apply_view::{self, View};
+use crate::exit::Exit;
+use crate::machine_modules::{MachineModules, ModuleArgs, ModulesError};
 use crate::state_tree::{self, StateArgs};
 
 /// Where the engine keeps its records when nobody says.
@@ -75,6 +77,8 @@ pub(crate) struct ApplyArgs {
         env = "BUNRAKU_STATE_DIR"
     )]
     pub(super) state_dir: PathBuf,
+    #[command(flatten)]
+    pub(super) modules: ModuleArgs,
     /// Where addresses of a scheme are looked for, as `salt=/srv/salt`; may be given several times.
     #[arg(long, value_name = "SCHEME=DIRECTORY")]
     pub(super) source_root: Vec<String>,
@@ -97,6 +101,8 @@ enum ApplyError {
     },
     #[error(transparent)]
     States(#[from] state_tree::StateTreeError),
+    #[error("nothing was changed: a module cannot be used")]
+    Modules(#[source] Arc<ModulesError>),
     #[error("nothing was changed: the catalog has problems")]
     Plan(#[source] bunraku_engine::PlanError),
     #[error("nothing was changed")]
@@ -112,6 +118,13 @@ enum ApplyError {
 }
 
 impl ApplyError {
+    fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Modules(_) => Exit::Refused.into(),
+            _ => Exit::Error.into(),
+        }
+    }
+
     fn hint(&self) -> Option<String> {
         match self {
             Self::Lock(bunraku_engine::LockError::Held(_)) => {
@@ -135,14 +148,17 @@ pub(crate) fn run(arguments: &ApplyArgs, json: bool) -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             apply_view::print_error(&error, error.hint().as_deref());
-            ExitCode::FAILURE
+            error.exit_code()
         }
     }
 }
 
 fn apply(arguments: &ApplyArgs, json: bool) -> Result<ExitCode, ApplyError> {
     let mut sources = sources(arguments)?;
-    let (catalog, usual) = match state_tree::load(&arguments.path, &arguments.states)? {
+    let remember = !arguments.noop && !arguments.explain;
+    let modules = MachineModules::new(&arguments.modules, &arguments.state_dir, remember);
+    let loaded = state_tree::load(&arguments.path, &arguments.states, &modules)?;
+    let (catalog, usual) = match loaded {
         Some(loaded) => {
             let salt = sources.roots.entry("salt".to_owned()).or_default();
             salt.push(loaded.root);
@@ -154,8 +170,14 @@ fn apply(arguments: &ApplyArgs, json: bool) -> Result<ExitCode, ApplyError> {
     let mode = (Mode::ALL.into_iter())
         .find(|mode| arguments.order.as_deref() == Some(mode.as_str()))
         .unwrap_or(usual);
-    let plan = Plan::new(&catalog, &Registry::standard(), PlanOptions { mode })
-        .map_err(ApplyError::Plan)?;
+    let options = PlanOptions {
+        mode,
+        threads: std::thread::available_parallelism().map_or(1, usize::from),
+    };
+    let registry = modules.for_catalog(&catalog).map_err(ApplyError::Modules)?;
+    let plan = Plan::new(&catalog, &registry, options).map_err(ApplyError::Plan)?;
+    // The plan has what it needs: when it is gone, so are the modules' processes.
+    drop((registry, modules));
     if arguments.explain {
         apply_view::explain(&plan, json).map_err(ApplyError::Output)?;
         return Ok(ExitCode::SUCCESS);
@@ -193,8 +215,13 @@ fn apply(arguments: &ApplyArgs, json: bool) -> Result<ExitCode, ApplyError> {
     apply_view::summary(&summary, &told, json).map_err(ApplyError::Output)?;
     let code = exit_code(&summary, arguments.detailed_exitcodes);
     // The process ends here: giving back every piece of memory one by one
-    // would only take time.
-    std::mem::forget((plan, summary));
+    // would only take time. Processes of modules are another matter.
+    if plan.has_modules() {
+        drop(plan);
+    } else {
+        std::mem::forget(plan);
+    }
+    std::mem::forget(summary);
     Ok(code)
 }
 

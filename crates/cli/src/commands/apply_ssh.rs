@@ -79,6 +79,10 @@ impl Staged {
                 .words
                 .push(format!("--source-root {}={word}", quoted(scheme)));
         }
+        for modules in &arguments.modules.module_dir {
+            let word = staged.add(modules)?;
+            staged.words.push(format!("--module-dir {word}"));
+        }
         staged.words.insert(0, format!("apply {path}"));
         Ok(staged)
     }
@@ -155,6 +159,8 @@ fn flags(arguments: &ApplyArgs, json: bool) -> Vec<String> {
         root,
         state_dir,
         source_root: _,
+        // Modules are copied; which keys are trusted is that machine's own word.
+        modules: _,
     } = arguments;
     let mut words = Vec::new();
     let switches = [

@@ -53,6 +53,18 @@ fn check(global: &Global) -> Result<Exit, Failure> {
                 .to_owned(),
         );
     }
+    let compile = &file.server.compile;
+    for (name, value) in [
+        ("max_catalog_bytes", compile.max_catalog_bytes),
+        ("max_code_bytes", compile.max_code_bytes),
+        ("git_time_limit", compile.git_time_limit.0.as_secs()),
+    ] {
+        if value == 0 {
+            wrong.push(format!(
+                "server.compile.{name}: with 0 nothing could be compiled"
+            ));
+        }
+    }
     if let Some(Err(error)) = file.agent.name.as_ref().map(bunraku_model::NodeName::new) {
         wrong.push(format!("agent.name: {error}"));
     }

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use bunraku_model::{LockName, TriggerName};
+use bunraku_model::{LockName, NodeName, TriggerName};
 use bunraku_wire::Client;
 use bunraku_wire::api::locks::{
     AcquireLock, BreakLock, DefineLock, Holder, LeaveLine, LockReply, LockStatus, LockToken,
@@ -68,7 +68,17 @@ Example:
         /// A trigger that is fired when the holders change
         #[arg(long, value_name = "TRIGGER")]
         on_change: Option<TriggerName>,
+        /// Where that starts runs [default: on the old and the new holders]
+        #[arg(
+            long,
+            value_delimiter = ',',
+            value_name = "HOST,…",
+            requires = "on_change"
+        )]
+        hosts: Vec<NodeName>,
     },
+    /// Who holds which lock, as an external fact: put a script that runs this into facts.d
+    Facts,
     /// Run a command while holding a lock
     #[command(
         after_help = "The command gets BUNRAKU_LOCK and BUNRAKU_LOCK_TOKEN, and is ended when the lock is lost.
@@ -104,6 +114,13 @@ pub(crate) struct Wish {
 
 pub(crate) fn run(command: LockCommand, context: &Context) -> Result<ExitCode, Failure> {
     let json = context.global.json;
+    let own = match command {
+        LockCommand::List if json => Some(crate::connection::own_name(
+            &context.global,
+            &context.loaded,
+        )?),
+        _ => None,
+    };
     super::once::with_client(context, |client| async move {
         match command {
             LockCommand::Acquire {
@@ -116,6 +133,8 @@ pub(crate) fn run(command: LockCommand, context: &Context) -> Result<ExitCode, F
                 wish,
                 command,
             } => exec(client, name, wish, command).await,
+            LockCommand::Facts => facts(&client).await.map(|exit| exit as u8),
+            LockCommand::List => list(&client, own.as_ref()).await.map(|exit| exit as u8),
             other => manage(&client, other, json).await.map(|exit| exit as u8),
         }
     })
@@ -126,7 +145,6 @@ async fn manage(client: &Client, command: LockCommand, json: bool) -> Result<Exi
     let path = |name: &LockName, rest: &str| format!("/v1/locks/{name}{rest}");
     let outcome = match command {
         LockCommand::Show { name } => return show(client, &name, json).await,
-        LockCommand::List => return list(client, json).await,
         LockCommand::Renew { name, token } => {
             client
                 .put::<_, ()>(&path(&name, "/lease"), &LockToken { token })
@@ -148,11 +166,19 @@ async fn manage(client: &Client, command: LockCommand, json: bool) -> Result<Exi
             name,
             slots,
             on_change,
+            hosts,
         } => {
-            let request = DefineLock { slots, on_change };
+            let request = DefineLock {
+                slots,
+                on_change,
+                hosts,
+            };
             client.put(&path(&name, ""), &request).await
         }
-        LockCommand::Acquire { .. } | LockCommand::Exec { .. } => Ok(()),
+        LockCommand::Acquire { .. }
+        | LockCommand::Exec { .. }
+        | LockCommand::List
+        | LockCommand::Facts => Ok(()),
     };
     outcome.map_err(|error| failed(&error))?;
     Ok(Exit::Done)
@@ -342,12 +368,37 @@ async fn show(client: &Client, name: &LockName, json: bool) -> Result<Exit, Fail
     Ok(Exit::Done)
 }
 
-async fn list(client: &Client, json: bool) -> Result<Exit, Failure> {
+/// A fact for Puppet, states and queries: which nodes hold which lock.
+async fn facts(client: &Client) -> Result<Exit, Failure> {
     let all: Vec<LockStatus> = client
         .get("/v1/locks")
         .await
         .map_err(|error| failed(&error))?;
-    if json {
+    let locks: serde_json::Map<String, serde_json::Value> = all
+        .into_iter()
+        .filter(|status| !status.holders.is_empty())
+        .map(|status| {
+            let owners = status.holders.into_iter().map(|holder| holder.owner);
+            (status.name.to_string(), owners.collect())
+        })
+        .collect();
+    output::json(&serde_json::json!({ "bunraku_locks": locks }))?;
+    Ok(Exit::Done)
+}
+
+/// With a name, as JSON that says of each holder whether it is the one who asks.
+async fn list(client: &Client, own: Option<&NodeName>) -> Result<Exit, Failure> {
+    let all: Vec<LockStatus> = client
+        .get("/v1/locks")
+        .await
+        .map_err(|error| failed(&error))?;
+    if let Some(own) = own {
+        let mut all = serde_json::to_value(&all)?;
+        let locks = all.as_array_mut().into_iter().flatten();
+        let holders = locks.flat_map(|lock| lock["holders"].as_array_mut().into_iter().flatten());
+        for holder in holders {
+            holder["own"] = (holder["owner"] == own.as_str()).into();
+        }
         output::json(&all)?;
         return Ok(Exit::Done);
     }

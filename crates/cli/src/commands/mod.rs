@@ -4,26 +4,33 @@ pub(crate) mod agent;
 pub(crate) mod apply;
 mod apply_ssh;
 pub(crate) mod bound;
+pub(crate) mod catalog;
 pub(crate) mod cert;
 pub(crate) mod cluster;
+pub(crate) mod compile;
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod demo;
+pub(crate) mod environment;
 pub(crate) mod facts;
 pub(crate) mod lock;
 pub(crate) mod man;
 mod member;
+pub(crate) mod module;
 pub(crate) mod node;
 mod node_add;
 pub(crate) mod node_queue;
 pub(crate) mod node_run;
 pub(crate) mod once;
 pub(crate) mod plan;
+pub(crate) mod query;
+pub(crate) mod release;
 pub(crate) mod report;
 pub(crate) mod restore;
 pub(crate) mod server;
 pub(crate) mod states;
 pub(crate) mod token;
+pub(crate) mod trigger;
 
 use std::future::Future;
 use std::process::ExitCode;
@@ -66,14 +73,21 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Init(arguments) => return once::init(&arguments, &context),
         Command::Lock(command) => return lock::run(command, &context),
         Command::Once(command) => once::run(command, &context),
+        Command::Trigger(command) => trigger::run(command, &context),
         Command::Bound(arguments) => bound::run(&arguments),
+        Command::Module(command) => module::run(command, context.global.json),
         Command::Server(arguments) => server::run(arguments, &context),
         Command::Agent(arguments) => agent::run(arguments, &context),
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Plan(arguments) => plan::run(&arguments, &context),
         Command::Node(command) => node::run(command, &context),
         Command::Report(command) => report::run(command, &context),
+        Command::Environment(command) => environment::run(command, &context),
+        Command::Compile(arguments) => compile::run(arguments, &context),
         Command::Facts(command) => facts::run(command, &context),
+        Command::Catalog(command) => catalog::run(command, &context),
+        Command::Release(command) => release::run(command, &context),
+        Command::Query(arguments) => query::run(arguments, &context),
         Command::Cert(command) => cert::run(command, &context),
         Command::Token(command) => token::run(command, &context),
         Command::Cluster(command) => cluster::run(command, &context),

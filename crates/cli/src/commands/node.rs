@@ -1,10 +1,10 @@
 //! `bunraku node`: where nodes stand, and whether they may run.
 
-use bunraku_model::{Activity, Administration, Connection, NodeName};
+use bunraku_model::{Activity, Administration, Connection, EnvironmentName, NodeName};
 use bunraku_wire::Client;
 use bunraku_wire::api::{
-    Command, CommandOutcome, CommandState, CommandStatus, DisableRequest, NodeSummary, SendCommand,
-    SentCommand,
+    AssignRequest, Command, CommandOutcome, CommandState, CommandStatus, DisableRequest,
+    NodeSummary, SendCommand, SentCommand,
 };
 use clap::Subcommand;
 use futures::StreamExt;
@@ -41,6 +41,15 @@ pub(crate) enum NodeCommand {
     Enable {
         #[arg(required = true)]
         nodes: Vec<NodeName>,
+    },
+    /// Give nodes to an environment
+    #[command(
+        after_help = "Example:\n  bunraku node assign web-1.example.com web-2.example.com staging"
+    )]
+    Assign {
+        /// Nodes, and the environment last
+        #[arg(required = true, num_args = 2.., value_names = ["NODE", "ENVIRONMENT"])]
+        names: Vec<String>,
     },
     /// Forget nodes: their certificates are revoked, their facts deleted
     Remove {
@@ -99,6 +108,7 @@ pub(crate) fn run(command: NodeCommand, context: &Context) -> Result<Exit, Failu
                 }
                 Ok(Exit::Done)
             }
+            NodeCommand::Assign { names } => assign(&client, names).await,
             NodeCommand::Remove { nodes } => {
                 for node in &nodes {
                     let path = format!("/v1/nodes/{node}");
@@ -118,6 +128,22 @@ pub(crate) fn run(command: NodeCommand, context: &Context) -> Result<Exit, Failu
             }
         }
     })
+}
+
+async fn assign(client: &Client, mut names: Vec<String>) -> Result<Exit, Failure> {
+    let environment = EnvironmentName::new(names.pop().unwrap_or_default())?;
+    let nodes = names.into_iter().map(NodeName::new);
+    let nodes: Vec<NodeName> = nodes.collect::<Result<_, _>>()?;
+    let request = AssignRequest {
+        environment: environment.clone(),
+    };
+    for node in &nodes {
+        let path = format!("/v1/nodes/{node}/environment");
+        let assigned = client.put::<_, ()>(&path, &request).await;
+        assigned.map_err(|error| failed(&error))?;
+        eprintln!("{node} is in {environment}");
+    }
+    Ok(Exit::Done)
 }
 
 async fn list(client: &Client, json: bool) -> Result<Exit, Failure> {
@@ -211,6 +237,7 @@ async fn show(client: &Client, node: &NodeName, json: bool) -> Result<Exit, Fail
     };
     let lines = [
         ("node", summary.name.to_string()),
+        ("environment", summary.environment.to_string()),
         (
             "status",
             format!("{} since {}", summary.word.as_str(), summary.since),

@@ -208,49 +208,40 @@ async fn follow(client: &Client, asked: Outcome, json: bool) -> Result<Outcome, 
     loop {
         let path = format!("/v1/nodes/{node}/reports/{run}/stream?from={next}");
         let broke = match client.stream::<NumberedEvent>(&path).await {
-            Ok(lines) => read(client, lines, &asked, &mut next).await,
+            Ok(lines) => read(lines, &asked, &mut next).await,
             Err(error) => Err(error),
         };
         match broke {
-            Ok(Some(outcome)) => {
-                if !json {
-                    let summary: ReportSummary = client
-                        .get(&format!("/v1/nodes/{node}/reports/{run}"))
-                        .await
-                        .map_err(|error| failed(&error))?;
-                    output::write(&ending_line(&summary))?;
-                }
-                return Ok(outcome);
-            }
-            Ok(None) => {}
+            Ok(Some(outcome)) => return told(client, outcome, json).await,
+            // The server ended it: because it ends itself, or because the node is lost.
+            Ok(None) => match lost(client, &asked).await {
+                Ok(Some(outcome)) => return told(client, outcome, json).await,
+                Ok(None) => tokio::time::sleep(RETRY).await,
+                Err(error) if error.is_passing() => tokio::time::sleep(RETRY).await,
+                Err(error) => return Err(failed(&error)),
+            },
             Err(error) if error.is_passing() => tokio::time::sleep(RETRY).await,
             Err(error) => return Err(failed(&error)),
         }
     }
 }
 
-/// How often a silent run's node is looked at: it may be lost.
-const LOOK: Duration = Duration::from_secs(5);
+async fn told(client: &Client, outcome: Outcome, json: bool) -> Result<Outcome, Failure> {
+    if !json {
+        let path = format!("/v1/nodes/{}/reports/{}", outcome.node, outcome.run);
+        let summary: ReportSummary = client.get(&path).await.map_err(|error| failed(&error))?;
+        output::write(&ending_line(&summary))?;
+    }
+    Ok(outcome)
+}
 
 async fn read(
-    client: &Client,
     mut lines: Lines<NumberedEvent>,
     asked: &Outcome,
     next: &mut u64,
 ) -> Result<Option<Outcome>, bunraku_wire::ClientError> {
-    loop {
-        let event = tokio::select! {
-            event = lines.next() => event,
-            () = tokio::time::sleep(LOOK) => {
-                match lost(client, asked).await? {
-                    Some(outcome) => return Ok(Some(outcome)),
-                    None => continue,
-                }
-            }
-        };
-        let Some(event) = event.transpose()? else {
-            return Ok(None);
-        };
+    while let Some(event) = lines.next().await {
+        let event = event?;
         *next = event.number + event.event.width();
         if let ReportEvent::Finished(finished) = event.event {
             return Ok(Some(Outcome {
@@ -262,6 +253,7 @@ async fn read(
             }));
         }
     }
+    Ok(None)
 }
 
 /// A node that is gone in the middle of its run has failed, as far as anybody knows.

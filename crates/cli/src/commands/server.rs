@@ -6,6 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bunraku_cluster::member::Member;
+use bunraku_control::catalogs::CatalogOptions;
+use bunraku_control::compiles::CompileOptions;
+use bunraku_control::environments::CodeOptions;
 use bunraku_control::{
     AcceptOptions, CertificateOptions, Clock, CommandOptions, FactOptions, ReportOptions,
     RouterOptions, Server, ServerOptions, UpkeepOptions,
@@ -337,12 +340,23 @@ fn server_options(
             history: section.facts.history.min(50),
             ..FactOptions::default()
         },
-        catalogs: bunraku_control::catalogs::CatalogOptions::default(),
         releases: bunraku_control::ReleaseOptions::default(),
         reports: ReportOptions {
             kept_per_node: section.reports.kept_per_node,
             kept_for: section.reports.kept_for.0,
         },
+        catalogs: CatalogOptions {
+            max_size: section.compile.max_catalog_bytes,
+            max_files: section.compile.max_catalog_files,
+            grace: section.compile.catalog_grace.0,
+        },
+        code: CodeOptions {
+            git_time_limit: section.compile.git_time_limit.0,
+            max_bytes: section.compile.max_code_bytes,
+            max_files: section.compile.max_code_files,
+            keep: section.compile.keep_commits,
+        },
+        compiles: compile_options(section),
         upkeep: UpkeepOptions {
             // The embedded store compacts by itself.
             history: (!exclusive_store).then_some(section.store.history.0),
@@ -358,6 +372,15 @@ fn server_options(
             ..AcceptOptions::default()
         },
     })
+}
+
+fn compile_options(section: &ServerSection) -> CompileOptions {
+    let usual = CompileOptions::default();
+    CompileOptions {
+        concurrency: section.compile.concurrency.unwrap_or(usual.concurrency),
+        functions: Arc::new(crate::state_tree::EngineFunctions::default()),
+        ..usual
+    }
 }
 
 /// Its own name, this machine, the address it listens on, and what was asked for.

@@ -8,6 +8,7 @@ use bunraku_states::{Compiled, LowState};
 use serde_json::{Value, json};
 
 use crate::apply_view;
+use crate::machine_modules::{MachineModules, ModuleArgs};
 use crate::state_tree::{self, StateArgs, StateTreeError};
 
 /// Look at state files without applying them.
@@ -29,6 +30,16 @@ struct ShowArgs {
     path: PathBuf,
     #[command(flatten)]
     states: StateArgs,
+    #[command(flatten)]
+    modules: ModuleArgs,
+    /// Where installed modules are.
+    #[arg(
+        long,
+        value_name = "DIRECTORY",
+        default_value = "/var/lib/bunraku/engine",
+        env = "BUNRAKU_STATE_DIR"
+    )]
+    state_dir: PathBuf,
     /// What to show.
     #[arg(long, value_name = "WHAT", default_value = "low", value_parser = ["low", "pillar", "grains", "catalog"])]
     what: String,
@@ -58,7 +69,8 @@ pub(crate) fn run(arguments: &StatesArgs, json: bool) -> ExitCode {
 }
 
 fn shown(arguments: &ShowArgs, json: bool) -> Result<(), ShowError> {
-    let loaded = state_tree::load(&arguments.path, &arguments.states)?;
+    let modules = MachineModules::new(&arguments.modules, &arguments.state_dir, false);
+    let loaded = state_tree::load(&arguments.path, &arguments.states, &modules)?;
     let compiled = loaded
         .ok_or_else(|| ShowError::NoStates(arguments.path.clone()))?
         .compiled;

@@ -52,6 +52,8 @@ pub(crate) struct ServerSection {
     pub(crate) cluster: ClusterSection,
     pub(crate) facts: FactsSection,
     pub(crate) reports: ReportsSection,
+    pub(crate) compile: CompileSection,
+    pub(crate) releases: ReleasesSection,
 }
 
 impl Default for ServerSection {
@@ -69,6 +71,68 @@ impl Default for ServerSection {
             cluster: ClusterSection::default(),
             facts: FactsSection::default(),
             reports: ReportsSection::default(),
+            compile: CompileSection::default(),
+            releases: ReleasesSection::default(),
+        }
+    }
+}
+
+/// Which compiled catalogs nodes get.
+#[derive(Deserialize, Debug)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ReleasesSection {
+    /// Releases that are kept per environment; never fewer than two.
+    pub(crate) keep: usize,
+    /// Nothing was compiled for so long: what was is released, together.
+    pub(crate) quiet: HumanDuration,
+    /// Released after so long, even if compiling goes on.
+    pub(crate) longest_wait: HumanDuration,
+}
+
+impl Default for ReleasesSection {
+    fn default() -> Self {
+        Self {
+            keep: 50,
+            quiet: HumanDuration::from_secs(1),
+            longest_wait: HumanDuration::from_secs(10),
+        }
+    }
+}
+
+/// Catalogs ahead of time.
+#[derive(Deserialize, Debug)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct CompileSection {
+    /// Compiles at the same time on this server; as many as it has cores when
+    /// not given, and none with 0.
+    pub(crate) concurrency: Option<usize>,
+    /// A catalog with more bytes is refused.
+    pub(crate) max_catalog_bytes: u64,
+    /// Files that a catalog may refer to.
+    pub(crate) max_catalog_files: usize,
+    /// How long a catalog that nothing needs is kept.
+    pub(crate) catalog_grace: HumanDuration,
+    /// How long git may take to fetch.
+    pub(crate) git_time_limit: HumanDuration,
+    /// Bytes in all files of one commit.
+    pub(crate) max_code_bytes: u64,
+    /// Files in one commit.
+    pub(crate) max_code_files: usize,
+    /// Commits that are kept per environment.
+    pub(crate) keep_commits: usize,
+}
+
+impl Default for CompileSection {
+    fn default() -> Self {
+        Self {
+            concurrency: None,
+            max_catalog_bytes: 32 << 20,
+            max_catalog_files: 10_000,
+            catalog_grace: HumanDuration::from_secs(3_600),
+            git_time_limit: HumanDuration::from_secs(120),
+            max_code_bytes: 512 << 20,
+            max_code_files: 100_000,
+            keep_commits: 10,
         }
     }
 }

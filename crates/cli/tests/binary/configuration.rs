@@ -41,7 +41,7 @@ fn a_misspelt_key_is_named_with_its_place() {
               |
             2 | server = "x"
               | ^^^^^^
-            unknown field `server`, expected one of `name`, `servers`, `data_dir`, `ca_fingerprint`, `token_file`, `facts_interval`, `external_facts`, `external_facts_timeout`
+            unknown field `server`, expected one of `name`, `servers`, `data_dir`, `ca_fingerprint`, `token_file`, `facts_interval`, `external_facts`, `external_facts_timeout`, `run_method`, `run_command`, `run_noop_command`, `run_success_codes`, `run_interval`, `run_splay`, `run_on_release`, `noop`, `windows`, `run_timeout`, `lock_wait`, `state_dir`, `root`, `spool_bytes`, `catalog_bytes`
 
 
             hint: check it with `bunraku config check --config bunraku.toml`
@@ -52,7 +52,7 @@ fn a_misspelt_key_is_named_with_its_place() {
 #[test]
 fn values_that_do_not_fit_together_are_all_named() {
     check(
-        "[server]\nhealth_listen = \"0.0.0.0:1\"\n[server.store]\nkind = \"etcd\"\n[server.authority]\nkind = \"puppet\"\n[client]\nservers = [\"a b\"]\n",
+        "[server]\nhealth_listen = \"0.0.0.0:1\"\n[server.store]\nkind = \"etcd\"\n[server.authority]\nkind = \"puppet\"\n[server.compile]\nmax_catalog_bytes = 0\n[client]\nservers = [\"a b\"]\n",
         expect![[r#"
             exit 1
             --- stdout
@@ -61,6 +61,7 @@ fn values_that_do_not_fit_together_are_all_named() {
             error: bunraku.toml: server.store: etcd needs `endpoints`
             error: bunraku.toml: server.authority: Puppet's needs its `directory`
             error: bunraku.toml: server.health_listen: must be a loopback address, because it asks for no certificate
+            error: bunraku.toml: server.compile.max_catalog_bytes: with 0 nothing could be compiled
         "#]],
     );
 }

@@ -1,12 +1,17 @@
 //! The binary as people use it: exit codes, output, real processes.
 
 mod cluster;
+mod code;
 mod configuration;
+mod cues;
 mod demo;
 mod facts;
 mod fleet;
 mod locks;
 mod once;
+mod puppet_module;
+mod runs;
 mod ssh;
 mod support;
+mod triggers;
 mod usage;

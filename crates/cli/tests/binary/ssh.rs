@@ -11,14 +11,14 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::support::{Site, bunraku, eventually, told};
 
 /// An SSH server with a home of its own, ended by its process id.
-struct SshServer {
-    directory: PathBuf,
-    port: u16,
+pub(crate) struct SshServer {
+    pub(crate) directory: PathBuf,
+    pub(crate) port: u16,
     child: std::process::Child,
 }
 
 impl SshServer {
-    fn start(directory: &Path) -> Self {
+    pub(crate) fn start(directory: &Path) -> Self {
         let directory = directory.to_owned();
         std::fs::create_dir_all(directory.join("home")).unwrap();
         key(&directory.join("host_key"));

@@ -67,7 +67,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    fn start(mut command: Command, log: &Path) -> Self {
+    pub(crate) fn start(mut command: Command, log: &Path) -> Self {
         let file = std::fs::File::create(log).expect("a log");
         let child = command
             .stdout(Stdio::piped())
@@ -144,8 +144,20 @@ impl Site {
 
     /// A server of this name; `port` 0 for any.
     pub(crate) fn server(&self, name: &str, port: u16, flags: &[&str]) -> ServerProcess {
+        self.server_with(name, port, flags, &[])
+    }
+
+    /// A server with something in its environment.
+    pub(crate) fn server_with(
+        &self,
+        name: &str,
+        port: u16,
+        flags: &[&str],
+        environment: &[(&str, &str)],
+    ) -> ServerProcess {
         let data_dir = self.path(name);
         let mut command = bunraku();
+        command.envs(environment.iter().copied());
         command.args([
             "server",
             "--listen",
@@ -182,6 +194,7 @@ impl Site {
         self.agent_with(node, servers, token, &[])
     }
 
+    /// An agent with further flags.
     pub(crate) fn agent_with(
         &self,
         node: &str,
@@ -196,7 +209,11 @@ impl Site {
             .collect();
         command.args(["agent", "--name", node, "--server", &addresses.join(",")]);
         command.args(["--ca-fingerprint", &servers[0].fingerprint]);
-        command.arg("--data-dir").arg(self.path(node)).args(flags);
+        command.arg("--data-dir").arg(self.path(node));
+        command
+            .arg("--state-dir")
+            .arg(self.path(&format!("{node}.engine")));
+        command.args(flags);
         if token {
             let made = servers[0].operator(&["token", "create", "--node", node]);
             assert!(made.status.success(), "{}", told(&made));

@@ -5,6 +5,7 @@
 //! the node was compiled last, and with what, is in `compile-status/<node>`.
 
 use bunraku_model::{CatalogId, CodeId, ContentId, EnvironmentName, FactSetId, NodeName};
+use bunraku_wire::api::CompileProblem;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -41,17 +42,12 @@ pub struct CompileFailed {
     pub problems: Vec<CompileProblem>,
 }
 
-/// One thing that is wrong, and where.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
-pub struct CompileProblem {
-    pub message: String,
-    /// Below the environment's root.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub file: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub line: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub column: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hint: Option<String>,
+/// `config_version` of a catalog: says whether anything changed, and nothing else.
+pub(crate) fn config_version(id: CatalogId) -> String {
+    id.to_string()[..16].to_owned()
+}
+
+/// The name under which a node's compiled catalog is held.
+pub fn holder(node: &NodeName) -> String {
+    format!("compiled/{node}")
 }

@@ -3,6 +3,7 @@
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use bunraku_wire::api::triggers::StopReason;
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -48,8 +49,12 @@ pub struct Metrics {
     facts_waiting: Gauge,
     commands: Counter<u64, AtomicU64>,
     refused_connections: Family<ReasonLabels, Counter>,
+    triggers: Counter<u64, AtomicU64>,
+    stopped_triggers: Family<ReasonLabels, Counter>,
+    expired_triggers: Counter<u64, AtomicU64>,
     runs: Family<EndingLabels, Counter>,
     report_events: Counter<u64, AtomicU64>,
+    pub(crate) compiles: std::sync::Arc<crate::compiles::CompileMetrics>,
 }
 
 impl Default for Metrics {
@@ -65,8 +70,12 @@ impl Default for Metrics {
             facts_waiting: Gauge::default(),
             commands: Counter::default(),
             refused_connections: Family::default(),
+            triggers: Counter::default(),
+            stopped_triggers: Family::default(),
+            expired_triggers: Counter::default(),
             runs: Family::default(),
             report_events: Counter::default(),
+            compiles: std::sync::Arc::default(),
             registry: Registry::default(),
         };
         registry.register(
@@ -110,6 +119,21 @@ impl Default for Metrics {
             metrics.refused_connections.clone(),
         );
         registry.register(
+            "triggers_fired",
+            "Firings of triggers that went on",
+            metrics.triggers.clone(),
+        );
+        registry.register(
+            "triggers_stopped",
+            "Chains of triggers that were ended, by why",
+            metrics.stopped_triggers.clone(),
+        );
+        registry.register(
+            "triggers_expired",
+            "Triggers whose node was away until their time was up",
+            metrics.expired_triggers.clone(),
+        );
+        registry.register(
             "node_runs",
             "Node runs by how they ended",
             metrics.runs.clone(),
@@ -119,6 +143,7 @@ impl Default for Metrics {
             "Events of node runs that were stored",
             metrics.report_events.clone(),
         );
+        metrics.compiles.register(&mut registry);
         Self {
             registry,
             ..metrics
@@ -166,6 +191,24 @@ impl Metrics {
         self.refused_connections
             .get_or_create(&ReasonLabels { reason })
             .inc();
+    }
+
+    pub(crate) fn triggers_fired(&self) {
+        self.triggers.inc();
+    }
+
+    pub(crate) fn trigger_stopped(&self, why: StopReason) {
+        let reason = match why {
+            StopReason::HopLimit => "hop_limit",
+            StopReason::Repeated => "repeated",
+        };
+        self.stopped_triggers
+            .get_or_create(&ReasonLabels { reason })
+            .inc();
+    }
+
+    pub(crate) fn trigger_expired(&self) {
+        self.expired_triggers.inc();
     }
 
     /// The text that Prometheus reads.

@@ -11,8 +11,8 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::routes::{
-    Services, certificates, cluster, commands, content, facts, join, locks, nodes, once, releases,
-    reports, server, targets, tokens,
+    Services, catalogs, certificates, cluster, commands, compiles, content, environments, facts,
+    join, locks, nodes, once, query, releases, reports, server, targets, tokens, triggers,
 };
 use super::{access, health, reply::Refusal};
 
@@ -72,6 +72,7 @@ fn routes() -> (OpenApiRouter<Services>, OpenApiRouter<Services>) {
         .routes(routes!(reports::show))
         .routes(routes!(reports::take, reports::events))
         .routes(routes!(reports::follow))
+        .routes(routes!(query::query))
         .routes(routes!(commands::send))
         .routes(routes!(commands::status))
         .routes(routes!(commands::answer))
@@ -91,6 +92,31 @@ fn routes() -> (OpenApiRouter<Services>, OpenApiRouter<Services>) {
         .routes(routes!(cluster::drain))
         .routes(routes!(tokens::list, tokens::create))
         .routes(routes!(tokens::revoke))
+        .routes(routes!(content::show))
+        .routes(routes!(targets::show))
+        .routes(routes!(targets::catalog))
+        .routes(routes!(releases::list, releases::create))
+        .routes(routes!(releases::show))
+        .routes(routes!(releases::rollback))
+        .routes(routes!(catalogs::list))
+        .routes(routes!(catalogs::proposed))
+        .routes(routes!(catalogs::show))
+        .routes(routes!(catalogs::diff))
+        .routes(routes!(catalogs::between_releases))
+        .routes(routes!(releases::hold, releases::resume))
+        .routes(routes!(environments::list, environments::add))
+        .routes(routes!(
+            environments::show,
+            environments::change,
+            environments::remove
+        ))
+        .routes(routes!(environments::deploy))
+        .routes(routes!(environments::deploy_status))
+        .routes(routes!(environments::hook))
+        .routes(routes!(environments::assign))
+        .routes(routes!(compiles::request))
+        .routes(routes!(compiles::queue))
+        .routes(routes!(compiles::statuses))
         .routes(routes!(once::list))
         .routes(routes!(once::show))
         .routes(routes!(once::standing, once::standing_with))
@@ -108,13 +134,10 @@ fn routes() -> (OpenApiRouter<Services>, OpenApiRouter<Services>) {
         .routes(routes!(locks::release))
         .routes(routes!(locks::leave))
         .routes(routes!(locks::break_lock))
-        .routes(routes!(content::show))
-        .routes(routes!(targets::show))
-        .routes(routes!(targets::catalog))
-        .routes(routes!(releases::list, releases::create))
-        .routes(routes!(releases::show))
-        .routes(routes!(releases::rollback))
-        .routes(routes!(releases::hold, releases::resume));
+        .routes(routes!(triggers::fire))
+        .routes(routes!(triggers::list))
+        .routes(routes!(triggers::show, triggers::define, triggers::forget))
+        .routes(routes!(triggers::history));
     (facts, others)
 }
 

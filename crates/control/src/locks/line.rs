@@ -1,8 +1,13 @@
 //! Who holds a lock and who waits for it, in the order they came. Pure.
 
-use bunraku_model::TriggerName;
+use bunraku_model::{FiringId, NodeName, TriggerName};
 use bunraku_wire::api::locks::Holder;
 use jiff::Timestamp;
+use std::collections::BTreeSet;
+
+use bunraku_model::LockName;
+
+use crate::triggers::Announced;
 use serde::{Deserialize, Serialize};
 
 /// The document of one lock.
@@ -14,6 +19,9 @@ pub(super) struct Line {
     pub(super) defined: bool,
     #[serde(default)]
     pub(super) on_change: Option<TriggerName>,
+    /// Where that starts runs; without any, on the old and the new holders.
+    #[serde(default)]
+    pub(super) hosts: Vec<NodeName>,
     /// Never goes back.
     pub(super) last_token: u64,
     pub(super) holders: Vec<Holder>,
@@ -27,6 +35,7 @@ impl Default for Line {
             slots: 1,
             defined: false,
             on_change: None,
+            hosts: Vec::new(),
             last_token: 0,
             holders: Vec::new(),
             waiters: Vec::new(),
@@ -86,6 +95,41 @@ impl Line {
         }
         settled
     }
+}
+
+/// What is to be fired because the holders are others now, if anything is.
+pub(super) fn announced(
+    before: &Line,
+    after: &Line,
+    lock: &LockName,
+    id: FiringId,
+) -> Option<Announced> {
+    let trigger = after.on_change.clone()?;
+    let owners = |line: &Line| -> BTreeSet<String> {
+        line.holders
+            .iter()
+            .map(|holder| holder.owner.clone())
+            .collect()
+    };
+    let (old, new) = (owners(before), owners(after));
+    // A lock that is merely given back has no new holder to tell of.
+    if new.is_empty() || old == new {
+        return None;
+    }
+    let hosts = match after.hosts.is_empty() {
+        false => after.hosts.clone(),
+        true => old
+            .union(&new)
+            .filter_map(|owner| NodeName::new(&**owner).ok())
+            .collect(),
+    };
+    let now: Vec<&str> = new.iter().map(String::as_str).collect();
+    Some(Announced {
+        id,
+        trigger,
+        hosts,
+        reason: format!("`{lock}` is held by {} now", now.join(", ")),
+    })
 }
 
 #[cfg(test)]

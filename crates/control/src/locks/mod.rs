@@ -13,9 +13,10 @@ mod wait;
 use std::collections::HashSet;
 use std::time::Duration;
 
-use bunraku_model::LockName;
+use bunraku_model::{FiringId, LockName};
 use bunraku_store::{Compare, KeyValue, LeaseId, SharedStore, StoreError, Transaction};
 use bunraku_wire::api::locks::{DefineLock, Holder, LockStatus};
+use uuid::Uuid;
 
 use crate::clock::Clock;
 use crate::document;
@@ -71,7 +72,7 @@ impl Locks {
         token: u64,
     ) -> Result<(), ServiceError> {
         self.remove(name, |read| {
-            held(read, name, owner, token).map(Clone::clone).map(Some)
+            held(read, name, owner, token).cloned().map(Some)
         })
         .await
     }
@@ -167,6 +168,7 @@ impl Locks {
                 slots: request.slots,
                 defined: true,
                 on_change: request.on_change.clone(),
+                hosts: request.hosts.clone(),
                 ..read.line.clone()
             };
             // More slots let some in at once.
@@ -246,6 +248,11 @@ impl Locks {
         }
         for next in settled.promoted.iter().take(PER_TRANSACTION) {
             transaction = transaction.when(Compare::Exists(session_key(name, next)));
+        }
+        // In the same step: no change of holders goes untold.
+        if let Some(announced) = line::announced(&read.line, line, name, FiringId(Uuid::now_v7())) {
+            let key = keys::trigger_announced(announced.id);
+            transaction = transaction.put(key, document::encode(&announced));
         }
         transaction.put(keys::lock_line(name), document::encode(line))
     }

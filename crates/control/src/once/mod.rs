@@ -25,7 +25,7 @@ use serde_json::{Map, Value};
 
 use crate::clock::Clock;
 use crate::document::{self, Decision};
-use crate::{ServiceError, keys};
+use crate::{FindNodes, ServiceError, keys};
 use definition::{Definition, Expected};
 pub(crate) use record::Asker;
 use record::{Claim, Defined, Parts, Record, State};
@@ -36,13 +36,6 @@ const FRAGMENT_LIMIT: usize = 64 * 1024;
 /// The shortest and longest lease that a claimant may ask for.
 pub(crate) const LEASES: std::ops::RangeInclusive<Duration> =
     Duration::from_secs(1)..=Duration::from_secs(24 * 3_600);
-
-/// Which nodes a query finds; asked for definitions that expect a query's hosts.
-pub(crate) type FindNodes = std::sync::Arc<
-    dyn Fn(String) -> futures::future::BoxFuture<'static, Result<Vec<NodeName>, ServiceError>>
-        + Send
-        + Sync,
->;
 
 /// The handle on the service.
 #[derive(Clone)]

@@ -96,7 +96,7 @@ impl Releases {
     }
 
     /// How many were written; nothing if the head is not what it was.
-    async fn apply_batch(
+    pub(super) async fn apply_batch(
         &self,
         environment: &EnvironmentName,
         head: &KeyValue,

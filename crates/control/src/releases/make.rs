@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use bunraku_model::{CodeId, EnvironmentName, NodeName, ReleaseNumber};
+use bunraku_model::{CatalogId, CodeId, EnvironmentName, NodeName, ReleaseNumber};
 use bunraku_store::{StoreError, Transaction, TransactionOutcome};
 use bunraku_wire::api::{
     CreateRelease, ReleaseHold, ReleaseKind, ReleaseReply, ReleaseSummary, ReleaseTo,
@@ -324,11 +324,14 @@ impl Releases {
         entries: &[&Entry],
     ) -> Result<bool, ServiceError> {
         let holder = holder(environment);
-        for batch in entries.chunks(HOLDS_PER_TRANSACTION) {
+        // Nodes whose catalogs are equal in everything share one.
+        let catalogs: BTreeSet<CatalogId> = entries.iter().map(|entry| entry.catalog).collect();
+        let catalogs: Vec<CatalogId> = catalogs.into_iter().collect();
+        for batch in catalogs.chunks(HOLDS_PER_TRANSACTION) {
             loop {
                 let mut transaction = Transaction::new();
-                for entry in batch {
-                    let held = self.catalogs.hold_in(transaction, entry.catalog, &holder);
+                for catalog in batch {
+                    let held = self.catalogs.hold_in(transaction, *catalog, &holder);
                     transaction = match held.await {
                         Ok(transaction) => transaction,
                         Err(CatalogError::Missing(_)) => return Ok(false),

@@ -13,6 +13,9 @@ use crate::ServiceError;
 /// A base is replaced when the changes to it are more than one in so many.
 const CHANGES_PER_BASE: usize = 8;
 
+/// A base and its address.
+type Base = (ContentId, Arc<ReleaseMap>);
+
 /// A map that was written, pinned until a release refers to it.
 pub(super) struct WrittenMap {
     pub(super) address: MapAddress,
@@ -23,7 +26,7 @@ pub(super) struct WrittenMap {
 #[derive(Clone)]
 pub(super) struct Maps {
     blobs: SharedBlobs,
-    remembered: Arc<Mutex<Option<(ContentId, Arc<ReleaseMap>)>>>,
+    remembered: Arc<Mutex<Option<Base>>>,
 }
 
 impl Maps {

@@ -25,6 +25,8 @@ mod maps;
 mod policy;
 mod retention;
 mod show;
+#[cfg(test)]
+mod tests;
 mod worker;
 
 use std::sync::Arc;

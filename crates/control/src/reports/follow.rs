@@ -78,7 +78,8 @@ impl Reports {
 }
 
 impl FollowedEvents {
-    /// The next event; `None` after the last one of the run.
+    /// The next event; `None` after the last one of the run, and when its node
+    /// is lost in the middle of it.
     pub async fn next(&mut self) -> Result<Option<NumberedEvent>, ServiceError> {
         loop {
             if let Some(event) = self.ready.pop_front() {
@@ -98,6 +99,8 @@ impl FollowedEvents {
         let key = keys::report(&self.node, self.run);
         // The watch is open before the look, so what comes in between wakes it.
         let mut changes = self.reports.store.watch(&key, WatchStart::Now).await?;
+        let connection = keys::node_connection(&self.node);
+        let mut moves = (self.reports.store.watch(&connection, WatchStart::Now)).await?;
         loop {
             let head = self.reports.head(&self.node, self.run).await?;
             if let Some(head) = head.map(|known| known.document) {
@@ -106,12 +109,16 @@ impl FollowedEvents {
                     self.ready.extend(events);
                     return Ok(());
                 }
-                if head.finished.is_some() {
+                if head.finished.is_some() || !self.reports.is_connected(&self.node).await? {
                     self.ended = true;
                     return Ok(());
                 }
             }
-            match changes.next().await {
+            let changed = tokio::select! {
+                changed = changes.next() => changed,
+                moved = moves.next() => moved,
+            };
+            match changed {
                 Some(Ok(_)) => {}
                 Some(Err(error)) => return Err(error.into()),
                 None => return Ok(()),

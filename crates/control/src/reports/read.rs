@@ -290,11 +290,7 @@ impl Reports {
             let there = match connected.get(&head.node) {
                 Some(there) => *there,
                 None => {
-                    let key = keys::node_connection(&head.node);
-                    let stored = document::read::<StoredConnection>(&*self.store, &key).await?;
-                    let there = stored.is_some_and(|stored| {
-                        matches!(stored.document.connection, Connection::Connected { .. })
-                    });
+                    let there = self.is_connected(&head.node).await?;
                     connected.insert(head.node.clone(), there);
                     there
                 }
@@ -302,6 +298,14 @@ impl Reports {
             summaries.push(head.summary(!there));
         }
         Ok(summaries)
+    }
+
+    pub(super) async fn is_connected(&self, node: &NodeName) -> Result<bool, ServiceError> {
+        let key = keys::node_connection(node);
+        let stored = document::read::<StoredConnection>(&*self.store, &key).await?;
+        Ok(stored.is_some_and(|stored| {
+            matches!(stored.document.connection, Connection::Connected { .. })
+        }))
     }
 }
 

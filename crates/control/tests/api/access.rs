@@ -15,11 +15,12 @@ fn documented(node: &str) -> Vec<(String, String, String)> {
             let filled = path
                 .replace("{node}", node)
                 .replace("{name}", node)
-                .replace("{app}", "app")
-                .replace("{lock}", "lock")
-                .replace("{token}", "1")
                 .replace("{environment}", "production")
                 .replace("{number}", "1")
+                .replace("{app}", "app")
+                .replace("{lock}", "lock")
+                .replace("{trigger}", "trigger")
+                .replace("{token}", "1")
                 .replace("{id}", "00000000-0000-7000-8000-000000000000");
             routes.push((method.to_uppercase(), path.clone(), filled));
         }
@@ -105,6 +106,7 @@ async fn each_role_reaches_its_own_things_and_nothing_else() {
         "/v1/locks/{lock}/lease",
         "/v1/locks/{lock}/release",
         "/v1/locks/{lock}/leave",
+        "/v1/triggers/{trigger}/fire",
     ];
     let own_only = [
         "PUT /v1/nodes/{node}/activity",
@@ -117,6 +119,8 @@ async fn each_role_reaches_its_own_things_and_nothing_else() {
     let own_or_operator = [
         "GET /v1/nodes/{node}",
         "GET /v1/nodes/{node}/facts",
+        "GET /v1/nodes/{node}/target",
+        "GET /v1/nodes/{node}/catalogs/{id}",
         "PUT /v1/once/{app}/fragments/{node}",
         "DELETE /v1/once/{app}/fragments/{node}",
         "GET /v1/nodes/{node}/facts/history",
@@ -129,14 +133,16 @@ async fn each_role_reaches_its_own_things_and_nothing_else() {
         // It takes the node away from under the others.
         if (method.as_str(), template.as_str()) == ("DELETE", "/v1/nodes/{node}")
             || template.ends_with("/revoke")
+            // Whoever signs it may, with any certificate or none.
+            || template.starts_with("/v1/hooks/")
         {
             continue;
         }
         let route = format!("{method} {template}");
         let any = anyone.contains(&template.as_str())
             || template == "/v1/certificates/renew"
-            || route == "GET /v1/locks/{lock}"
-            || template == "/v1/content/{id}";
+            || template == "/v1/content/{id}"
+            || route == "GET /v1/locks/{lock}";
         let node_may =
             any || own_only.contains(&route.as_str()) || own_or_operator.contains(&route.as_str());
         let operator_may = !own_only.contains(&route.as_str());

@@ -30,6 +30,21 @@ pub(crate) async fn compile_in(
     code: &str,
     file: &[u8],
 ) -> CatalogId {
+    let size = file.len() as u64;
+    let resource =
+        json!({"type": "File", "title": "/x", "parameters": {"source": "salt://x", "size": size}});
+    compile_resources(server, node, environment_name, code, file, vec![resource]).await
+}
+
+/// What is compiled for a node: these resources, with this file at `salt://x`.
+pub(crate) async fn compile_resources(
+    server: &TestServer,
+    node: &str,
+    environment_name: &str,
+    code: &str,
+    file: &[u8],
+    resources: Vec<serde_json::Value>,
+) -> CatalogId {
     let catalogs = Catalogs::new(
         server.shared.clone(),
         server.blobs.clone(),
@@ -39,8 +54,9 @@ pub(crate) async fn compile_in(
     let content = ContentId::of(file);
     let size = file.len() as u64;
     let source = CatalogSource::File(SourceFile { content, size });
-    let resource =
-        json!({"type": "File", "title": "/x", "parameters": {"source": "salt://x", "size": size}});
+    let resources = (resources.into_iter())
+        .map(|resource| serde_json::from_value(resource).expect("a resource"))
+        .collect();
     let code_id = CodeId(code.to_owned());
     let new = NewCatalog {
         node: name(node),
@@ -49,7 +65,7 @@ pub(crate) async fn compile_in(
         catalog: Catalog {
             name: node.to_owned(),
             environment: Some(json!(environment_name)),
-            resources: vec![serde_json::from_value(resource).expect("a resource")],
+            resources,
             sources: [("salt://x".to_owned(), source)].into(),
             ..Catalog::default()
         },

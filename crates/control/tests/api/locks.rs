@@ -267,3 +267,39 @@ async fn sessions_and_leases_that_make_no_sense_are_refused() {
     }
     server.shutdown().await;
 }
+
+#[tokio::test]
+async fn a_change_of_holder_fires_a_trigger_and_a_renewal_does_not() {
+    use bunraku_wire::api::triggers::{TriggerEvent, TriggerNews};
+    let mut server = TestServer::start().await;
+    let (a, b) = (server.node("a").await, server.node("b").await);
+    let define = json!({"slots": 1, "on_change": "new master"});
+    server
+        .operator
+        .put::<_, ()>("/v1/locks/db", &define)
+        .await
+        .expect("defined");
+    let fired = || async {
+        let path = "/v1/trigger-events?trigger=new%20master";
+        let events: Vec<TriggerEvent> = server.operator.get(path).await.expect("the history");
+        let told = events.into_iter().filter_map(|event| match event.what {
+            TriggerNews::Fired { hosts, reason, .. } => Some((
+                hosts.iter().map(ToString::to_string).collect::<Vec<_>>(),
+                reason.unwrap_or_default(),
+            )),
+            _ => None,
+        });
+        told.collect::<Vec<_>>()
+    };
+    let token = held(&a, "db", &wish("s", 60, 0)).await;
+    eventually(|| async { fired().await.len() == 1 }).await;
+    renew(&a, "db", token).await.expect("renewed");
+    assert_eq!(held(&a, "db", &wish("s", 60, 0)).await, token);
+    release(&a, "db", token).await.expect("released");
+    held(&b, "db", &wish("s", 60, 0)).await;
+    eventually(|| async { fired().await.len() == 2 }).await;
+    let told = fired().await;
+    assert_eq!(told[0].0, ["b"], "{told:?}");
+    assert_eq!(told[0].1, "`db` is held by b now");
+    server.shutdown().await;
+}

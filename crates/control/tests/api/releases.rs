@@ -227,6 +227,24 @@ async fn a_percentage_that_grows_keeps_whom_it_had_and_others_keep_what_they_hav
 }
 
 #[tokio::test]
+async fn a_release_to_some_nodes_leaves_the_others_alone() {
+    let mut server = TestServer::start().await;
+    let (one, two) = (server.node("web-1").await, server.node("web-2").await);
+    let id = compile(&server, "web-1", "one").await;
+    compile(&server, "web-2", "one").await;
+    let to = ReleaseTo::Nodes {
+        nodes: vec![name("web-1")],
+    };
+    let made = release(&server, to.clone(), RunMode::Noop).await;
+    let made = made.expect("released");
+    assert_eq!((made.kind, made.nodes), (ReleaseKind::Created(to), 1));
+    let seen = target(&one, "web-1").await.expect("released");
+    assert_eq!((seen.catalog, seen.mode), (id, RunMode::Noop));
+    assert_eq!(status(target(&two, "web-2").await), 404);
+    server.shutdown().await;
+}
+
+#[tokio::test]
 async fn what_makes_no_sense_is_refused() {
     let mut server = TestServer::start().await;
     server.node("web-1").await;

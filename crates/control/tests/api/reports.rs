@@ -274,6 +274,11 @@ async fn a_request_that_was_folded_into_another_run_leads_to_its_report() {
 async fn following_a_run_gives_each_event_once_and_goes_on_after_a_break() {
     let mut server = TestServer::start().await;
     let node = server.node("web-1").await;
+    let mut commands: Lines<StreamMessage> = node
+        .stream("/v1/nodes/web-1/stream?version=1")
+        .await
+        .expect("a stream");
+    crate::support::opened(&mut commands).await;
     let run = new_run();
     let path = format!("/v1/nodes/web-1/reports/{run}/stream");
     // Before there is anything to follow.
@@ -300,6 +305,13 @@ async fn following_a_run_gives_each_event_once_and_goes_on_after_a_break() {
     let last = soon(lines.next()).await.expect("a line").expect("an event");
     assert!(matches!(last.event, ReportEvent::Finished(_)));
     assert!(soon(lines.next()).await.is_none(), "the run is over");
+    // The node is lost in the middle of another one.
+    let run = new_run();
+    send(&node, run, 0, vec![started()]).await.expect("stored");
+    let path = format!("/v1/nodes/web-1/reports/{run}/stream?from=1");
+    let mut lines: Lines<NumberedEvent> = server.operator.stream(&path).await.expect("a stream");
+    drop(commands);
+    assert!(soon(lines.next()).await.is_none(), "nobody can say more");
     server.shutdown().await;
 }
 

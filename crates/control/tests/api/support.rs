@@ -4,11 +4,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bunraku_control::catalogs::CatalogOptions;
+use bunraku_control::compiles::{CompileOptions, StateFunctions};
+use bunraku_control::environments::CodeOptions;
 use bunraku_control::{
     AcceptOptions, CertificateOptions, Clock, CommandOptions, FactOptions, ReportOptions,
     RouterOptions, Server, ServerOptions, UpkeepOptions,
 };
 use bunraku_model::NodeName;
+use bunraku_states::{Function, Lookup};
 use bunraku_store::blobs::{BlobOptions, DirectoryBlobs, SharedBlobs, StoreBlobs};
 use bunraku_store::{EmbeddedOptions, EmbeddedStore, SharedStore};
 use bunraku_wire::api::{JoinReply, JoinRequest, NewToken, StreamMessage, Target, TokenRequest};
@@ -21,6 +25,31 @@ use bunraku_wire::{
 };
 use jiff::Timestamp;
 use tempfile::TempDir;
+
+/// Enough of the engine's words for the state trees of these tests.
+#[derive(Debug)]
+struct EngineFunctions;
+
+impl StateFunctions for EngineFunctions {
+    fn function(&self, name: &str) -> Lookup {
+        match name {
+            "file.managed" => Lookup::Known(Function {
+                type_name: "file".to_owned(),
+                arguments: vec![("contents".to_owned(), "content".to_owned())],
+                name_parameter: "path".to_owned(),
+                parameters: ["path", "content", "source", "mode"]
+                    .map(str::to_owned)
+                    .to_vec(),
+                ..Function::default()
+            }),
+            _ => Lookup::UnknownModule,
+        }
+    }
+
+    fn functions(&self) -> Vec<String> {
+        vec!["file.managed".to_owned()]
+    }
+}
 
 pub(crate) struct TestServer {
     pub(crate) server: Option<Server>,
@@ -85,7 +114,13 @@ pub(crate) fn options(data_dir: &Path) -> ServerOptions {
         certificates: CertificateOptions::default(),
         commands: CommandOptions::default(),
         facts: FactOptions::default(),
-        catalogs: bunraku_control::catalogs::CatalogOptions::default(),
+        catalogs: CatalogOptions::default(),
+        code: CodeOptions::default(),
+        compiles: CompileOptions {
+            concurrency: 4,
+            lease: Duration::from_secs(3),
+            functions: Arc::new(EngineFunctions),
+        },
         releases: bunraku_control::ReleaseOptions::default(),
         reports: ReportOptions::default(),
         upkeep: UpkeepOptions::default(),
@@ -181,6 +216,19 @@ impl TestServer {
 
     pub(crate) fn address(&self) -> std::net::SocketAddr {
         self.running().address()
+    }
+
+    pub(crate) fn catalogs(&self) -> &bunraku_control::catalogs::Catalogs {
+        self.running().catalogs()
+    }
+
+    pub(crate) fn environments_and_compiles(
+        &self,
+    ) -> (
+        &bunraku_control::environments::Environments,
+        &bunraku_control::compiles::Compiles,
+    ) {
+        (self.running().environments(), self.running().compiles())
     }
 
     pub(crate) fn store(&self) -> &EmbeddedStore {

@@ -6,11 +6,12 @@ use bunraku_model::StatusWord;
 use bunraku_store::etcd::EtcdStore;
 use bunraku_store::testing::EtcdCluster;
 use bunraku_wire::api::{
-    Command, FactsReply, NodeSummary, SendCommand, SentCommand, StreamMessage,
+    Command, FactsReply, NodeSummary, ReleaseTo, RunMode, SendCommand, SentCommand, StreamMessage,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::fleet::{applied, compile, try_release};
 use crate::support::{TestServer, name, opened, options, soon};
 
 async fn pair() -> (EtcdCluster, TestServer, TestServer) {
@@ -97,6 +98,43 @@ async fn a_revocation_at_one_server_cuts_connections_at_the_other() {
         !matches!(soon(stream.next()).await, Some(Ok(_))),
         "the stream must be cut"
     );
+    first.shutdown().await;
+    second.shutdown().await;
+    drop(etcd);
+}
+
+#[tokio::test]
+async fn of_two_servers_that_release_at_once_one_wins_and_nodes_of_both_are_told() {
+    let (etcd, mut first, mut second) = pair().await;
+    let node = first.node("web-1").await;
+    let path = "/v1/nodes/web-1/stream";
+    let mut stream = node.stream::<StreamMessage>(path).await.expect("a stream");
+    assert_eq!(opened(&mut stream).await, None);
+    let id = compile(&second, "web-1", "one").await;
+    let (one, other) = tokio::join!(
+        try_release(&first, Some(0), ReleaseTo::Everything, RunMode::Enforce),
+        try_release(&second, Some(0), ReleaseTo::Everything, RunMode::Enforce)
+    );
+    let (made, refused): (Vec<_>, Vec<_>) = [one, other].into_iter().partition(Result::is_ok);
+    assert_eq!((made.len(), refused.len()), (1, 1));
+    let refused = refused.into_iter().filter_map(Result::err).next();
+    let refused = refused.expect("one is refused");
+    assert_eq!(refused.status(), Some(409), "{refused}");
+    assert!(refused.to_string().contains("made release 1"), "{refused}");
+    let made = made.into_iter().flatten().next().expect("one is made");
+    applied(&second, &made.release.expect("a release")).await;
+    match soon(stream.next()).await {
+        Some(Ok(StreamMessage::Target {
+            target: Some(target),
+        })) => assert_eq!(target.catalog, id),
+        other => panic!("a target was expected, not {other:?}"),
+    }
+    // Any server serves any content.
+    let content = format!("/v1/content/{}", bunraku_model::ContentId::of(b"one"));
+    for server in [&first, &second] {
+        let served = server.operator.fetch(&content, &[]).await.expect("content");
+        assert_eq!(served.body().as_ref(), b"one");
+    }
     first.shutdown().await;
     second.shutdown().await;
     drop(etcd);

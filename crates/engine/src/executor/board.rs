@@ -32,9 +32,13 @@ pub(super) struct Mark {
     pub(super) not_run: bool,
 }
 
+/// Quick steps that one worker may take at once.
+const MOST_AT_ONCE: usize = 64;
+
 /// What a worker should do next.
 pub(super) enum Work {
-    One(u32, Gate),
+    /// One, or several that are quick.
+    Steps(Vec<(u32, Gate)>),
     Group(Vec<(u32, Gate)>),
     /// Nothing now: wait for others to finish.
     Wait,
@@ -52,6 +56,12 @@ pub(super) struct Board<'p> {
     groups: Groups,
     running: usize,
     left: usize,
+    /// How many quick steps are handed out at once: more and more while all
+    /// of them find nothing to do, so that the lock costs little.
+    pace: usize,
+    /// Workers that there are, and those of them that wait.
+    pub(super) workers: usize,
+    pub(super) idle: usize,
     pub(super) ended: Option<RunEnd>,
     /// Outputs by registered name.
     pub(super) outputs: HashMap<String, Map<String, Value>>,
@@ -71,6 +81,9 @@ impl<'p> Board<'p> {
             groups: Groups::new(plan),
             running: 0,
             left: plan.steps.len(),
+            pace: if plan.mode == Mode::Ansible { 1 } else { 4 },
+            workers: 1,
+            idle: 0,
             ended: None,
             outputs: HashMap::new(),
             looks: HashMap::new(),
@@ -137,13 +150,43 @@ impl<'p> Board<'p> {
             let gates = members.into_iter().map(|node| (node, self.gate(node)));
             return Work::Group(gates.collect());
         }
-        match self.ready.pop() {
-            Some((_, Reverse((_, node)))) => {
-                self.running += 1;
-                Work::One(node, self.gate(node))
+        let Some((_, Reverse((_, first)))) = self.ready.pop() else {
+            return Work::Wait;
+        };
+        let mut steps = vec![(first, self.gate(first))];
+        if self.is_quick(first) {
+            // Some are left to the others.
+            let most = self.pace.min(1 + self.ready.len() / 4);
+            while steps.len() < most
+                && let Some((_, Reverse((_, next)))) = self.ready.peek().copied()
+                && self.is_quick(next)
+            {
+                self.ready.pop();
+                steps.push((next, self.gate(next)));
             }
-            None => Work::Wait,
         }
+        self.running += steps.len();
+        Work::Steps(steps)
+    }
+
+    /// Takes back steps that nobody began.
+    pub(super) fn give_back(&mut self, steps: impl Iterator<Item = u32>) {
+        for node in steps {
+            self.running -= 1;
+            self.offer(node);
+        }
+    }
+
+    fn is_quick(&self, node: u32) -> bool {
+        self.plan.steps[node as usize].quick
+    }
+
+    /// Whether one more worker would help. Quick steps keep no more workers
+    /// busy than there are cores.
+    pub(super) fn wants_another(&self, cores: usize) -> bool {
+        let quick = self.pace > 1
+            && matches!(self.ready.peek(), Some((_, Reverse((_, node)))) if self.is_quick(*node));
+        self.has_work() && (!quick || self.workers - self.idle < cores)
     }
 
     /// The gate of a state that looked at others.
@@ -177,6 +220,12 @@ impl<'p> Board<'p> {
             has_changes: outcome.made_changes(),
             not_run: outcome.kept_from_running(),
         };
+        if self.plan.mode != Mode::Ansible && self.is_quick(node) {
+            self.pace = match outcome.status {
+                crate::Status::Unchanged => (self.pace * 2).min(MOST_AT_ONCE),
+                _ => 1,
+            };
+        }
         self.finished.push(finished);
         self.running -= 1;
         self.left -= 1;
@@ -193,13 +242,8 @@ impl<'p> Board<'p> {
     }
 
     /// Whether somebody else could start something now.
-    pub(super) fn has_work(&self) -> bool {
+    fn has_work(&self) -> bool {
         !self.ready.is_empty() || self.groups.has_complete()
-    }
-
-    /// Whether nobody will ever start anything again.
-    pub(super) fn is_over(&self) -> bool {
-        self.left == 0 || self.ended.is_some()
     }
 
     pub(super) fn marks(&self) -> &[Mark] {

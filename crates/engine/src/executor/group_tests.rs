@@ -120,7 +120,15 @@ fn run(mode: Mode, noop: bool, resources: Value) -> (Summary, Vec<Vec<String>>) 
     let transactions = Transactions::default();
     let mut registry = Registry::standard();
     registry.add(Pack(Arc::clone(&transactions)));
-    let plan = Plan::new(&catalog(resources), &registry, PlanOptions { mode }).expect("a plan");
+    let plan = Plan::new(
+        &catalog(resources),
+        &registry,
+        PlanOptions {
+            mode,
+            ..PlanOptions::default()
+        },
+    )
+    .expect("a plan");
     let state = tempfile::tempdir().expect("a directory");
     let how = CarryOut {
         noop,

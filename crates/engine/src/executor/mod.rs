@@ -74,8 +74,7 @@ impl<'a> CarryOut<'a> {
         }
     }
 
-    fn workers(&self, mode: Mode) -> usize {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    fn workers(&self, mode: Mode, cores: usize) -> usize {
         let suggested = match mode {
             Mode::Ansible => 1,
             Mode::Genius => (cores * 4).clamp(4, 32),
@@ -95,6 +94,9 @@ struct Run<'a> {
     /// `None` in a noop run: nobody gets hands.
     licence: Option<Licence>,
     failhard: bool,
+    cores: usize,
+    /// The most that may be at work at once.
+    workers: usize,
     last_applied: LastApplied,
     board: Mutex<Board<'a>>,
     more: std::sync::Condvar,
@@ -108,8 +110,10 @@ pub fn carry_out(plan: &Plan, how: CarryOut<'_>) -> Result<Summary, CarryOutErro
         resources: plan.len(),
         noop: how.noop,
     });
-    let workers = how.workers(plan.mode).min(plan.len().max(1));
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let run = Run {
+        cores,
+        workers: how.workers(plan.mode, cores),
         plan,
         licence: Licence::of_run(how.noop),
         failhard: how.failhard,
@@ -132,7 +136,7 @@ pub fn carry_out(plan: &Plan, how: CarryOut<'_>) -> Result<Summary, CarryOutErro
             dirty_directories: Mutex::default(),
         },
     };
-    run.work(workers);
+    run.work();
     run.listen();
     run.end(begun, how.noop)
 }
@@ -173,5 +177,7 @@ impl<'a> Run<'a> {
 
 #[cfg(test)]
 mod group_tests;
+#[cfg(test)]
+mod quick_tests;
 #[cfg(test)]
 mod tests;

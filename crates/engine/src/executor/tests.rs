@@ -338,6 +338,7 @@ fn failhard_ends_the_run_at_the_first_failure() {
         &Registry::standard(),
         PlanOptions {
             mode: Mode::Ansible,
+            ..PlanOptions::default()
         },
     )
     .expect("a plan");
@@ -376,6 +377,7 @@ fn an_interrupted_run_starts_nothing_else_and_says_so() {
         &Registry::standard(),
         PlanOptions {
             mode: Mode::Ansible,
+            ..PlanOptions::default()
         },
     )
     .expect("a plan");
@@ -396,7 +398,10 @@ fn many(mode: Mode, resources: Vec<Value>) -> Summary {
     let plan = Plan::new(
         &catalog(Value::Array(resources)),
         &Registry::standard(),
-        PlanOptions { mode },
+        PlanOptions {
+            mode,
+            ..PlanOptions::default()
+        },
     )
     .expect("a plan");
     let how = CarryOut::new(directory.path(), Cancellation::new().expect("a pipe"), &());

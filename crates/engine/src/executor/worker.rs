@@ -2,54 +2,82 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
+use std::thread::{Builder, Scope};
 
 use super::Run;
-use super::board::Work;
+use super::board::{Board, Work};
 use super::gate::Gate;
 use crate::event::RunEnd;
 use crate::{Event, Finished, Outcome, Reason, Status};
 
+/// A step that was done with, and has yet to be told.
+pub(super) struct Done {
+    node: u32,
+    upstream_pending: bool,
+    outcome: Outcome,
+}
+
+/// What a worker brings back when it asks for more.
+#[derive(Default)]
+struct Returned {
+    done: Vec<Done>,
+    /// Steps that it took and did not begin.
+    rest: Vec<(u32, Gate)>,
+}
+
 impl Run<'_> {
-    /// Works until nothing is left. One worker needs no thread.
-    pub(super) fn work(&self, workers: usize) {
-        if workers <= 1 {
-            self.worker();
-        } else {
-            std::thread::scope(|scope| {
-                for _ in 0..workers {
-                    scope.spawn(|| self.worker());
-                }
-            });
-        }
+    /// Works until nothing is left. This thread is the first worker; it and
+    /// every other starts one more as long as there is work for it, up to the
+    /// limit: where all is quick, threads would only wait for each other.
+    pub(super) fn work(&self) {
+        std::thread::scope(|scope| self.worker(scope));
         self.report_never_run();
     }
 
-    fn worker(&self) {
+    fn worker<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) {
+        let mut returned = Returned::default();
         loop {
-            match self.next() {
-                Work::One(node, gate) => self.one(node, gate),
+            match self.next(&mut returned, scope) {
+                Work::Steps(steps) => self.steps(steps, &mut returned),
                 Work::Group(members) => self.group(members),
-                Work::Wait | Work::Over => {
-                    self.more.notify_all();
-                    return;
-                }
+                Work::Wait | Work::Over => return,
             }
         }
     }
 
-    /// Waits for work. Who takes some wakes one other if there is more, so
-    /// that a long chain does not wake everybody at each link.
-    fn next(&self) -> Work {
+    /// Brings back what is done and waits for more, under one lock. Who takes
+    /// some wakes one other if there is more, so that a long chain does not
+    /// wake everybody at each link.
+    fn next<'scope>(
+        &'scope self,
+        returned: &mut Returned,
+        scope: &'scope Scope<'scope, '_>,
+    ) -> Work {
         let mut board = self.board();
+        for done in returned.done.drain(..) {
+            self.settle(&mut board, done);
+        }
+        board.give_back(returned.rest.drain(..).map(|(node, _)| node));
         loop {
             match board.take(self.context.cancellation.is_cancelled()) {
                 Work::Wait => {
+                    board.idle += 1;
                     board =
                         (self.more.wait(board)).unwrap_or_else(std::sync::PoisonError::into_inner);
+                    board.idle -= 1;
+                }
+                Work::Over => {
+                    self.more.notify_all();
+                    return Work::Over;
                 }
                 work => {
-                    if board.has_work() {
+                    let another = board.wants_another(self.cores);
+                    if another && board.idle > 0 {
                         self.more.notify_one();
+                    } else if another && board.workers < self.workers {
+                        board.workers += 1;
+                        drop(board);
+                        self.start_another(scope);
                     }
                     return work;
                 }
@@ -57,27 +85,52 @@ impl Run<'_> {
         }
     }
 
-    fn one(&self, node: u32, gate: Gate) {
+    /// A machine that has no thread left gets on with those that there are.
+    fn start_another<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) {
+        let another = Builder::new().spawn_scoped(scope, || self.worker(scope));
+        if another.is_err() {
+            self.board().workers -= 1;
+        }
+    }
+
+    /// One after the other. A step that found something to do ends the round:
+    /// those behind it should not wait, and the rest may go to others.
+    fn steps(&self, steps: Vec<(u32, Gate)>, returned: &mut Returned) {
+        let mut steps = steps.into_iter();
+        for (node, gate) in steps.by_ref() {
+            let done = self.one(node, gate);
+            let calm = done.outcome.status == Status::Unchanged;
+            returned.done.push(done);
+            if !calm || self.context.cancellation.is_cancelled() {
+                break;
+            }
+        }
+        returned.rest.extend(steps);
+    }
+
+    fn one(&self, node: u32, gate: Gate) -> Done {
+        let done = |upstream_pending, outcome| Done {
+            node,
+            upstream_pending,
+            outcome,
+        };
         let gate = match gate {
             Gate::Look => match guarded(|| self.gate_of_prober(node)) {
                 Some(gate) => gate,
-                None => return self.finish(node, false, panicked()),
+                None => return done(false, panicked()),
             },
             gate => gate,
         };
         match gate {
             Gate::Look => unreachable!("the looks have been taken"),
-            Gate::Skip(reason) => {
-                let outcome = self.held_back(node, reason);
-                self.finish(node, false, outcome);
-            }
+            Gate::Skip(reason) => done(false, self.held_back(node, reason)),
             Gate::Run {
                 refreshed_by,
                 upstream_pending,
             } => {
                 self.started(node);
                 let outcome = guarded(|| self.step(node, refreshed_by, upstream_pending));
-                self.finish(node, upstream_pending, outcome.unwrap_or_else(panicked));
+                done(upstream_pending, outcome.unwrap_or_else(panicked))
             }
         }
     }
@@ -92,11 +145,21 @@ impl Run<'_> {
 
     /// Tells what came of a step and lets those behind it start.
     pub(super) fn finish(&self, node: u32, upstream_pending: bool, outcome: Outcome) {
+        let done = Done {
+            node,
+            upstream_pending,
+            outcome,
+        };
+        self.settle(&mut self.board(), done);
+    }
+
+    /// As [`Run::finish`], with the board in hand.
+    fn settle(&self, board: &mut Board<'_>, done: Done) {
+        let Done { node, outcome, .. } = done;
         let step = &self.plan.steps[node as usize];
         let failed = outcome.status == Status::Failed;
         // A state that something else kept from running counts as failed too.
         let ends = failed || step.state.is_some() && outcome.result() == Some(false);
-        let mut board = self.board();
         if let (Some(name), false) = (
             &step.control.register,
             failed || outcome.status == Status::Skipped,
@@ -108,14 +171,9 @@ impl Run<'_> {
         let finished = self.finished(board.next_number(), node, outcome);
         // Told under the lock, so that events come in the order of their numbers.
         self.context.sink.tell(Event::Finished(&finished));
-        board.finish(node, upstream_pending, finished);
+        board.finish(node, done.upstream_pending, finished);
         if ends && (self.failhard || step.control.failhard) && board.ended.is_none() {
             board.ended = Some(RunEnd::FailHard((*step.reference).clone()));
-        }
-        let over = board.is_over();
-        drop(board);
-        if over {
-            self.more.notify_all();
         }
     }
 

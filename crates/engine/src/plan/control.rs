@@ -1,5 +1,6 @@
 //! What every resource may say about how it is run, whatever its type.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -44,16 +45,38 @@ impl Retry {
     }
 }
 
+/// What [`Control::read`] looks for.
+const NAMES: [&str; 8] = [
+    "check_cmd",
+    "creates",
+    "failhard",
+    "noop",
+    "onlyif",
+    "register",
+    "retry",
+    "unless",
+];
+
 impl Control {
-    /// Reads them. What the type takes itself (`onlyif` of an `exec`) is left to it.
-    pub(super) fn read(declaration: &Declaration, spec: &TypeSpec) -> Result<Self, Refusal> {
+    /// Reads them, or returns `usual` where there are none. What the type
+    /// takes itself (`onlyif` of an `exec`) is left to it.
+    pub(super) fn read(
+        declaration: &Declaration,
+        spec: &TypeSpec,
+        usual: &Arc<Self>,
+    ) -> Result<Arc<Self>, Refusal> {
+        // Most resources say nothing of the kind.
+        let mut names = declaration.parameters().keys();
+        if !names.any(|name| NAMES.contains(&name.as_str())) {
+            return Ok(Arc::clone(usual));
+        }
         let texts = |name: &str| {
             if spec.takes(name) {
                 return Ok(Vec::new());
             }
             Ok(declaration.texts(name)?.unwrap_or_default())
         };
-        Ok(Self {
+        Ok(Arc::new(Self {
             onlyif: texts("onlyif")?,
             unless: texts("unless")?,
             creates: texts("creates")?,
@@ -62,7 +85,12 @@ impl Control {
             failhard: declaration.boolean("failhard")?.unwrap_or(false),
             register: declaration.text("register")?,
             noop: declaration.boolean("noop")?.unwrap_or(false),
-        })
+        }))
+    }
+
+    /// Whether carrying out takes commands or waits of its own.
+    pub(crate) fn runs_commands(&self) -> bool {
+        self.has_guards() || !self.check_cmd.is_empty() || self.retry.is_some()
     }
 
     pub(crate) fn has_guards(&self) -> bool {

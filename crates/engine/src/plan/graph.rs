@@ -91,7 +91,7 @@ impl Graph {
             height: Vec::new(),
             topological: Vec::new(),
         };
-        graph.topological = graph.sorted(|node| node as i64);
+        graph.topological = graph.sorted_anyhow();
         graph
     }
 
@@ -120,10 +120,37 @@ impl Graph {
         self.incoming[node + 1] - self.incoming[node]
     }
 
-    /// Kahn's algorithm with a preference. Shorter than the number of nodes
+    /// Kahn's algorithm. Shorter than the number of nodes when there is a cycle.
+    fn sorted_anyhow(&self) -> Vec<u32> {
+        let mut waiting: Vec<u32> = (0..self.nodes() as u32)
+            .map(|node| self.waits_for(node))
+            .collect();
+        let mut order: Vec<u32> = (0..self.nodes() as u32)
+            .filter(|node| waiting[*node as usize] == 0)
+            .collect();
+        let mut next = 0;
+        while let Some(node) = order.get(next).copied() {
+            next += 1;
+            for edge in self.outgoing(node) {
+                let left = &mut waiting[edge.to as usize];
+                *left -= 1;
+                if *left == 0 {
+                    order.push(edge.to);
+                }
+            }
+        }
+        order
+    }
+
+    /// As [`Graph::sorted_anyhow`], with a preference. Shorter than the number of nodes
     /// when there is a cycle.
     fn sorted(&self, preference: impl Fn(u32) -> i64) -> Vec<u32> {
         use std::cmp::Reverse;
+        if self.edges.is_empty() {
+            let mut order: Vec<u32> = (0..self.nodes() as u32).collect();
+            order.sort_by_key(|node| preference(*node));
+            return order;
+        }
         let mut waiting: Vec<u32> = (0..self.nodes() as u32)
             .map(|node| self.waits_for(node))
             .collect();

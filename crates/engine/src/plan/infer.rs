@@ -3,103 +3,170 @@
 //! A Puppet catalog means its autorequires in every mode. States have none,
 //! so for them order is inferred in genius mode only.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
+
+use foldhash::fast::RandomState;
 
 use super::{Body, Edge, Mode, Plan};
 use crate::{Relations, Thing};
 
-/// All inferred edges.
+/// All inferred edges. What each step is and needs is asked twice, and held
+/// for one step at a time: that costs less than to keep it of all.
 pub(super) fn edges(plan: &Plan) -> Vec<Edge> {
-    let relations: Vec<Option<Relations>> = plan
-        .steps
-        .iter()
-        .map(|step| relations_of(&step.body))
-        .collect();
-    let mut providers: HashMap<&Thing, Vec<u32>> = HashMap::new();
-    for (index, relations) in relations.iter().enumerate() {
-        for thing in relations.iter().flat_map(|relations| &relations.provides) {
-            providers.entry(thing).or_default().push(index as u32);
-        }
-    }
+    let mut providers = Providers::of(plan);
     let genius = plan.mode == Mode::Genius;
     let mut edges = Vec::new();
-    for (index, relations) in relations.iter().enumerate() {
-        if let Some(relations) = relations
-            && (genius || plan.steps[index].state.is_none())
-        {
-            one(index as u32, relations, genius, &providers, &mut edges);
+    let mut relations = Relations::default();
+    for (index, step) in plan.steps.iter().enumerate() {
+        if genius || step.state.is_none() {
+            ask(&step.body, &mut relations);
+            one(index as u32, &relations, genius, &mut providers, &mut edges);
         }
     }
     edges
 }
 
-fn relations_of(body: &Body) -> Option<Relations> {
-    let Body::Ready(instance) = body else {
-        return None;
-    };
-    let mut relations = Relations::default();
-    instance.relations(&mut relations);
-    Some(relations)
+/// Puts a step's relations in the place of those that were there.
+fn ask(body: &Body, relations: &mut Relations) {
+    relations.clear();
+    if let Body::Ready(instance) = body {
+        instance.relations(relations);
+    }
+}
+
+/// Who provides what.
+struct Providers {
+    by_thing: HashMap<Thing, Few, RandomState>,
+    by_path: HashMap<PathBuf, Few, RandomState>,
+    /// The last directory that was asked for, and the nearest provided path
+    /// from there up: files stand in the catalog directory by directory.
+    last: Option<(PathBuf, Option<PathBuf>)>,
+}
+
+/// Nearly always one alone.
+enum Few {
+    One(u32),
+    More(Vec<u32>),
+}
+
+impl Few {
+    fn push(&mut self, index: u32) {
+        match self {
+            Self::One(first) => *self = Self::More(vec![*first, index]),
+            Self::More(all) => all.push(index),
+        }
+    }
+
+    fn as_slice(&self) -> &[u32] {
+        match self {
+            Self::One(one) => std::slice::from_ref(one),
+            Self::More(all) => all,
+        }
+    }
+}
+
+impl Providers {
+    fn of(plan: &Plan) -> Self {
+        let mut all = Self {
+            by_thing: HashMap::default(),
+            by_path: HashMap::with_capacity_and_hasher(plan.steps.len(), RandomState::default()),
+            last: None,
+        };
+        let mut relations = Relations::default();
+        for (index, step) in plan.steps.iter().enumerate() {
+            ask(&step.body, &mut relations);
+            for thing in relations.provides.drain(..) {
+                match thing {
+                    Thing::Path(path) => add(&mut all.by_path, path, index as u32),
+                    thing => add(&mut all.by_thing, thing, index as u32),
+                }
+            }
+        }
+        all
+    }
+
+    fn get(&self, thing: &Thing) -> &[u32] {
+        let few = match thing {
+            Thing::Path(path) => self.by_path.get(path),
+            thing => self.by_thing.get(thing),
+        };
+        few.map_or(&[], Few::as_slice)
+    }
+
+    /// Those of the nearest path above this one that somebody provides.
+    fn above(&mut self, path: &Path) -> &[u32] {
+        let Some(parent) = path.parent() else {
+            return &[];
+        };
+        let known =
+            (self.last.as_ref()).is_some_and(|(last, _)| last.as_os_str() == parent.as_os_str());
+        if !known {
+            let nearest = (parent.ancestors()).find(|above| self.by_path.contains_key(*above));
+            self.last = Some((parent.to_owned(), nearest.map(Path::to_owned)));
+        }
+        let nearest = self.last.as_ref().and_then(|(_, nearest)| nearest.as_ref());
+        let few = nearest.and_then(|nearest| self.by_path.get(nearest));
+        few.map_or(&[], Few::as_slice)
+    }
+}
+
+fn add<K: Eq + std::hash::Hash>(map: &mut HashMap<K, Few, RandomState>, key: K, index: u32) {
+    match map.entry(key) {
+        Entry::Occupied(known) => known.into_mut().push(index),
+        Entry::Vacant(new) => {
+            new.insert(Few::One(index));
+        }
+    }
 }
 
 /// Every path that some step provides.
 pub(super) fn managed(plan: &Plan) -> BTreeSet<PathBuf> {
-    let all = plan
-        .steps
-        .iter()
-        .filter_map(|step| relations_of(&step.body));
-    let things = all.flat_map(|relations| relations.provides);
-    let paths = things.filter_map(|thing| match thing {
-        Thing::Path(path) => Some(path),
-        _ => None,
-    });
-    paths.collect()
+    let mut paths = BTreeSet::new();
+    let mut relations = Relations::default();
+    for step in &plan.steps {
+        ask(&step.body, &mut relations);
+        paths.extend(
+            relations
+                .provides
+                .drain(..)
+                .filter_map(|thing| match thing {
+                    Thing::Path(path) => Some(path),
+                    _ => None,
+                }),
+        );
+    }
+    paths
 }
 
 fn one(
     index: u32,
     relations: &Relations,
     genius: bool,
-    providers: &HashMap<&Thing, Vec<u32>>,
+    providers: &mut Providers,
     edges: &mut Vec<Edge>,
 ) {
-    let mut after = |thing: &Thing, why: &'static str| {
-        let others = providers
-            .get(thing)
-            .into_iter()
-            .flatten()
-            .filter(|other| **other != index);
-        edges.extend(others.map(|other| Edge::inferred(*other, index, why)));
+    let others = |all: &[u32]| -> Vec<u32> {
+        all.iter()
+            .copied()
+            .filter(|other| *other != index)
+            .collect()
     };
     let extra: &[_] = if genius { &relations.genius_needs } else { &[] };
     for (thing, why) in relations.needs.iter().chain(extra) {
-        after(thing, why);
+        let before = others(providers.get(thing)).into_iter();
+        edges.extend(before.map(|other| Edge::inferred(other, index, why)));
     }
     let above: &[_] = if genius { &relations.genius_above } else { &[] };
-    let always = relations
-        .needs_above
-        .iter()
-        .map(|path| (path, "its directory"));
+    let always = (relations.needs_above.iter()).map(|path| (path, "its directory"));
     for (path, why) in always.chain(above.iter().map(|(path, why)| (path, *why))) {
-        let things = path
-            .ancestors()
-            .skip(1)
-            .map(|above: &Path| Thing::Path(above.to_owned()));
-        if let Some(nearest) = things
-            .into_iter()
-            .find(|thing| providers.contains_key(thing))
-        {
-            after(&nearest, why);
-        }
+        let before = others(providers.above(path)).into_iter();
+        edges.extend(before.map(|other| Edge::inferred(other, index, why)));
     }
     let serves: &[_] = if genius { &relations.serves } else { &[] };
     for (thing, why) in serves {
-        let others = providers
-            .get(thing)
-            .into_iter()
-            .flatten()
-            .filter(|other| **other != index);
-        edges.extend(others.map(|other| Edge::inferred(index, *other, why)));
+        let after = others(providers.get(thing)).into_iter();
+        edges.extend(after.map(|other| Edge::inferred(index, other, why)));
     }
 }

@@ -89,10 +89,10 @@ fn root(expression: &str) -> &str {
 
 /// Puts the outputs in. `known` has every registered name that was run.
 pub(crate) fn resolve_outputs(
-    declaration: &Declaration,
+    declaration: &Declaration<'static>,
     known: &HashMap<String, Map<String, Value>>,
     registered: impl Fn(&str) -> bool,
-) -> Result<Declaration, StepError> {
+) -> Result<Declaration<'static>, StepError> {
     let mut declaration = declaration.clone();
     for value in declaration.parameters_mut().values_mut() {
         put_in(value, known, &registered)?;

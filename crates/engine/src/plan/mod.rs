@@ -58,11 +58,13 @@ impl Mode {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PlanOptions {
     pub mode: Mode,
+    /// How many threads may be at it; 0 is 1. The plan is the same with any.
+    pub threads: usize,
 }
 
 /// A catalog that can be carried out.
 pub struct Plan {
-    pub(crate) steps: Vec<Step>,
+    pub(crate) steps: Steps,
     pub(crate) containers: Vec<(ResourceReference, Place)>,
     pub(crate) graph: Graph,
     /// For each step with `prereq`: the steps that it probes.
@@ -80,24 +82,31 @@ pub struct Plan {
     pub(crate) registered: HashSet<String>,
 }
 
+/// Each stays where it was made: they are large, and come from several threads.
+#[allow(clippy::vec_box, reason = "moving them costs more than the box")]
+pub(crate) type Steps = Vec<Box<Step>>;
+
 /// One resource that does something.
 pub(crate) struct Step {
     pub(crate) reference: Arc<ResourceReference>,
     pub(crate) place: Arc<Place>,
     pub(crate) state: Option<Box<StateOrigin>>,
-    pub(crate) control: Control,
+    /// Shared by all that say nothing of the kind.
+    pub(crate) control: Arc<Control>,
     pub(crate) body: Body,
     pub(crate) sensitive: Vec<String>,
     /// Hash of everything declared, to tell drift from a new wish.
     pub(crate) declared: [u8; 16],
     /// Salt's `order` or the place in the catalog.
     pub(crate) order: i64,
+    /// Runs no command and waits for nothing, unless it has something to change.
+    pub(crate) quick: bool,
 }
 
 /// A checked instance, or a declaration that waits for another step's outputs.
 pub(crate) enum Body {
     Ready(Box<dyn AnyInstance>),
-    Lazy(Box<Declaration>),
+    Lazy(Box<Declaration<'static>>),
 }
 
 /// What a node of the graph stands for. Steps come first, then two nodes for
@@ -117,7 +126,7 @@ impl Plan {
         registry: &Registry,
         options: PlanOptions,
     ) -> Result<Self, PlanError> {
-        let parts = steps::read(catalog, registry)?;
+        let parts = steps::read(catalog, registry, options.threads)?;
         let mut plan = Self {
             steps: parts.steps,
             containers: parts.containers,
@@ -140,6 +149,11 @@ impl Plan {
         let order: Vec<i64> = plan.steps.iter().map(|step| step.order).collect();
         plan.graph.rank(&order);
         Ok(plan)
+    }
+
+    /// Whether processes of extension modules may be running for it.
+    pub fn has_modules(&self) -> bool {
+        self.registry.has_modules()
     }
 
     /// How many resources do something.

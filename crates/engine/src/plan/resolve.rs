@@ -36,12 +36,17 @@ pub(super) fn edges(
         .iter()
         .filter(|resource| !resource.exported)
     {
-        let Some(own) = nodes.by_reference.get(&resource.reference()) else {
+        // Most resources wait for nothing that they name.
+        let is_metaparameter = |name: &String| METAPARAMETERS.iter().any(|(word, ..)| word == name);
+        if resource.requisites.is_empty() && !resource.parameters.keys().any(is_metaparameter) {
+            continue;
+        }
+        let Some(own) = nodes.get(&resource.reference()) else {
             continue;
         };
-        resolver.metaparameters(resource, *own);
+        resolver.metaparameters(resource, own);
         for requisite in &resource.requisites {
-            resolver.requisite(resource, *own, requisite, plan);
+            resolver.requisite(resource, own, requisite, plan);
         }
     }
     if resolver.problems.is_empty() {
@@ -73,7 +78,7 @@ impl Resolver<'_> {
         for edge in &catalog.edges {
             let find = |text: &str| {
                 let reference: ResourceReference = text.parse().ok()?;
-                self.nodes.by_reference.get(&reference).copied()
+                self.nodes.get(&reference)
             };
             // An edge to an exported resource or to nothing holds nothing.
             let (Some((begin, end)), Some((first, last))) =
@@ -139,14 +144,14 @@ impl Resolver<'_> {
         word: &'static str,
         reference: &ResourceReference,
     ) -> Option<(u32, u32)> {
-        if let Some(found) = self.nodes.by_reference.get(reference) {
-            return Some(*found);
+        if let Some(found) = self.nodes.get(reference) {
+            return Some(found);
         }
         if self.nodes.exported.contains(reference) {
             return None;
         }
-        let same_type = (self.nodes.by_reference.keys())
-            .filter(|known| known.type_name() == reference.type_name());
+        let same_type =
+            (self.nodes.references()).filter(|known| known.type_name() == reference.type_name());
         let near = near_names(reference.title(), same_type.map(ResourceReference::title));
         let near = near
             .into_iter()

@@ -5,121 +5,254 @@ use std::sync::Arc;
 
 use bunraku_model::Catalog;
 use bunraku_model::canonical_json;
-use bunraku_model::catalog::{Place, Resource, ResourceReference};
+use bunraku_model::catalog::{Place, Resource, ResourceReference, plain};
+use foldhash::fast::RandomState;
 use sha2::{Digest, Sha256};
 
 use super::error::near_names;
-use super::{Body, Control, PlanError, Problem, ProblemKind, Step, lazy};
+use super::{Body, Control, PlanError, Problem, ProblemKind, Step, Steps, lazy};
 use crate::spec::EVERYWHERE;
 use crate::types::AnyType;
 use crate::{Declaration, Registry, Secrets, TypeSpec};
 
 /// What [`read`] makes of a catalog.
 pub(super) struct Parts {
-    pub(super) steps: Vec<Step>,
+    pub(super) steps: Steps,
     pub(super) containers: Vec<(ResourceReference, Place)>,
     pub(super) nodes: Nodes,
     pub(super) secrets: Secrets,
     pub(super) registered: HashSet<String>,
 }
 
-/// Where each resource is in the graph: the node before it and the node after
-/// it, which are the same for a step.
-#[derive(Default)]
+/// Where each resource is in the graph.
 pub(super) struct Nodes {
-    pub(super) by_reference: HashMap<ResourceReference, (u32, u32)>,
+    by_reference: HashMap<Arc<ResourceReference>, Position, RandomState>,
+    steps: u32,
     /// Resources that are for other nodes.
     pub(super) exported: HashSet<ResourceReference>,
 }
 
-enum Kind<'a> {
-    Step(&'a Arc<dyn AnyType>),
+/// Among the steps or among the containers.
+#[derive(Clone, Copy)]
+enum Position {
+    Step(u32),
+    Container(u32),
+}
+
+impl Nodes {
+    /// The node before a resource and the node after it, which are the same
+    /// for a step.
+    pub(super) fn get(&self, reference: &ResourceReference) -> Option<(u32, u32)> {
+        Some(match *self.by_reference.get(reference)? {
+            Position::Step(step) => (step, step),
+            Position::Container(container) => {
+                let begin = self.steps + 2 * container;
+                (begin, begin + 1)
+            }
+        })
+    }
+
+    pub(super) fn references(&self) -> impl Iterator<Item = &ResourceReference> {
+        self.by_reference.keys().map(|reference| &**reference)
+    }
+}
+
+/// What a resource is by itself.
+enum Kind {
+    Step(Result<Box<Step>, ProblemKind>),
     Container,
     Unknown,
 }
 
+/// Fewer resources are not worth a thread.
+const FEW: usize = 500;
+
 /// Reads every resource and collects every problem.
-pub(super) fn read(catalog: &Catalog, registry: &Registry) -> Result<Parts, PlanError> {
+pub(super) fn read(
+    catalog: &Catalog,
+    registry: &Registry,
+    threads: usize,
+) -> Result<Parts, PlanError> {
     let holders: HashSet<&str> = catalog
         .edges
         .iter()
         .map(|edge| edge.source.as_str())
         .collect();
     let registered = lazy::registered_names(catalog);
+    let usual = Arc::new(Control::default());
+    let looked_at = each(&catalog.resources, threads, |index, resource| {
+        if resource.exported {
+            return None;
+        }
+        let reference = Arc::new(resource.reference());
+        let kind = match known(resource, &reference, registry, &holders) {
+            Ok(known) => Kind::Step(step(
+                index,
+                resource,
+                &reference,
+                known,
+                &registered,
+                &usual,
+            )),
+            Err(kind) => kind,
+        };
+        Some((reference, kind))
+    });
     let mut reader = Reader {
-        registered: &registered,
         problems: Vec::new(),
         steps: Vec::new(),
         containers: Vec::new(),
         secrets: Secrets::default(),
-        places: HashMap::new(),
+        by_reference: HashMap::with_capacity_and_hasher(
+            catalog.resources.len(),
+            RandomState::default(),
+        ),
         aliases: Vec::new(),
         exported: HashSet::new(),
         registrars: HashMap::new(),
     };
-    for (index, resource) in catalog.resources.iter().enumerate() {
-        let reference = resource.reference();
-        if resource.exported {
-            reader.exported.insert(reference);
-            continue;
+    for (resource, looked_at) in catalog.resources.iter().zip(looked_at) {
+        match looked_at {
+            None => {
+                reader.exported.insert(resource.reference());
+            }
+            Some((reference, kind)) => reader.take(resource, reference, kind, registry),
         }
-        let kind = kind_of(resource, &reference, registry, &holders);
-        reader.take(index, resource, reference, kind, registry);
     }
     reader.finish()
 }
 
-fn kind_of<'a>(
+/// Asks the same of each, with several threads where there are many. The
+/// answers are in order.
+fn each<T: Send>(
+    resources: &[Resource],
+    threads: usize,
+    ask: impl Fn(usize, &Resource) -> T + Sync,
+) -> Vec<T> {
+    let ask_some = |first: usize, some: &[Resource]| -> Vec<T> {
+        (some.iter().enumerate())
+            .map(|(index, resource)| ask(first + index, resource))
+            .collect()
+    };
+    let share = resources.len().div_ceil(threads.max(1)).max(FEW);
+    if resources.len() <= share {
+        return ask_some(0, resources);
+    }
+    let (mine, others) = resources.split_at(share);
+    let mut answers = Vec::with_capacity(resources.len());
+    std::thread::scope(|scope| {
+        let others: Vec<_> = (others.chunks(share).enumerate())
+            .map(|(index, some)| {
+                let first = share * (index + 1);
+                let work = move || ask_some(first, some);
+                let thread = std::thread::Builder::new().spawn_scoped(scope, work);
+                (thread, work)
+            })
+            .collect();
+        answers.extend(ask_some(0, mine));
+        for (thread, work) in others {
+            answers.extend(match thread {
+                Ok(thread) => match thread.join() {
+                    Ok(some) => some,
+                    Err(panic) => std::panic::resume_unwind(panic),
+                },
+                // A machine without another thread to spare.
+                Err(_) => work(),
+            });
+        }
+    });
+    answers
+}
+
+/// The type of a resource, or what else it is.
+fn known<'a>(
     resource: &Resource,
     reference: &ResourceReference,
     registry: &'a Registry,
     holders: &HashSet<&str>,
-) -> Kind<'a> {
+) -> Result<&'a Arc<dyn AnyType>, Kind> {
     if matches!(reference.type_name(), "Class" | "Stage" | "Node") {
-        return Kind::Container;
+        return Err(Kind::Container);
     }
     if let Some(known) = registry.get(&resource.type_name) {
-        return Kind::Step(known);
+        return Ok(known);
     }
     let defined = matches!(resource.kind.as_deref(), Some("defined_type" | "class"));
     if defined || holders.contains(reference.to_string().as_str()) {
-        Kind::Container
+        Err(Kind::Container)
     } else {
-        Kind::Unknown
+        Err(Kind::Unknown)
     }
 }
 
-struct Reader<'a> {
-    registered: &'a HashSet<&'a str>,
-    problems: Vec<Problem>,
-    steps: Vec<Step>,
-    containers: Vec<(ResourceReference, Place)>,
-    secrets: Secrets,
-    places: HashMap<ResourceReference, Place>,
-    /// Other references to a step or container: `(reference, position, is_step)`.
-    aliases: Vec<(ResourceReference, usize, bool)>,
-    exported: HashSet<ResourceReference>,
-    /// Who registers which name.
-    registrars: HashMap<String, ResourceReference>,
+fn step(
+    index: usize,
+    resource: &Resource,
+    reference: &Arc<ResourceReference>,
+    known: &Arc<dyn AnyType>,
+    registered: &HashSet<&str>,
+    usual: &Arc<Control>,
+) -> Result<Box<Step>, ProblemKind> {
+    let spec = known.spec();
+    check_names(resource, spec)?;
+    let declaration = Declaration::of(resource, Arc::clone(reference), spec.name_parameter);
+    let sensitive = (declaration.parameters().keys())
+        .filter(|name| declaration.is_sensitive(name))
+        .cloned()
+        .collect();
+    let control = Control::read(&declaration, spec, usual)?;
+    let body = if resource.state.is_some() && lazy::waits(&declaration, registered) {
+        Body::Lazy(Box::new(declaration.into_owned()))
+    } else {
+        Body::Ready(Arc::clone(known).prepare(&declaration)?)
+    };
+    let quick =
+        matches!(&body, Body::Ready(instance) if instance.is_quick()) && !control.runs_commands();
+    Ok(Box::new(Step {
+        quick,
+        reference: Arc::clone(reference),
+        place: Arc::new(resource.place()),
+        state: resource.state.clone(),
+        control,
+        body,
+        sensitive,
+        declared: declared(resource),
+        order: (resource.state.as_ref().and_then(|state| state.order)).unwrap_or(index as i64),
+    }))
 }
 
-impl Reader<'_> {
+struct Reader {
+    problems: Vec<Problem>,
+    steps: Steps,
+    containers: Vec<(ResourceReference, Place)>,
+    secrets: Secrets,
+    by_reference: HashMap<Arc<ResourceReference>, Position, RandomState>,
+    /// Other references to a step or container.
+    aliases: Vec<(ResourceReference, Position)>,
+    exported: HashSet<ResourceReference>,
+    /// Who registers which name.
+    registrars: HashMap<String, Arc<ResourceReference>>,
+}
+
+impl Reader {
     fn take(
         &mut self,
-        index: usize,
         resource: &Resource,
-        reference: ResourceReference,
-        kind: Kind<'_>,
+        reference: Arc<ResourceReference>,
+        kind: Kind,
         registry: &Registry,
     ) {
-        if let Some(first) = self.places.insert(reference.clone(), resource.place()) {
+        if let Some(first) = self.place_of(&reference) {
             self.problem(resource, ProblemKind::DeclaredTwice { first });
             return;
         }
         match kind {
             Kind::Container => {
-                self.alias(resource, self.containers.len(), false);
-                self.containers.push((reference, resource.place()));
+                let position = Position::Container(self.containers.len() as u32);
+                self.alias(resource, position);
+                self.by_reference.insert(Arc::clone(&reference), position);
+                self.containers
+                    .push(((*reference).clone(), resource.place()));
             }
             Kind::Unknown => {
                 let names = registry
@@ -129,9 +262,17 @@ impl Reader<'_> {
                 let name = resource.type_name.clone();
                 self.problem(resource, ProblemKind::UnknownType { name, near });
             }
-            Kind::Step(known) => match self.step(index, resource, reference, known) {
+            Kind::Step(step) => match step.and_then(|step| self.registrar(step)) {
                 Ok(step) => {
-                    self.alias(resource, self.steps.len(), true);
+                    let position = Position::Step(self.steps.len() as u32);
+                    self.alias(resource, position);
+                    self.by_reference.insert(reference, position);
+                    for name in &step.sensitive {
+                        let value = resource.parameters.get(name);
+                        value
+                            .iter()
+                            .for_each(|value| self.secrets.add(&plain(value)));
+                    }
                     self.steps.push(step);
                 }
                 Err(kind) => self.problem(resource, kind),
@@ -139,68 +280,44 @@ impl Reader<'_> {
         }
     }
 
-    fn step(
-        &mut self,
-        index: usize,
-        resource: &Resource,
-        reference: ResourceReference,
-        known: &Arc<dyn AnyType>,
-    ) -> Result<Step, ProblemKind> {
-        let spec = known.spec();
-        check_names(resource, spec)?;
-        let declaration = Declaration::new(resource, spec.name_parameter);
-        let mut sensitive = Vec::new();
-        for name in declaration
-            .parameters()
-            .keys()
-            .filter(|name| declaration.is_sensitive(name))
+    /// Notes the name under which a step registers its outputs.
+    fn registrar(&mut self, step: Box<Step>) -> Result<Box<Step>, ProblemKind> {
+        if let Some(name) = &step.control.register
+            && let Some(first) = (self.registrars).insert(name.clone(), Arc::clone(&step.reference))
         {
-            self.secrets.add(&declaration.parameters()[name.as_str()]);
-            sensitive.push(name.clone());
-        }
-        let control = Control::read(&declaration, spec)?;
-        if let Some(name) = &control.register
-            && let Some(first) = self.registrars.insert(name.clone(), reference.clone())
-        {
-            let name = name.clone();
+            let (name, first) = (name.clone(), (*first).clone());
             return Err(ProblemKind::RegisteredTwice { name, first });
         }
-        let body = if resource.state.is_some() && lazy::waits(&declaration, self.registered) {
-            Body::Lazy(Box::new(declaration))
-        } else {
-            Body::Ready(Arc::clone(known).prepare(&declaration)?)
-        };
-        Ok(Step {
-            reference: Arc::new(reference),
-            place: Arc::new(resource.place()),
-            state: resource.state.clone(),
-            control,
-            body,
-            sensitive,
-            declared: declared(resource),
-            order: (resource.state.as_ref().and_then(|state| state.order)).unwrap_or(index as i64),
+        Ok(step)
+    }
+
+    /// Where a resource that was taken in already was declared.
+    fn place_of(&self, reference: &ResourceReference) -> Option<Place> {
+        Some(match *self.by_reference.get(reference)? {
+            Position::Step(step) => (*self.steps[step as usize].place).clone(),
+            Position::Container(container) => self.containers[container as usize].1.clone(),
         })
     }
 
     /// Puppet finds a resource by its title, its `alias` and its name.
-    fn alias(&mut self, resource: &Resource, position: usize, is_step: bool) {
-        for parameter in ["alias", "name", "path"] {
-            let names = match resource.parameters.get(parameter) {
-                Some(serde_json::Value::String(name)) => vec![name.as_str()],
-                Some(serde_json::Value::Array(names)) => {
-                    names.iter().filter_map(|name| name.as_str()).collect()
-                }
-                _ => continue,
+    fn alias(&mut self, resource: &Resource, position: Position) {
+        let named = (resource.parameters.iter())
+            .filter(|(name, _)| matches!(name.as_str(), "alias" | "name" | "path"));
+        for (_, value) in named {
+            let names = match value {
+                serde_json::Value::Array(names) => names.as_slice(),
+                one => std::slice::from_ref(one),
             };
-            for name in names.into_iter().filter(|name| *name != resource.title) {
+            let names = names.iter().filter_map(serde_json::Value::as_str);
+            for name in names.filter(|name| *name != resource.title) {
                 let reference = ResourceReference::new(&resource.type_name, name);
-                self.aliases.push((reference, position, is_step));
+                self.aliases.push((reference, position));
             }
         }
         let without_slash = resource.title.trim_end_matches('/');
         if resource.title.starts_with('/') && without_slash.len() < resource.title.len() {
             let reference = ResourceReference::new(&resource.type_name, without_slash);
-            self.aliases.push((reference, position, is_step));
+            self.aliases.push((reference, position));
         }
     }
 
@@ -216,34 +333,18 @@ impl Reader<'_> {
         if !self.problems.is_empty() {
             return Err(PlanError::Invalid(self.problems));
         }
-        let steps = self.steps.len();
-        let node = |position: usize, is_step: bool| {
-            if is_step {
-                (position as u32, position as u32)
-            } else {
-                let begin = (steps + 2 * position) as u32;
-                (begin, begin + 1)
-            }
-        };
-        let mut by_reference = HashMap::with_capacity(steps + self.containers.len());
-        for (position, step) in self.steps.iter().enumerate() {
-            by_reference.insert((*step.reference).clone(), node(position, true));
-        }
-        for (position, (reference, _)) in self.containers.iter().enumerate() {
-            by_reference.insert(reference.clone(), node(position, false));
-        }
-        for (reference, position, is_step) in self.aliases {
-            by_reference
-                .entry(reference)
-                .or_insert_with(|| node(position, is_step));
+        let mut by_reference = self.by_reference;
+        for (reference, position) in self.aliases {
+            by_reference.entry(Arc::new(reference)).or_insert(position);
         }
         Ok(Parts {
-            steps: self.steps,
-            containers: self.containers,
             nodes: Nodes {
                 by_reference,
+                steps: self.steps.len() as u32,
                 exported: self.exported,
             },
+            steps: self.steps,
+            containers: self.containers,
             secrets: self.secrets,
             registered: self.registrars.into_keys().collect(),
         })

@@ -19,7 +19,10 @@ fn explained(mode: Mode, resources: Value, expected: Expect) {
     let plan = Plan::new(
         &catalog(resources),
         &Registry::standard(),
-        PlanOptions { mode },
+        PlanOptions {
+            mode,
+            ..PlanOptions::default()
+        },
     )
     .expect("a plan");
     let lines = plan

@@ -19,6 +19,7 @@ pub(crate) trait AnyType: Send + Sync {
 pub(crate) trait AnyInstance: Send + Sync {
     fn relations(&self, relations: &mut Relations);
     fn batch_key(&self) -> Option<String>;
+    fn is_quick(&self) -> bool;
     fn observe(&self, sight: &Sight<'_>) -> Result<Observing, StepError>;
     fn apply(&self, observing: &Observing, hands: &Hands<'_>) -> Result<Applied, StepError>;
     fn verdict(&self, observing: &Observing, noop: bool) -> Result<(), StepError>;
@@ -90,6 +91,10 @@ impl<T: Provider> AnyInstance for Instance<T> {
             "{}/{key}",
             crate::ResourceType::spec(&*self.of).name
         ))
+    }
+
+    fn is_quick(&self) -> bool {
+        self.of.is_quick(&self.desired)
     }
 
     fn observe(&self, sight: &Sight<'_>) -> Result<Observing, StepError> {

@@ -50,12 +50,14 @@ pub(crate) mod testing;
 #[cfg(test)]
 pub(crate) mod testing_root;
 mod tool;
+mod trigger;
 mod user;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 pub(crate) use erased::{AnyInstance, AnyType, Observing};
+pub use trigger::Trigger;
 
 use crate::{Provider, TypeSpec};
 
@@ -64,6 +66,7 @@ use crate::{Provider, TypeSpec};
 pub struct Registry {
     types: Vec<Arc<dyn AnyType>>,
     by_name: HashMap<&'static str, usize>,
+    pub(crate) modules: usize,
 }
 
 impl Registry {
@@ -85,6 +88,7 @@ impl Registry {
         registry.add(ssh_authorized_key::SshAuthorizedKey);
         registry.add(sysctl::Sysctl);
         registry.add(user::User);
+        registry.add(trigger::Trigger::default());
         registry.add(test::Test);
         registry.add(marker::Marker(&marker::ANCHOR));
         registry.add(marker::Marker(&marker::SCHEDULE));
@@ -97,6 +101,7 @@ impl Registry {
         Self {
             types: Vec::new(),
             by_name: HashMap::new(),
+            modules: 0,
         }
     }
 
@@ -114,6 +119,15 @@ impl Registry {
     pub(crate) fn get(&self, type_name: &str) -> Option<&Arc<dyn AnyType>> {
         let index = self.by_name.get(type_name.to_lowercase().as_str())?;
         Some(&self.types[*index])
+    }
+
+    pub(crate) fn has_modules(&self) -> bool {
+        self.modules > 0
+    }
+
+    /// Whether there is a type of this name.
+    pub fn knows(&self, type_name: &str) -> bool {
+        self.get(type_name).is_some()
     }
 
     /// The one table: every type with its names and parameters.

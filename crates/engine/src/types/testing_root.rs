@@ -60,7 +60,10 @@ impl Machine {
         let plan = Plan::new(
             &catalog(resources),
             &Registry::standard(),
-            PlanOptions { mode: Mode::Genius },
+            PlanOptions {
+                mode: Mode::Genius,
+                ..PlanOptions::default()
+            },
         )
         .unwrap_or_else(|error| panic!("{error}"));
         let how = CarryOut {

@@ -83,6 +83,9 @@ pub struct SourceDiff {
     pub before: Option<ContentId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<ContentId>,
+    /// Nothing but that it changed is told.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub secret: bool,
     /// The lines that differ, where both are texts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
@@ -128,7 +131,7 @@ impl CatalogDiff {
         let (old, new) = (by_reference(before), by_reference(after));
         let mut diff = Self {
             resources: resources(&old, &new),
-            sources: sources(&before.sources, &after.sources),
+            sources: sources(before, after),
             edges: edges(before, after, &old, &new),
             about: about(before, after),
             reordered: in_common(before, &new) != in_common(after, &old),
@@ -196,7 +199,7 @@ fn change(before: Option<&Resource>, after: Option<&Resource>) -> Option<Resourc
             parameters: shown_parameters(before),
         }),
         (Some(before), Some(after)) => {
-            let secret = |name: &str| before.is_sensitive(name) || after.is_sensitive(name);
+            let secret = |name: &str| is_secret(before, name) || is_secret(after, name);
             let parameters = differences(&before.parameters, &after.parameters, secret);
             let members = differences(&members(before), &members(after), |_| false);
             let differs = !parameters.is_empty() || !members.is_empty();
@@ -212,10 +215,18 @@ fn shown_parameters(resource: &Resource) -> BTreeMap<String, Shown> {
     let parameters = resource.parameters.iter();
     parameters
         .map(|(name, value)| {
-            let shown = shown(value, resource.is_sensitive(name));
+            let shown = shown(value, is_secret(resource, name));
             (name.clone(), shown)
         })
         .collect()
+}
+
+/// Marked as secret, or content that is not to be shown in differences.
+fn is_secret(resource: &Resource, parameter: &str) -> bool {
+    let kept_quiet = resource.parameters.get("show_diff") == Some(&Value::Bool(false))
+        || resource.parameters.get("show_changes") == Some(&Value::Bool(false));
+    resource.is_sensitive(parameter)
+        || kept_quiet && matches!(parameter, "content" | "contents" | "source")
 }
 
 fn shown(value: &Value, secret: bool) -> Shown {
@@ -262,22 +273,55 @@ fn differences(
         .collect()
 }
 
-fn sources(
-    before: &BTreeMap<String, CatalogSource>,
-    after: &BTreeMap<String, CatalogSource>,
-) -> Vec<SourceDiff> {
-    let (old, new) = (files(before), files(after));
+fn sources(before: &Catalog, after: &Catalog) -> Vec<SourceDiff> {
+    let (old, new) = (files(&before.sources), files(&after.sources));
+    let hidden = secret_addresses(before).chain(secret_addresses(after));
+    let hidden: BTreeSet<&str> = hidden.collect();
+    let is_hidden = |address: &str| {
+        let below = |hidden: &&str| {
+            let rest = address.strip_prefix(*hidden);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        hidden.iter().any(below)
+    };
     let addresses: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
     addresses
         .into_iter()
         .filter(|address| old.get(*address) != new.get(*address))
-        .map(|address| SourceDiff {
-            address: address.clone(),
-            before: old.get(address).copied().flatten(),
-            after: new.get(address).copied().flatten(),
-            text: None,
+        .map(|address| {
+            let secret = is_hidden(address);
+            let side = |files: &BTreeMap<String, Option<ContentId>>| {
+                let content = files.get(address).copied().flatten();
+                content.filter(|_| !secret)
+            };
+            SourceDiff {
+                address: address.clone(),
+                before: side(&old),
+                after: side(&new),
+                secret,
+                text: None,
+            }
         })
         .collect()
+}
+
+/// Files that a secret parameter names.
+fn secret_addresses(catalog: &Catalog) -> impl Iterator<Item = &str> {
+    catalog.resources.iter().flat_map(|resource| {
+        let secret = resource.parameters.iter();
+        secret
+            .filter(|(name, _)| is_secret(resource, name))
+            .flat_map(|(_, value)| strings(value))
+    })
+}
+
+fn strings(value: &Value) -> Vec<&str> {
+    match value {
+        Value::String(text) => vec![text],
+        Value::Array(items) => items.iter().flat_map(strings).collect(),
+        Value::Object(members) => members.values().flat_map(strings).collect(),
+        _ => Vec::new(),
+    }
 }
 
 /// Every file with its content; a directory has none.
@@ -420,6 +464,41 @@ mod tests {
         assert_eq!(diff.sources[0].address, "salt://a");
         assert_eq!(diff.sources[0].before, Some(ContentId::of(b"one")));
         assert!(CatalogDiff::between(&with("one"), &with("one")).is_empty());
+    }
+
+    #[test]
+    fn a_file_that_a_secret_parameter_names_is_not_told() {
+        let with = |text: &str, parameters: Value, sensitive: &[&str]| {
+            let resources = json!([{"type": "File", "title": "/k", "parameters": parameters, "sensitive_parameters": sensitive}]);
+            let mut catalog = catalog(resources);
+            let file = SourceFile {
+                content: ContentId::of(text.as_bytes()),
+                size: text.len() as u64,
+            };
+            let source = CatalogSource::File(file);
+            catalog.sources.insert("salt://key".to_owned(), source);
+            catalog
+        };
+        for (parameters, sensitive) in [
+            (json!({"source": "salt://key"}), vec!["source"]),
+            (
+                json!({"source": ["salt://x", "salt://key"], "show_changes": false}),
+                vec![],
+            ),
+            (json!({"source": "salt://key", "show_diff": false}), vec![]),
+        ] {
+            let [before, after] =
+                ["one", "two"].map(|text| with(text, parameters.clone(), &sensitive));
+            let diff = CatalogDiff::between(&before, &after);
+            assert!(diff.sources[0].secret, "{parameters}");
+            assert_eq!(
+                (diff.sources[0].before, diff.sources[0].after),
+                (None, None)
+            );
+        }
+        let parameters = json!({"source": "salt://key"});
+        let [before, after] = ["one", "two"].map(|text| with(text, parameters.clone(), &[]));
+        assert!(!CatalogDiff::between(&before, &after).sources[0].secret);
     }
 
     #[test]

@@ -266,7 +266,10 @@ fn unknown(chunk: &Chunk, full: &str, function: &Function, name: &str) -> Proble
         .iter()
         .map(String::as_str)
         .chain(salts)
-        .chain(EVERYWHERE);
+        .chain(EVERYWHERE)
+        .chain(SALTS_OWN)
+        .chain(crate::high::REQUISITES)
+        .chain(crate::high::REQUISITES_IN);
     let known: Vec<&str> = known.collect();
     Problem::new(
         format!("`{full}` of `{}` has no argument `{name}`", chunk.id),

@@ -16,14 +16,14 @@ use serde_json::{Map, Value};
 
 /// A value and where it begins in the text that was parsed (both from 1).
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Node {
-    pub(crate) value: Yaml,
-    pub(crate) line: usize,
-    pub(crate) column: usize,
+pub struct Node {
+    pub value: Yaml,
+    pub line: usize,
+    pub column: usize,
 }
 
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) enum Yaml {
+pub enum Yaml {
     Null,
     Bool(bool),
     Int(i64),
@@ -35,7 +35,7 @@ pub(crate) enum Yaml {
 }
 
 impl Node {
-    pub(crate) fn as_text(&self) -> Option<&str> {
+    pub fn as_text(&self) -> Option<&str> {
         match &self.value {
             Yaml::Text(text) => Some(text),
             _ => None,
@@ -43,7 +43,7 @@ impl Node {
     }
 
     /// A key as Python's `str()` has it: `80`, `True`, `None`.
-    pub(crate) fn key_text(&self) -> String {
+    pub fn key_text(&self) -> String {
         match &self.value {
             Yaml::Null => "None".to_owned(),
             Yaml::Bool(true) => "True".to_owned(),
@@ -55,26 +55,26 @@ impl Node {
         }
     }
 
-    pub(crate) fn as_map(&self) -> Option<&[(Node, Node)]> {
+    pub fn as_map(&self) -> Option<&[(Node, Node)]> {
         match &self.value {
             Yaml::Map(pairs) => Some(pairs),
             _ => None,
         }
     }
 
-    pub(crate) fn as_list(&self) -> Option<&[Node]> {
+    pub fn as_list(&self) -> Option<&[Node]> {
         match &self.value {
             Yaml::List(items) => Some(items),
             _ => None,
         }
     }
 
-    pub(crate) fn is_null(&self) -> bool {
+    pub fn is_null(&self) -> bool {
         self.value == Yaml::Null
     }
 
     /// What kind of value it is, for messages.
-    pub(crate) fn kind(&self) -> &'static str {
+    pub fn kind(&self) -> &'static str {
         match &self.value {
             Yaml::Null => "nothing",
             Yaml::Bool(_) => "a boolean",
@@ -86,7 +86,7 @@ impl Node {
     }
 
     /// The value without positions.
-    pub(crate) fn to_json(&self) -> Value {
+    pub fn to_json(&self) -> Value {
         match &self.value {
             Yaml::Null => Value::Null,
             Yaml::Bool(truth) => Value::Bool(*truth),

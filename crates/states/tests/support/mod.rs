@@ -164,6 +164,7 @@ pub(crate) fn look(compiled: &Compiled, state: &Path) -> Summary {
 fn carry(compiled: &Compiled, state: &Path, root: Option<PathBuf>, noop: bool) -> Summary {
     let options = PlanOptions {
         mode: Mode::Ansible,
+        ..PlanOptions::default()
     };
     let plan = Plan::new(&compiled.catalog, &Registry::standard(), options)
         .unwrap_or_else(|error| panic!("{error}"));

@@ -56,6 +56,9 @@ pub struct FleetDiffRequest {
     pub environment: EnvironmentName,
     /// A commit, branch or tag of the environment's repository.
     pub commit: String,
+    /// Compare with what this commit gives, instead of the newest catalogs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub against: Option<String>,
     /// Only these; all of the environment when empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>)]

@@ -1,6 +1,6 @@
 //! Locks that nodes and people share, with leases and fencing tokens.
 
-use bunraku_model::{LockName, TriggerName};
+use bunraku_model::{LockName, NodeName, TriggerName};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -65,10 +65,14 @@ pub struct BreakLock {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct DefineLock {
     pub slots: u32,
-    /// Fired at the new holder's expense whenever the holders change.
+    /// Fired whenever the holders change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub on_change: Option<TriggerName>,
+    /// Where that starts runs; without any, on the old and the new holders.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>)]
+    pub hosts: Vec<NodeName>,
 }
 
 /// Who has it, or waits for it.

@@ -7,17 +7,21 @@ mod catalogs;
 mod certificates;
 pub mod cluster;
 mod commands;
+mod compiles;
+mod environments;
 mod facts;
 mod join;
 pub mod locks;
 mod nodes;
 pub mod once;
 mod problem;
+mod query;
 mod releases;
 mod reports;
 mod runs;
 mod server;
 mod targets;
+pub mod triggers;
 
 pub use catalogs::{
     CatalogDiffReply, CatalogState, CatalogSummary, FleetChange, FleetDiff, FleetDiffRequest,
@@ -31,12 +35,22 @@ pub use commands::{
     Command, CommandOutcome, CommandResult, CommandState, CommandStatus, Envelope, SendCommand,
     SentCommand, StreamMessage,
 };
+pub use compiles::{
+    CompileOutcome, CompileReason, CompileRequested, CompileSelection, CompileStatus,
+    CompileStatusRequest, LastCompile, QueuedCompile,
+};
+pub use environments::{
+    AssignRequest, CompileProblem, CompileProgress, Deploy, DeployRequest, DeployState,
+    DeployStatus, Deployed, EnvironmentChange, EnvironmentChanged, EnvironmentDetail,
+    EnvironmentSummary, FailureGroup, HookReply, NewEnvironment, ReleasePolicy,
+};
 pub use facts::{
     FactChange, FactSetEntry, FactsDifference, FactsReceipt, FactsReply, SubmissionOrder,
 };
 pub use join::{JoinReply, JoinRequest};
 pub use nodes::{ActivityReceipt, ActivityReport, DisableRequest, NodeSummary};
 pub use problem::{Problem, ProblemBody, ProblemCode};
+pub use query::{QueryReply, QueryRequest};
 pub use releases::{
     CreateRelease, HoldRequest, ReleaseDetail, ReleaseEntry, ReleaseHold, ReleaseKind, ReleaseList,
     ReleaseReply, ReleaseState, ReleaseSummary, ReleaseTo, RollbackRequest,

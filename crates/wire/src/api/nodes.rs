@@ -1,6 +1,8 @@
 //! Nodes and where they stand.
 
-use bunraku_model::{Activity, Administration, FactSetId, NodeName, NodeStatus, StatusWord};
+use bunraku_model::{
+    Activity, Administration, EnvironmentName, FactSetId, NodeName, NodeStatus, StatusWord,
+};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -10,6 +12,9 @@ use utoipa::ToSchema;
 pub struct NodeSummary {
     #[schema(value_type = String)]
     pub name: NodeName,
+    #[serde(default = "bunraku_model::default_environment")]
+    #[schema(value_type = String)]
+    pub environment: EnvironmentName,
     /// The one word that says most.
     #[schema(value_type = String)]
     pub word: StatusWord,

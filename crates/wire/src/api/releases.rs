@@ -58,7 +58,7 @@ pub struct RollbackRequest {
 
 /// Where a release came from.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
-#[serde(tag = "kind", rename_all = "snake_case")]
+#[serde(tag = "how", rename_all = "snake_case")]
 pub enum ReleaseKind {
     /// A person decided.
     Created(ReleaseTo),
@@ -91,7 +91,7 @@ pub struct ReleaseSummary {
     pub by: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    #[serde(flatten)]
+    /// Not among the other members: a list of nodes is also called `nodes`.
     pub kind: ReleaseKind,
     pub mode: RunMode,
     /// The commit of what it brought, where that is one.
@@ -178,4 +178,52 @@ pub struct ReleaseReply {
     pub release: Option<ReleaseSummary>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold: Option<ReleaseHold>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_of_release_reads_back_as_it_was_written() {
+        let node = NodeName::new("web-1").expect("a name");
+        let created = [
+            ReleaseTo::Everything,
+            ReleaseTo::Nodes { nodes: vec![node] },
+            ReleaseTo::Query {
+                query: "nodes { }".to_owned(),
+            },
+            ReleaseTo::Percentage { percent: 12.5 },
+        ];
+        let number = ReleaseNumber(3);
+        let others = [
+            ReleaseKind::Auto,
+            ReleaseKind::Added { rule_of: number },
+            ReleaseKind::Rollback { release: number },
+        ];
+        let kinds = created.into_iter().map(ReleaseKind::Created).chain(others);
+        for kind in kinds {
+            let summary = ReleaseSummary {
+                environment: EnvironmentName::new("production").expect("a name"),
+                number: ReleaseNumber(4),
+                parent: Some(number),
+                created: Timestamp::UNIX_EPOCH,
+                by: "operator".to_owned(),
+                reason: None,
+                kind,
+                mode: RunMode::Noop,
+                code_id: None,
+                nodes: 7,
+                changed: 1,
+            };
+            let detail = ReleaseDetail {
+                summary,
+                state: ReleaseState::Current,
+                map: Vec::new(),
+            };
+            let text = serde_json::to_string(&detail).expect("plain data");
+            let back: ReleaseDetail = serde_json::from_str(&text).expect("own text");
+            assert_eq!(back, detail, "{text}");
+        }
+    }
 }

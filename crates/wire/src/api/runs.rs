@@ -1,6 +1,6 @@
 //! Node runs: what a node is asked to carry out, and why.
 
-use bunraku_model::{CatalogId, NodeName, NodeRunId, ReleaseNumber, RunId};
+use bunraku_model::{CatalogId, FiringId, NodeName, NodeRunId, ReleaseNumber, RunId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -93,6 +93,10 @@ pub struct TriggerCause {
     pub reason: Option<String>,
     /// From the first cause to this one.
     pub chain: Vec<TriggerHop>,
+    /// Which firing it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub firing: Option<FiringId>,
 }
 
 /// One link of a chain of causes.

@@ -1,7 +1,7 @@
 //! Asking only for what is new, and taking it compressed.
 
 use http::header::{ACCEPT_ENCODING, ETAG, IF_NONE_MATCH};
-use http::{HeaderValue, Method};
+use http::{HeaderValue, Method, StatusCode};
 use serde::de::DeserializeOwned;
 
 use super::{Call, Client, ClientError, Over};
@@ -29,10 +29,10 @@ impl Client {
             call.headers.push((IF_NONE_MATCH, tag));
         }
         let limit = self.options().request_timeout;
-        let reply = match self.send(call, Over::Shared, limit).await {
-            Err(error) if error.status() == Some(304) => return Ok(Fetched::Unchanged),
-            reply => reply?,
-        };
+        let reply = self.send(call, Over::Shared, limit).await?;
+        if reply.response.status() == StatusCode::NOT_MODIFIED {
+            return Ok(Fetched::Unchanged);
+        }
         let tag = reply.response.headers().get(ETAG);
         let etag = tag.and_then(|tag| tag.to_str().ok()).map(str::to_owned);
         let body = self

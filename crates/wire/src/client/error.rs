@@ -28,7 +28,7 @@ pub enum ClientError {
     #[error("{}", problem.message)]
     Api {
         status: u16,
-        problem: Problem,
+        problem: Box<Problem>,
         server: ServerAddress,
     },
     #[error("{server} sent a reply that cannot be used: {why}")]

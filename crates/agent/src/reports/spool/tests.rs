@@ -244,3 +244,89 @@ fn an_event_that_no_server_takes_is_told_as_missing() {
     );
     assert!(matches!(events[2], ReportEvent::Finished(_)));
 }
+
+/// A small file system of its own, unmounted in the end.
+struct SmallDisk(TempDir);
+
+impl SmallDisk {
+    fn new(size: &str) -> Self {
+        let directory = TempDir::new().expect("a directory");
+        let mounted = std::process::Command::new("mount")
+            .args(["-t", "tmpfs", "-o", size, "tmpfs"])
+            .arg(directory.path())
+            .status()
+            .expect("mount is part of util-linux; scripts/setup installs it");
+        assert!(
+            mounted.success(),
+            "this test runs as root and mounts a small file system"
+        );
+        Self(directory)
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount")
+            .arg("-l")
+            .arg(self.0.path())
+            .status();
+    }
+}
+
+#[test]
+fn on_a_full_disk_the_run_goes_on_and_what_is_lost_is_said() {
+    let disk = SmallDisk::new("size=64k");
+    let options = SpoolOptions {
+        most_in_memory: 50,
+        ..SpoolOptions::default()
+    };
+    let spool = open(&disk.0, options);
+    let recorder = spool.begin(id(1), started());
+    for _ in 0..2_000 {
+        recorder.record(resource(EventStatus::Changed));
+    }
+    recorder.finish(RunEnding::Succeeded, None);
+    let events = drain(&spool).remove(0).1;
+    let kept = events
+        .iter()
+        .filter(|event| matches!(event, ReportEvent::Resource(_)))
+        .count();
+    let omitted: u64 = (events.iter())
+        .filter_map(|event| match event {
+            ReportEvent::Omitted(omitted) => Some(omitted.count),
+            _ => None,
+        })
+        .sum();
+    assert!(kept > 50, "the disk and the memory held some: {kept}");
+    assert_eq!(
+        kept as u64 + omitted,
+        2_000,
+        "every event is there or counted"
+    );
+    let Some(ReportEvent::Finished(end)) = events.last() else {
+        panic!("no end");
+    };
+    assert_eq!(end.changed, 2_000, "the count is right all the same");
+    assert_eq!(
+        std::fs::read_dir(disk.0.path()).expect("readable").count(),
+        0
+    );
+}
+
+#[test]
+fn with_room_again_the_rest_is_written_and_survives_a_crash() {
+    let disk = SmallDisk::new("size=64k");
+    let ballast = disk.0.path().join("ballast");
+    let spool = open(&disk.0, SpoolOptions::default());
+    let recorder = spool.begin(id(1), started());
+    std::fs::write(&ballast, vec![0; 64 << 10]).expect_err("it fills the disk");
+    for _ in 0..40 {
+        recorder.record(resource(EventStatus::Changed));
+    }
+    std::fs::remove_file(&ballast).expect("removed");
+    recorder.finish(RunEnding::Succeeded, None);
+    drop((recorder, spool));
+    let spool = open(&disk.0, SpoolOptions::default());
+    let events = drain(&spool).remove(0).1;
+    assert_eq!(events.len(), 42);
+}

@@ -1,19 +1,24 @@
 //! One file per kind of thing that the API speaks of.
 
+pub(super) mod catalogs;
 pub(super) mod certificates;
 pub(super) mod cluster;
 pub(super) mod commands;
+pub(super) mod compiles;
 pub(super) mod content;
+pub(super) mod environments;
 pub(super) mod facts;
 pub(super) mod join;
 pub(super) mod locks;
 pub(super) mod nodes;
 pub(super) mod once;
+pub(super) mod query;
 pub(super) mod releases;
 pub(super) mod reports;
 pub(super) mod server;
 pub(super) mod targets;
 pub(super) mod tokens;
+pub(super) mod triggers;
 
 use std::sync::Arc;
 
@@ -29,9 +34,11 @@ use super::Metrics;
 use super::reply::Refusal;
 use crate::catalogs::Catalogs;
 use crate::certificates::Certificates;
+use crate::compiles::Compiles;
+use crate::environments::Environments;
 use crate::{
-    Clock, CommandHub, Commands, Contents, Facts, Locks, Nodes, Once, Presence, Releases, Reports,
-    TargetBoard,
+    CatalogDiffs, Clock, CommandHub, Commands, Contents, Facts, Locks, Nodes, Once, Presence,
+    Queries, Releases, Reports, TargetBoard, Triggers,
 };
 
 /// Everything that handlers reach. One pointer: every open stream holds it.
@@ -57,13 +64,18 @@ pub(crate) struct ServiceSet {
     pub(crate) store: SharedStore,
     pub(crate) nodes: Nodes,
     pub(crate) facts: Facts,
+    pub(crate) queries: Queries,
+    pub(crate) catalogs: Catalogs,
+    pub(crate) compiles: Compiles,
+    pub(crate) environments: Environments,
     pub(crate) once: Once,
+    pub(crate) triggers: Triggers,
     pub(crate) locks: Locks,
     pub(crate) commands: Commands,
     pub(crate) reports: Reports,
     pub(crate) hub: CommandHub,
-    pub(crate) catalogs: Catalogs,
     pub(crate) contents: Contents,
+    pub(crate) diffs: CatalogDiffs,
     pub(crate) releases: Releases,
     pub(crate) board: TargetBoard,
     pub(crate) presence: Presence,
@@ -159,17 +171,6 @@ where
     T: std::str::FromStr + Send,
     T::Err: std::fmt::Display,
 {
-    type Rejection = Refusal;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
-        path_parameter(parts, state, &["id"]).await.map(Self)
-    }
-}
-
-/// The node run in the path.
-pub(crate) struct PathNodeRun(pub(crate) bunraku_model::NodeRunId);
-
-impl<S: Send + Sync> FromRequestParts<S> for PathNodeRun {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {

@@ -62,6 +62,8 @@ pub(crate) async fn remove(
             break;
         }
     }
+    // After its record: nothing is compiled for a node without one.
+    services.compiles.forget(&node).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

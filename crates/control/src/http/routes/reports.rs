@@ -6,7 +6,7 @@ use axum::Json;
 use axum::body::Body as HttpBody;
 use axum::extract::{Path, Query, State};
 use axum::response::{IntoResponse, Response};
-use bunraku_model::NodeName;
+use bunraku_model::{NodeName, NodeRunId};
 use bunraku_wire::api::{
     NumberedEvent, Problem, ReportBatch, ReportPage, ReportReceipt, ReportStreamMessage,
     ReportSummary,
@@ -17,7 +17,7 @@ use http::header;
 use serde::{Deserialize, Serialize};
 use utoipa::IntoParams;
 
-use super::{Answer, Body, PathNode, PathNodeRun, Services};
+use super::{Answer, Body, PathId, PathNode, Services};
 use crate::ServiceError;
 use crate::http::reply::Refusal;
 use crate::reports::ReportFilter;
@@ -34,7 +34,7 @@ const LARGEST_PAGE: usize = 1_000;
 pub(crate) async fn take(
     State(services): State<Services>,
     PathNode(node): PathNode,
-    PathNodeRun(run): PathNodeRun,
+    PathId(run): PathId<NodeRunId>,
     Body(batch): Body<ReportBatch>,
 ) -> Answer<ReportReceipt> {
     services.certificates.admit(&node).await?;
@@ -105,7 +105,7 @@ pub(crate) async fn find(
 pub(crate) async fn show(
     State(services): State<Services>,
     PathNode(node): PathNode,
-    PathNodeRun(run): PathNodeRun,
+    PathId(run): PathId<NodeRunId>,
 ) -> Answer<ReportSummary> {
     Ok(Json(services.reports.show(&node, run).await?))
 }
@@ -126,7 +126,7 @@ pub(crate) struct From {
 pub(crate) async fn events(
     State(services): State<Services>,
     PathNode(node): PathNode,
-    PathNodeRun(run): PathNodeRun,
+    PathId(run): PathId<NodeRunId>,
     Query(from): Query<From>,
 ) -> Result<Response, Refusal> {
     let events = services.reports.events(&node, run, from.from).await?;
@@ -136,15 +136,15 @@ pub(crate) async fn events(
     Ok(reply(stream::iter(lines)))
 }
 
-/// The events of a report as they come, one per line, to the end of the run.
-/// The report may be yet to come.
+/// The events of a report as they come, one per line, to the end of the run,
+/// or until its node is lost. The report may be yet to come.
 #[utoipa::path(get, path = "/v1/nodes/{node}/reports/{id}/stream", tag = "reports",
     params(("node" = String, Path), ("id" = String, Path), From),
     responses((status = 200, body = NumberedEvent, content_type = "application/x-ndjson"), (status = "default", body = Problem)))]
 pub(crate) async fn follow(
     State(services): State<Services>,
     PathNode(node): PathNode,
-    PathNodeRun(run): PathNodeRun,
+    PathId(run): PathId<NodeRunId>,
     Query(from): Query<From>,
 ) -> Result<Response, Refusal> {
     if !services.nodes.exists(&node).await? {

@@ -176,6 +176,7 @@ pub(crate) fn put_back(backup: &Backup, hands: &Hands<'_>) -> Result<(), StepErr
             uid: metadata.uid(),
             gid: metadata.gid(),
             names: metadata.nlink(),
+            size: metadata.size(),
         };
         keep(&path, now, hands)?;
     }

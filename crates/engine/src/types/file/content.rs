@@ -37,10 +37,11 @@ pub(super) enum Wanted {
     Nothing,
 }
 
-/// Compares; `old` is the file that is there.
+/// Compares; `old` is the file that is there, of this size as it was opened.
 pub(super) fn compare(
     wish: &Wish,
     mut old: Option<File>,
+    size: u64,
     sight: &Sight<'_>,
 ) -> Result<Comparison, StepError> {
     let wanted = match wanted(wish, old.as_mut(), sight) {
@@ -74,7 +75,7 @@ pub(super) fn compare(
             if matches!(wish.content, Content::Edits(_)) {
                 old.rewind().map_err(cannot)?;
             }
-            is_same(wish, &wanted, old, sight)?
+            is_same(wish, &wanted, (old, size), sight)?
         }
     };
     if same {
@@ -186,7 +187,7 @@ pub(super) fn open<'a>(
 fn is_same(
     wish: &Wish,
     wanted: &Wanted,
-    old: &mut File,
+    (old, size): (&mut File, u64),
     sight: &Sight<'_>,
 ) -> Result<bool, StepError> {
     let cannot = |error| StepError::because("cannot compare the content", error);
@@ -195,14 +196,15 @@ fn is_same(
         _ => None,
     };
     if let Some(bytes) = known {
-        return same_as_bytes(old, bytes).map_err(cannot);
+        return same_as_bytes(old, size, bytes).map_err(cannot);
     }
     let mut new = open(wish, wanted, sight)?;
     same_streams(old, &mut *new).map_err(cannot)
 }
 
-/// Most files are small: one read tells, and one more that there is no rest.
-fn same_as_bytes(old: &mut File, bytes: &[u8]) -> io::Result<bool> {
+/// Most files are small: one read tells. There is no need to ask for the rest
+/// where the file's size says that there is none and the read came back short.
+fn same_as_bytes(old: &mut File, size: u64, bytes: &[u8]) -> io::Result<bool> {
     let mut buffer = [0; 4 << 10];
     let mut rest = bytes;
     loop {
@@ -211,6 +213,7 @@ fn same_as_bytes(old: &mut File, bytes: &[u8]) -> io::Result<bool> {
             return Ok(rest.is_empty());
         }
         match rest.strip_prefix(&buffer[..count]) {
+            Some([]) if count < buffer.len() && size == bytes.len() as u64 => return Ok(true),
             Some(after) => rest = after,
             None => return Ok(false),
         }

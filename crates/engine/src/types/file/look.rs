@@ -42,6 +42,7 @@ pub(crate) struct Attributes {
     pub(super) uid: u32,
     pub(super) gid: u32,
     pub(super) names: u64,
+    pub(super) size: u64,
 }
 
 impl Attributes {
@@ -52,6 +53,7 @@ impl Attributes {
             gid: stat.st_gid,
             #[allow(clippy::unnecessary_cast, reason = "narrower on other machines")]
             names: stat.st_nlink as u64,
+            size: u64::try_from(stat.st_size).unwrap_or(0),
         }
     }
 }
@@ -88,11 +90,12 @@ pub(super) fn observe(wish: &Wish, sight: &Sight<'_>) -> Result<Seen, StepError>
     let kind = super::kind_wished(wish, &seen.found);
     refuse_directory(wish, &seen, kind)?;
     if kind == super::Kind::File && !matches!(wish.content, Content::Unmanaged) {
-        let old = file
-            .map(File::from)
-            .filter(|_| matches!(seen.found, Found::File(_)));
+        let (old, size) = match seen.found {
+            Found::File(attributes) => (file.map(File::from), attributes.size),
+            _ => (None, 0),
+        };
         if wish.replace || old.is_none() {
-            seen.content = Some(content::compare(wish, old, sight)?);
+            seen.content = Some(content::compare(wish, old, size, sight)?);
         }
     }
     if let (super::Kind::Directory, Some(tree)) = (kind, &wish.tree) {

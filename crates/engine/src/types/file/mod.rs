@@ -100,6 +100,12 @@ impl ResourceType for File {
         desired.relations(relations);
     }
 
+    fn is_quick(&self, desired: &Wish) -> bool {
+        matches!(desired.content, Content::Bytes(_) | Content::Unmanaged)
+            && desired.tree.is_none()
+            && desired.validate.is_none()
+    }
+
     fn changes(&self, desired: &Wish, observed: &Seen) -> Vec<Change> {
         let kind = kind_wished(desired, &observed.found);
         let mut changes = Vec::new();

@@ -10,7 +10,8 @@ use crate::{Declaration, ResourceType, Shown};
 fn check(parameters: Value, statuses: &[(&str, Status)], expected: Expect) {
     let resource =
         serde_json::from_value(json!({"type": "Package", "title": "p", "parameters": parameters}));
-    let declaration = Declaration::new(&resource.unwrap(), "name");
+    let resource = resource.unwrap();
+    let declaration = Declaration::new(&resource, "name");
     let told = match Package.desire(&declaration) {
         Err(refusal) => format!("refused: {refusal}\n"),
         Ok(wish) => {

@@ -1,0 +1,271 @@
+//! `bunraku catalog`: what is compiled for nodes, and what differs.
+
+use bunraku_model::{Catalog, CatalogId, EnvironmentName, NodeName};
+use bunraku_wire::Client;
+use bunraku_wire::api::{
+    CatalogDiffReply, CatalogState, CatalogSummary, FleetDiff, FleetDiffRequest,
+};
+use clap::{Args, Subcommand};
+use jiff::Timestamp;
+
+use super::Context;
+use crate::connection::failed;
+use crate::diff_view;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{self, Table};
+
+#[derive(Subcommand)]
+pub(crate) enum CatalogCommand {
+    /// Where the catalogs of nodes stand: released, held, outdated
+    List {
+        #[arg(long)]
+        environment: Option<EnvironmentName>,
+        #[arg(long)]
+        node: Option<NodeName>,
+    },
+    /// A catalog: its resources, or with --json all of it
+    #[command(after_help = "Examples:
+  bunraku catalog show web-1.example.com             the newest that is compiled for it
+  bunraku catalog show web-1.example.com --released  the one that it should carry out
+  bunraku catalog show 3f2a9c01 --json")]
+    Show {
+        /// A node, or a catalog's id (the first digits are enough)
+        catalog: String,
+        /// The node's released catalog instead of the newest
+        #[arg(long)]
+        released: bool,
+    },
+    /// What differs between two catalogs
+    #[command(after_help = "Examples:
+  bunraku catalog diff web-1.example.com      released against newest
+  bunraku catalog diff 3f2a9c01 77d0e1b2      any two
+  bunraku catalog diff --commit 5f8e2d1       what a commit would change, on which nodes
+  bunraku catalog diff web-1.example.com --against 91ab3c4 --commit 5f8e2d1
+
+Exit code 2 with --detailed-exitcodes if they differ.")]
+    Diff(DiffArguments),
+}
+
+#[derive(Args)]
+pub(crate) struct DiffArguments {
+    /// A node, or two catalogs by id; with --commit, nodes (none: all)
+    #[arg(value_name = "NODE|CATALOG")]
+    what: Vec<String>,
+    /// Code that need not be deployed: a commit of the environment's repository
+    #[arg(long)]
+    commit: Option<String>,
+    /// Compare with what this commit gives, instead of the newest catalogs
+    #[arg(long, requires = "commit", value_name = "COMMIT")]
+    against: Option<String>,
+    /// Whose code and nodes
+    #[arg(long, requires = "commit", default_value = "production")]
+    environment: EnvironmentName,
+    /// Exit with 2 if there are differences
+    #[arg(long)]
+    detailed_exitcodes: bool,
+}
+
+pub(crate) fn run(command: CatalogCommand, context: &Context) -> Result<Exit, Failure> {
+    let json = context.global.json;
+    context.with_client(|client| async move {
+        match command {
+            CatalogCommand::List { environment, node } => {
+                list(&client, environment.as_ref(), node.as_ref(), json).await
+            }
+            CatalogCommand::Show { catalog, released } => {
+                show(&client, &catalog, released, json).await
+            }
+            CatalogCommand::Diff(arguments) => diff(&client, arguments, json).await,
+        }
+    })
+}
+
+async fn summaries(
+    client: &Client,
+    environment: Option<&EnvironmentName>,
+    node: Option<&NodeName>,
+) -> Result<Vec<CatalogSummary>, Failure> {
+    let mut query = Vec::new();
+    query.extend(environment.map(|environment| format!("environment={environment}")));
+    query.extend(node.map(|node| format!("node={node}")));
+    let path = format!("/v1/catalogs?{}", query.join("&"));
+    client.get(&path).await.map_err(|error| failed(&error))
+}
+
+async fn list(
+    client: &Client,
+    environment: Option<&EnvironmentName>,
+    node: Option<&NodeName>,
+    json: bool,
+) -> Result<Exit, Failure> {
+    let all = summaries(client, environment, node).await?;
+    if json {
+        output::json(&all)?;
+        return Ok(Exit::Done);
+    }
+    if all.is_empty() {
+        eprintln!("nothing is compiled\n\nhint: set up code with `bunraku environment add`");
+        return Ok(Exit::Done);
+    }
+    let heads = [
+        "NODE",
+        "ENVIRONMENT",
+        "CATALOG",
+        "STATE",
+        "CODE",
+        "RESOURCES",
+        "COMPILED",
+    ];
+    let mut table = Table::new(&heads);
+    let now = Timestamp::now();
+    for one in &all {
+        let code = one.code_id.as_ref().map_or("-", |code| code.short());
+        let age = |at: Timestamp| format!("{} ago", output::ago(at, now));
+        table.row(vec![
+            one.node.to_string(),
+            one.environment.to_string(),
+            one.catalog.0.short(),
+            state(one.state).to_owned(),
+            code.to_owned(),
+            one.resources
+                .map_or_else(String::new, |count| count.to_string()),
+            one.compiled.map_or_else(String::new, age),
+        ]);
+    }
+    table.print()?;
+    Ok(Exit::Done)
+}
+
+fn state(state: CatalogState) -> &'static str {
+    match state {
+        CatalogState::Released => "released",
+        CatalogState::Outdated => "outdated",
+        CatalogState::Held => "held",
+    }
+}
+
+async fn show(client: &Client, named: &str, released: bool, json: bool) -> Result<Exit, Failure> {
+    let id = match released {
+        true => pair(client, named).await?.0,
+        false => find(client, named).await?,
+    };
+    let path = format!("/v1/catalogs/{id}");
+    if json {
+        let whole: serde_json::Value = client.get(&path).await.map_err(|error| failed(&error))?;
+        output::json(&whole)?;
+        return Ok(Exit::Done);
+    }
+    let catalog: Catalog = client.get(&path).await.map_err(|error| failed(&error))?;
+    let mut table = Table::new(&["RESOURCE", "DECLARED"]);
+    for resource in &catalog.resources {
+        let place = resource.place().to_string();
+        let declared = if resource.file.is_some() {
+            place
+        } else {
+            String::new()
+        };
+        table.row(vec![resource.reference().to_string(), declared]);
+    }
+    let head = format!(
+        "catalog {id}  {}  {} resources, {} files\n\n",
+        catalog.name,
+        catalog.resources.len(),
+        catalog.contents().len()
+    );
+    output::write(&format!("{head}{}", table.render()))?;
+    Ok(Exit::Done)
+}
+
+async fn diff(client: &Client, arguments: DiffArguments, json: bool) -> Result<Exit, Failure> {
+    if let Some(commit) = &arguments.commit {
+        return proposed(client, commit, &arguments, json).await;
+    }
+    let (before, after) = match arguments.what.as_slice() {
+        [node] => pair(client, node).await?,
+        [before, after] => (find(client, before).await?, find(client, after).await?),
+        _ => {
+            return Err(Failure::usage("name a node, two catalogs, or a `--commit`"));
+        }
+    };
+    let path = format!("/v1/catalogs/{after}/diff?before={before}");
+    let reply: CatalogDiffReply = client.get(&path).await.map_err(|error| failed(&error))?;
+    match (json, reply.diff.is_empty()) {
+        (true, _) => output::json(&reply)?,
+        (false, true) => eprintln!("nothing differs: both are {}", after.0.short()),
+        (false, false) => {
+            eprintln!("catalog {} -> {}\n", before.0.short(), after.0.short());
+            diff_view::print(&diff_view::diff(&reply.diff));
+        }
+    }
+    Ok(
+        match reply.diff.is_empty() || !arguments.detailed_exitcodes {
+            true => Exit::Done,
+            false => Exit::Changes,
+        },
+    )
+}
+
+async fn proposed(
+    client: &Client,
+    commit: &str,
+    arguments: &DiffArguments,
+    json: bool,
+) -> Result<Exit, Failure> {
+    let nodes = arguments.what.iter().map(NodeName::new);
+    let nodes: Result<Vec<NodeName>, _> = nodes.collect();
+    let request = FleetDiffRequest {
+        environment: arguments.environment.clone(),
+        commit: commit.to_owned(),
+        against: arguments.against.clone(),
+        nodes: nodes.map_err(|error| Failure::usage(error.to_string()))?,
+    };
+    let diff: FleetDiff = client
+        .post("/v1/catalogs/proposed", &request)
+        .await
+        .map_err(|error| failed(&error))?;
+    super::release::print_fleet(&diff, json, arguments.detailed_exitcodes)
+}
+
+/// A node's released catalog, and the newest that is compiled for it.
+async fn pair(client: &Client, node: &str) -> Result<(CatalogId, CatalogId), Failure> {
+    let Ok(name) = NodeName::new(node) else {
+        return Err(Failure::usage(format!("`{node}` is not a node's name")));
+    };
+    let all = summaries(client, None, Some(&name)).await?;
+    let with = |states: &[CatalogState]| {
+        let found = all.iter().find(|one| states.contains(&one.state));
+        found.map(|one| one.catalog)
+    };
+    use CatalogState::{Held, Outdated, Released};
+    let before = with(&[Outdated, Released])
+        .ok_or_else(|| Failure::new(format!("nothing is released to `{name}`")))?;
+    Ok((before, with(&[Held, Released]).unwrap_or(before)))
+}
+
+/// By whole id, by its first digits, or the newest of a node.
+async fn find(client: &Client, named: &str) -> Result<CatalogId, Failure> {
+    if let Ok(id) = named.parse() {
+        return Ok(id);
+    }
+    let all = summaries(client, None, None).await?;
+    let of_node =
+        |one: &&CatalogSummary| one.node.as_str() == named && one.state != CatalogState::Outdated;
+    if let Some(newest) = all.iter().find(of_node) {
+        return Ok(newest.catalog);
+    }
+    let starts = |id: &CatalogId| named.len() >= 4 && id.to_string().starts_with(named);
+    let mut ids: Vec<CatalogId> = all.iter().map(|one| one.catalog).filter(starts).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    match ids.as_slice() {
+        [one] => Ok(*one),
+        [] => Err(Failure::new(format!(
+            "`{named}` is neither a node with a catalog nor a catalog"
+        ))
+        .hint("list them with `bunraku catalog list`; of older catalogs, give the whole id")),
+        _ => Err(Failure::new(format!(
+            "several catalogs begin with `{named}`"
+        ))),
+    }
+}

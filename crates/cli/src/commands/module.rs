@@ -1,0 +1,309 @@
+//! `bunraku module`: extension modules, from their key to their place on a machine.
+
+use std::io::Write;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use bunraku_engine::modules::{Shelf, read_trust};
+use bunraku_module::{EXTENSION, File, SigningKey, Verified, pack, sign, verify};
+use clap::Subcommand;
+use serde_json::{Value, json};
+
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::machine_modules::KeyArgs;
+use crate::output::{self, Table};
+
+#[derive(Subcommand)]
+pub(crate) enum ModuleCommand {
+    /// Make a key to sign modules with
+    Keygen {
+        /// Where the private key goes; the public one goes beside it, as PATH.pub
+        path: PathBuf,
+        /// Who this is, for those who trust the key
+        #[arg(long, default_value = "")]
+        comment: String,
+    },
+    /// Put a directory with a `module.json` into one file
+    Pack {
+        directory: PathBuf,
+        /// The file [default: NAME-VERSION.bunraku-module]
+        #[arg(long, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
+    /// Sign a packed module
+    Sign {
+        file: PathBuf,
+        /// The private key
+        #[arg(long, value_name = "FILE")]
+        key: PathBuf,
+    },
+    /// Check a module's signature and every file in it
+    Verify {
+        file: PathBuf,
+        #[command(flatten)]
+        keys: KeyArgs,
+    },
+    /// Verify a module and keep it on this machine
+    Install {
+        file: PathBuf,
+        #[command(flatten)]
+        keys: KeyArgs,
+        #[command(flatten)]
+        state: StateArgs,
+    },
+    /// The modules on this machine, and whether they would run
+    List {
+        #[command(flatten)]
+        keys: KeyArgs,
+        #[command(flatten)]
+        state: StateArgs,
+    },
+}
+
+#[derive(clap::Args)]
+pub(crate) struct StateArgs {
+    /// Where the engine keeps what it needs.
+    #[arg(
+        long,
+        value_name = "DIRECTORY",
+        default_value = "/var/lib/bunraku/engine",
+        env = "BUNRAKU_STATE_DIR"
+    )]
+    state_dir: PathBuf,
+}
+
+pub(crate) fn run(command: ModuleCommand, json: bool) -> Result<Exit, Failure> {
+    match command {
+        ModuleCommand::Keygen { path, comment } => keygen(&path, &comment, json),
+        ModuleCommand::Pack { directory, output } => packed(&directory, output, json),
+        ModuleCommand::Sign { file, key } => signed(&file, &key, json),
+        ModuleCommand::Verify { file, keys } => {
+            let trust = read_trust(&keys.module_keys)?;
+            let module = verify(&read(&file)?, &trust).map_err(|error| {
+                let hint = match error {
+                    bunraku_module::Refused::UnknownKey(_) => Some(format!(
+                        "trust the key by putting its `.pub` file into {}",
+                        keys.module_keys.display()
+                    )),
+                    _ => None,
+                };
+                Failure::new(format!("{} is refused", file.display()))
+                    .caused_by(&error)
+                    .hint_if(hint)
+                    .exit(Exit::Refused)
+            })?;
+            told(&module, "verified", json)
+        }
+        ModuleCommand::Install { file, keys, state } => {
+            let trust = read_trust(&keys.module_keys)?;
+            let shelf = Shelf::new(&state.state_dir);
+            let module = shelf.install(&file, &trust).map_err(refused)?;
+            told(&module, "installed", json)
+        }
+        ModuleCommand::List { keys, state } => list(&keys.module_keys, &state.state_dir, json),
+    }
+}
+
+fn refused(error: bunraku_engine::modules::ShelfError) -> Failure {
+    use bunraku_engine::modules::ShelfError::{Known, Refused};
+    let exit = match &error {
+        Refused { .. } | Known { .. } => Exit::Refused,
+        _ => Exit::Error,
+    };
+    Failure::from(error).exit(exit)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+    let cannot = |error| Failure::new(format!("cannot read {}", path.display())).caused_by(&error);
+    std::fs::read(path).map_err(cannot)
+}
+
+/// Never over a file that is there: it may be a key.
+fn write_new(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Failure> {
+    let mut options = std::fs::OpenOptions::new();
+    let file = options.write(true).create_new(true).mode(mode).open(path);
+    let written = file.and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()));
+    written
+        .map_err(|error| Failure::new(format!("cannot write {}", path.display())).caused_by(&error))
+}
+
+/// Whole or not at all.
+fn replace(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    let new = path.with_extension(format!("{EXTENSION}.{}", std::process::id()));
+    write_new(&new, bytes, 0o644)?;
+    std::fs::rename(&new, path)
+        .map_err(|error| Failure::new(format!("cannot write {}", path.display())).caused_by(&error))
+}
+
+fn beside(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".pub");
+    name.into()
+}
+
+fn keygen(path: &Path, comment: &str, json: bool) -> Result<Exit, Failure> {
+    if comment.contains(char::is_control) {
+        return Err(Failure::usage("a comment is one line"));
+    }
+    let key = SigningKey::generate()?;
+    let public = key.public(comment);
+    write_new(path, key.to_pem().as_bytes(), 0o600)?;
+    let line = format!("{}\n", public.to_line());
+    write_new(&beside(path), line.as_bytes(), 0o644)?;
+    let fingerprint = public.fingerprint().to_string();
+    if json {
+        output::json(&json!({"fingerprint": fingerprint, "public": beside(path)}))?;
+    } else {
+        output::write(&format!("{fingerprint}\n"))?;
+        eprintln!(
+            "\nhint: keep {} to yourself; machines that should trust it need {}",
+            path.display(),
+            beside(path).display()
+        );
+    }
+    Ok(Exit::Done)
+}
+
+fn packed(directory: &Path, output: Option<PathBuf>, json: bool) -> Result<Exit, Failure> {
+    let manifest = read(&directory.join("module.json"))?;
+    let mut files = Vec::new();
+    collect(directory, "", &mut files)?;
+    files.retain(|file| file.path != "module.json");
+    let (manifest, package) = pack(&manifest, &files)?;
+    let usual = format!("{}-{}.{EXTENSION}", manifest.name, manifest.version);
+    let output = output.unwrap_or_else(|| PathBuf::from(usual));
+    replace(&output, &package)?;
+    if json {
+        output::json(&json!({
+            "file": output, "name": manifest.name, "version": manifest.version,
+            "files": manifest.files.keys().collect::<Vec<_>>(),
+        }))?;
+    } else {
+        output::write(&format!("{}\n", output.display()))?;
+        eprintln!(
+            "\nhint: sign it with `bunraku module sign {} --key KEY`",
+            output.display()
+        );
+    }
+    Ok(Exit::Done)
+}
+
+/// Every file below a directory. Links and devices are an error: what they
+/// lead to on the author's machine is not what the module would find.
+fn collect(directory: &Path, prefix: &str, files: &mut Vec<File>) -> Result<(), Failure> {
+    let cannot = |path: &Path, error: std::io::Error| {
+        Failure::new(format!("cannot read {}", path.display())).caused_by(&error)
+    };
+    let entries = std::fs::read_dir(directory).map_err(|error| cannot(directory, error))?;
+    for entry in entries {
+        let entry = entry.map_err(|error| cannot(directory, error))?;
+        let path = entry.path();
+        let name = entry.file_name();
+        let name = name
+            .to_str()
+            .ok_or_else(|| Failure::new(format!("the name of {} is not text", path.display())))?;
+        let kind = entry.file_type().map_err(|error| cannot(&path, error))?;
+        let inside = format!("{prefix}{name}");
+        if kind.is_dir() {
+            collect(&path, &format!("{inside}/"), files)?;
+        } else if kind.is_file() {
+            let metadata = entry.metadata().map_err(|error| cannot(&path, error))?;
+            files.push(File {
+                path: inside,
+                bytes: read(&path)?,
+                executable: metadata.permissions().mode() & 0o111 != 0,
+            });
+        } else {
+            return Err(Failure::new(format!(
+                "{} is not a plain file: a module has only such",
+                path.display()
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn signed(file: &Path, key: &Path, json: bool) -> Result<Exit, Failure> {
+    let pem = String::from_utf8(read(key)?).unwrap_or_default();
+    let key = SigningKey::from_pem(&pem)
+        .map_err(|error| Failure::new(format!("cannot use {}", key.display())).caused_by(&error))?;
+    replace(file, &sign(&read(file)?, &key)?)?;
+    let fingerprint = key.public("").fingerprint().to_string();
+    if json {
+        output::json(&json!({"file": file, "signed_by": fingerprint}))?;
+    } else {
+        output::write(&format!("{} signed by {fingerprint}\n", file.display()))?;
+    }
+    Ok(Exit::Done)
+}
+
+fn described(module: &Verified) -> Value {
+    let manifest = module.manifest();
+    json!({
+        "name": manifest.name,
+        "version": manifest.version,
+        "types": manifest.types.iter().map(|one| &one.name).collect::<Vec<_>>(),
+        "sha256": module.sha256(),
+        "signed_by": module.signed_by().to_string(),
+        "signer": module.signer(),
+    })
+}
+
+fn told(module: &Verified, what: &str, json: bool) -> Result<Exit, Failure> {
+    if json {
+        output::json(&described(module))?;
+        return Ok(Exit::Done);
+    }
+    let manifest = module.manifest();
+    let types: Vec<&str> = manifest.types.iter().map(|one| one.name.as_str()).collect();
+    output::write(&format!(
+        "{what} {} {}\n  types      {}\n  sha256     {}\n  signed by  {}  {}\n",
+        manifest.name,
+        manifest.version,
+        types.join(", "),
+        module.sha256(),
+        module.signed_by(),
+        module.signer()
+    ))?;
+    Ok(Exit::Done)
+}
+
+/// One that would be refused is shown as such, and makes the exit code say so.
+fn list(keys: &Path, state_directory: &Path, json: bool) -> Result<Exit, Failure> {
+    let trust = read_trust(keys)?;
+    let mut table = Table::new(&["MODULE", "VERSION", "TYPES", "SIGNED BY", "STATUS"]);
+    let mut all = Vec::new();
+    let mut exit = Exit::Done;
+    for path in Shelf::new(state_directory).packages()? {
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+        match verify(&read(&path)?, &trust) {
+            Ok(module) => {
+                let manifest = module.manifest();
+                let types: Vec<&str> = manifest.types.iter().map(|one| one.name.as_str()).collect();
+                let short = module.signed_by().to_string()[..16].to_owned();
+                table.row(vec![
+                    manifest.name.clone(),
+                    manifest.version.to_string(),
+                    types.join(", "),
+                    short,
+                    "verified".to_owned(),
+                ]);
+                all.push(described(&module));
+            }
+            Err(error) => {
+                exit = Exit::Refused;
+                let empty = String::new;
+                let status = format!("refused: {error}");
+                table.row(vec![stem.to_string(), empty(), empty(), empty(), status]);
+                all.push(json!({"name": stem, "refused": error.to_string()}));
+            }
+        }
+    }
+    if json {
+        output::json(&all)?;
+    } else {
+        table.print()?;
+    }
+    Ok(exit)
+}

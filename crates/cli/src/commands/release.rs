@@ -1,0 +1,436 @@
+//! `bunraku release`: which compiled catalogs nodes get.
+
+use bunraku_model::{EnvironmentName, NodeName, ReleaseNumber};
+use bunraku_wire::Client;
+use bunraku_wire::api::{
+    CreateRelease, FleetDiff, HoldRequest, ReleaseDetail, ReleaseHold, ReleaseKind, ReleaseList,
+    ReleaseReply, ReleaseState, ReleaseSummary, ReleaseTo, RollbackRequest, RunMode,
+};
+use clap::{Args, Subcommand};
+use jiff::Timestamp;
+
+use super::Context;
+use crate::connection::failed;
+use crate::diff_view;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{self, Table};
+
+#[derive(Subcommand)]
+pub(crate) enum ReleaseCommand {
+    /// Release the newest compiled catalogs, to everything or to some nodes
+    #[command(after_help = "Examples:
+  bunraku release create production
+  bunraku release create production --percent 10 --reason 'new kernel settings'
+  bunraku release create production --nodes web-1.example.com --noop
+  bunraku release create production --query 'nodes { facts.os.family = \"Debian\" }'
+
+Others keep what they have. Exit code 4: somebody released meanwhile.")]
+    Create(CreateArguments),
+    /// Releases of an environment, newest first
+    List { environment: EnvironmentName },
+    /// One release: where it came from, and its map
+    Show {
+        environment: EnvironmentName,
+        /// The newest when not given
+        number: Option<ReleaseNumber>,
+        /// Wait until every node's target shows it, at most a minute
+        #[arg(long)]
+        wait: bool,
+    },
+    /// What a release changed, or what releasing everything now would
+    #[command(after_help = "Examples:
+  bunraku release diff production            what the newest release changed
+  bunraku release diff production 7 --against 4
+  bunraku release diff production --held     what is compiled and not released")]
+    Diff {
+        environment: EnvironmentName,
+        /// The newest when not given
+        number: Option<ReleaseNumber>,
+        /// Compare with this one instead of its parent
+        #[arg(long, value_name = "NUMBER")]
+        against: Option<ReleaseNumber>,
+        /// Compare what nodes have with what is compiled for them
+        #[arg(long, conflicts_with_all = ["number", "against"])]
+        held: bool,
+        /// Exit with 2 if there are differences
+        #[arg(long)]
+        detailed_exitcodes: bool,
+    },
+    /// Release nothing by itself in an environment, until `release resume`
+    Hold {
+        environment: EnvironmentName,
+        /// Shown wherever the environment is
+        #[arg(long)]
+        reason: String,
+    },
+    /// End a hold
+    Resume { environment: EnvironmentName },
+    /// Go back: a new release with the map of an older one
+    #[command(after_help = "Example:
+  bunraku release rollback production --to 12 --reason 'nginx does not start'
+
+What would be released by itself afterwards is held, or it would undo this.")]
+    Rollback {
+        environment: EnvironmentName,
+        /// Whose map; the one before the newest when not given
+        #[arg(long, value_name = "NUMBER")]
+        to: Option<ReleaseNumber>,
+        /// The newest release that you have seen; refused if there is a newer one
+        #[arg(long, value_name = "NUMBER")]
+        parent: Option<ReleaseNumber>,
+        #[arg(long)]
+        reason: Option<String>,
+    },
+}
+
+#[derive(Args)]
+pub(crate) struct CreateArguments {
+    environment: EnvironmentName,
+    /// Only to these nodes
+    #[arg(long, value_delimiter = ',', value_name = "NODE,…", group = "to")]
+    nodes: Vec<NodeName>,
+    /// Only to nodes that a query finds
+    #[arg(long, group = "to")]
+    query: Option<String>,
+    /// Only to so many of a hundred; whoever has it at 10 has it at 20
+    #[arg(long, group = "to")]
+    percent: Option<f64>,
+    /// For noop only: nodes say what they would change, and never enforce it
+    #[arg(long)]
+    noop: bool,
+    /// The newest release that you have seen (0: none); refused if there is a newer one
+    #[arg(long, value_name = "NUMBER")]
+    parent: Option<ReleaseNumber>,
+    #[arg(long)]
+    reason: Option<String>,
+    /// Do not wait until every node's target shows it
+    #[arg(long)]
+    no_wait: bool,
+}
+
+pub(crate) fn run(command: ReleaseCommand, context: &Context) -> Result<Exit, Failure> {
+    let json = context.global.json;
+    context.with_client(|client| async move {
+        match command {
+            ReleaseCommand::Create(arguments) => create(&client, arguments, json).await,
+            ReleaseCommand::List { environment } => list(&client, &environment, json).await,
+            ReleaseCommand::Show {
+                environment,
+                number,
+                wait,
+            } => show(&client, &environment, number, wait, json).await,
+            ReleaseCommand::Diff {
+                environment,
+                number,
+                against,
+                held,
+                detailed_exitcodes,
+            } => {
+                let path = diff_path(&environment, number, against, held);
+                let diff: FleetDiff = client.get(&path).await.map_err(|error| failed(&error))?;
+                print_fleet(&diff, json, detailed_exitcodes)
+            }
+            ReleaseCommand::Hold {
+                environment,
+                reason,
+            } => hold(&client, &environment, reason, json).await,
+            ReleaseCommand::Resume { environment } => {
+                let path = format!("/v1/releases/{environment}/hold");
+                let resumed: Result<(), _> = client.delete(&path).await;
+                resumed.map_err(|error| failed(&error))?;
+                eprintln!("{environment} goes on by its policy");
+                Ok(Exit::Done)
+            }
+            ReleaseCommand::Rollback {
+                environment,
+                to,
+                parent,
+                reason,
+            } => {
+                let request = RollbackRequest {
+                    parent,
+                    release: to,
+                    reason,
+                };
+                let path = format!("/v1/releases/{environment}/rollback");
+                let reply: ReleaseReply = client
+                    .post(&path, &request)
+                    .await
+                    .map_err(|error| failed(&error))?;
+                report(&client, &environment, &reply, true, json).await
+            }
+        }
+    })
+}
+
+async fn create(client: &Client, arguments: CreateArguments, json: bool) -> Result<Exit, Failure> {
+    let CreateArguments {
+        environment,
+        nodes,
+        query,
+        percent,
+        noop,
+        parent,
+        reason,
+        no_wait,
+    } = arguments;
+    let to = match (nodes.is_empty(), query, percent) {
+        (false, ..) => ReleaseTo::Nodes { nodes },
+        (_, Some(query), _) => ReleaseTo::Query { query },
+        (_, _, Some(percent)) => ReleaseTo::Percentage { percent },
+        _ => ReleaseTo::Everything,
+    };
+    let request = CreateRelease {
+        parent,
+        to,
+        mode: if noop {
+            RunMode::Noop
+        } else {
+            RunMode::Enforce
+        },
+        reason,
+    };
+    let path = format!("/v1/releases/{environment}");
+    let reply: ReleaseReply = client
+        .post(&path, &request)
+        .await
+        .map_err(|error| failed(&error))?;
+    report(client, &environment, &reply, !no_wait, json).await
+}
+
+async fn report(
+    client: &Client,
+    environment: &EnvironmentName,
+    reply: &ReleaseReply,
+    wait: bool,
+    json: bool,
+) -> Result<Exit, Failure> {
+    let Some(release) = &reply.release else {
+        match json {
+            true => output::json(reply)?,
+            false => eprintln!("nothing to do: every chosen node has its newest catalog already"),
+        }
+        return Ok(Exit::Done);
+    };
+    let state = match wait {
+        true => applied(client, release).await?,
+        false => ReleaseState::Applying,
+    };
+    if json {
+        output::json(reply)?;
+    } else {
+        output::write(&format!("{}\n", told(release, Some(state))))?;
+        if let Some(hold) = &reply.hold {
+            eprintln!("held: {} ({})", hold.reason, hold.by);
+        }
+        let number = release.number;
+        eprintln!("\nhint: see what it changed with `bunraku release diff {environment} {number}`");
+    }
+    Ok(Exit::Done)
+}
+
+/// Waits for a minute at most; it goes on without us.
+async fn applied(client: &Client, release: &ReleaseSummary) -> Result<ReleaseState, Failure> {
+    let ReleaseSummary {
+        environment,
+        number,
+        ..
+    } = release;
+    let path = format!("/v1/releases/{environment}/{number}?wait_seconds=60");
+    let detail: ReleaseDetail = client.get(&path).await.map_err(|error| failed(&error))?;
+    Ok(detail.state)
+}
+
+/// `release 4  production  everything  enforce  12 of 40 nodes changed  current`
+fn told(release: &ReleaseSummary, state: Option<ReleaseState>) -> String {
+    let mut parts = vec![
+        format!("release {}", release.number),
+        release.environment.to_string(),
+        kind(&release.kind),
+        mode(release.mode).to_owned(),
+        format!(
+            "{} of {} changed",
+            release.changed,
+            diff_view::count(release.nodes)
+        ),
+    ];
+    parts.extend(state.map(|state| state_word(state).to_owned()));
+    parts.join("  ")
+}
+
+fn kind(kind: &ReleaseKind) -> String {
+    match kind {
+        ReleaseKind::Created(ReleaseTo::Everything) => "to everything".to_owned(),
+        ReleaseKind::Created(ReleaseTo::Nodes { nodes }) => match nodes.as_slice() {
+            [one] => format!("to {one}"),
+            several => format!("to {} nodes", several.len()),
+        },
+        ReleaseKind::Created(ReleaseTo::Query { query }) => format!("to `{query}`"),
+        ReleaseKind::Created(ReleaseTo::Percentage { percent }) => format!("to {percent} %"),
+        ReleaseKind::Auto => "auto".to_owned(),
+        ReleaseKind::Added { rule_of } => format!("new nodes, as in {rule_of}"),
+        ReleaseKind::Rollback { release } => format!("back to {release}"),
+    }
+}
+
+fn mode(mode: RunMode) -> &'static str {
+    match mode {
+        RunMode::Enforce => "enforce",
+        RunMode::Noop => "noop only",
+    }
+}
+
+fn state_word(state: ReleaseState) -> &'static str {
+    match state {
+        ReleaseState::Applying => "applying",
+        ReleaseState::Current => "current",
+        ReleaseState::Replaced => "replaced",
+    }
+}
+
+async fn list(client: &Client, environment: &EnvironmentName, json: bool) -> Result<Exit, Failure> {
+    let path = format!("/v1/releases/{environment}");
+    let list: ReleaseList = client.get(&path).await.map_err(|error| failed(&error))?;
+    if json {
+        output::json(&list)?;
+        return Ok(Exit::Done);
+    }
+    if !list.releases.is_empty() {
+        let now = Timestamp::now();
+        let heads = [
+            "RELEASE", "WHAT", "MODE", "CODE", "CHANGED", "NODES", "AGE", "BY", "REASON",
+        ];
+        let mut table = Table::new(&heads);
+        for release in &list.releases {
+            table.row(row(release, now));
+        }
+        table.print()?;
+    }
+    if let Some(hold) = &list.hold {
+        let since = output::ago(hold.since, Timestamp::now());
+        eprintln!("held for {since} by {}: {}", hold.by, hold.reason);
+    }
+    match list.waiting {
+        0 if list.releases.is_empty() => {
+            eprintln!("nothing is released and nothing compiled in {environment}")
+        }
+        0 => {}
+        waiting => eprintln!(
+            "\n{} compiled and not released\nhint: see what would change with `bunraku release diff {environment} --held`",
+            diff_view::count(waiting)
+        ),
+    }
+    Ok(Exit::Done)
+}
+
+fn row(release: &ReleaseSummary, now: Timestamp) -> Vec<String> {
+    let code = release.code_id.as_ref().map_or("-", |code| code.short());
+    vec![
+        release.number.to_string(),
+        kind(&release.kind),
+        mode(release.mode).to_owned(),
+        code.to_owned(),
+        release.changed.to_string(),
+        release.nodes.to_string(),
+        output::ago(release.created, now),
+        release.by.clone(),
+        release.reason.clone().unwrap_or_default(),
+    ]
+}
+
+async fn show(
+    client: &Client,
+    environment: &EnvironmentName,
+    number: Option<ReleaseNumber>,
+    wait: bool,
+    json: bool,
+) -> Result<Exit, Failure> {
+    let number = number.map_or_else(|| "current".to_owned(), |number| number.to_string());
+    let wait = if wait { "?wait_seconds=60" } else { "" };
+    let path = format!("/v1/releases/{environment}/{number}{wait}");
+    let detail: ReleaseDetail = client.get(&path).await.map_err(|error| failed(&error))?;
+    if json {
+        output::json(&detail)?;
+        return Ok(Exit::Done);
+    }
+    let release = &detail.summary;
+    let mut text = format!("{}\n", told(release, Some(detail.state)));
+    let parent = release
+        .parent
+        .map_or_else(|| "none".to_owned(), |parent| parent.to_string());
+    text += &format!(
+        "made {} by {}, parent {parent}\n",
+        release.created, release.by
+    );
+    if let Some(reason) = &release.reason {
+        text += &format!("reason: {reason}\n");
+    }
+    let mut table = Table::new(&["NODE", "CATALOG", "CODE", "MODE", "SINCE"]);
+    for entry in &detail.map {
+        let code = entry.code_id.as_ref().map_or("-", |code| code.short());
+        table.row(vec![
+            entry.node.to_string(),
+            entry.catalog.0.short(),
+            code.to_owned(),
+            mode(entry.mode).to_owned(),
+            format!("release {}", entry.since),
+        ]);
+    }
+    output::write(&format!("{text}\n{}", table.render()))?;
+    Ok(Exit::Done)
+}
+
+async fn hold(
+    client: &Client,
+    environment: &EnvironmentName,
+    reason: String,
+    json: bool,
+) -> Result<Exit, Failure> {
+    let path = format!("/v1/releases/{environment}/hold");
+    let held: ReleaseHold = client
+        .put(&path, &HoldRequest { reason })
+        .await
+        .map_err(|error| failed(&error))?;
+    match json {
+        true => output::json(&held)?,
+        false => eprintln!(
+            "nothing is released by itself in {environment} until `bunraku release resume {environment}`"
+        ),
+    }
+    Ok(Exit::Done)
+}
+
+fn diff_path(
+    environment: &EnvironmentName,
+    number: Option<ReleaseNumber>,
+    against: Option<ReleaseNumber>,
+    held: bool,
+) -> String {
+    let mut query = Vec::new();
+    query.extend(number.map(|number| format!("after={number}")));
+    query.extend(against.map(|number| format!("before={number}")));
+    query.extend(held.then(|| "held=true".to_owned()));
+    format!("/v1/releases/{environment}/diff?{}", query.join("&"))
+}
+
+/// For every command that compares a fleet.
+pub(super) fn print_fleet(
+    diff: &FleetDiff,
+    json: bool,
+    detailed_exitcodes: bool,
+) -> Result<Exit, Failure> {
+    if json {
+        output::json(diff)?;
+    } else {
+        let text = diff_view::fleet(diff);
+        diff_view::print(&text);
+        let gap = if text.is_empty() { "" } else { "\n" };
+        eprintln!("{gap}{}", diff_view::summary(diff));
+    }
+    Ok(match (diff.failures.is_empty(), diff.groups.is_empty()) {
+        (false, _) => Exit::SomeNodesFailed,
+        (true, false) if detailed_exitcodes => Exit::Changes,
+        _ => Exit::Done,
+    })
+}

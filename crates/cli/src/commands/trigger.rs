@@ -1,0 +1,214 @@
+//! `bunraku trigger`: cue other nodes, and see what became of it.
+
+mod fire;
+mod limits;
+mod providers;
+
+use bunraku_model::TriggerName;
+use bunraku_wire::Client;
+use bunraku_wire::api::TriggerHop;
+use bunraku_wire::api::triggers::{TriggerEvent, TriggerNews, TriggerSummary};
+use clap::Subcommand;
+use jiff::Timestamp;
+
+use super::Context;
+use crate::connection::failed;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{self, Table, ago};
+
+#[derive(Subcommand)]
+pub(crate) enum TriggerCommand {
+    Fire(fire::FireArguments),
+    Watch(crate::cues::WatchArguments),
+    Define(limits::DefineArguments),
+    /// Take the limits of a trigger away
+    Forget {
+        name: TriggerName,
+    },
+    /// Triggers that have limits, or that are held back
+    List,
+    /// One trigger
+    Show {
+        name: TriggerName,
+    },
+    /// What happened: fired, stopped, expired
+    History {
+        /// Only of this trigger
+        name: Option<TriggerName>,
+        /// At most so many, newest first
+        #[arg(long, default_value_t = 20)]
+        most: usize,
+    },
+}
+
+pub(crate) fn run(command: TriggerCommand, context: &Context) -> Result<Exit, Failure> {
+    let json = context.global.json;
+    let command = match command {
+        TriggerCommand::Fire(arguments) => return fire::run(arguments, context),
+        TriggerCommand::Watch(arguments) => return watch(arguments),
+        other => other,
+    };
+    context.with_client(|client| async move {
+        match command {
+            TriggerCommand::Define(arguments) => limits::define(&client, arguments).await,
+            TriggerCommand::Forget { name } => {
+                let forgotten = client.delete::<()>(&path(&name)).await;
+                forgotten.map_err(|error| failed(&error))?;
+                Ok(Exit::Done)
+            }
+            TriggerCommand::List => list(&client, json).await,
+            TriggerCommand::Show { name } => show(&client, &name, json).await,
+            TriggerCommand::History { name, most } => history(&client, name, most, json).await,
+            TriggerCommand::Fire(_) | TriggerCommand::Watch(_) => Ok(Exit::Done),
+        }
+    })
+}
+
+fn watch(arguments: crate::cues::WatchArguments) -> Result<Exit, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        let shutdown = tokio_util::sync::CancellationToken::new();
+        let stop = shutdown.clone();
+        tokio::spawn(async move {
+            // Without signals it is ended by other means.
+            let _ = super::asked_to_end().await;
+            stop.cancel();
+        });
+        crate::cues::watch(arguments, shutdown).await?;
+        Ok(Exit::Done)
+    })
+}
+
+/// Spaces are the only thing in a name that a path cannot have.
+fn encoded(name: &TriggerName) -> String {
+    name.as_str().replace(' ', "%20")
+}
+
+fn path(name: &TriggerName) -> String {
+    format!("/v1/triggers/{}", encoded(name))
+}
+
+async fn list(client: &Client, json: bool) -> Result<Exit, Failure> {
+    let all: Vec<TriggerSummary> = client
+        .get("/v1/triggers")
+        .await
+        .map_err(|error| failed(&error))?;
+    if json {
+        output::json(&all)?;
+        return Ok(Exit::Done);
+    }
+    let now = Timestamp::now();
+    let mut table = Table::new(&["TRIGGER", "LIMITS", "HELD", "LAST"]);
+    for summary in all {
+        let last = summary.last.map(|last| format!("{} ago", ago(last, now)));
+        table.row(vec![
+            summary.name.to_string(),
+            limits::words(&summary.limits),
+            summary.held.to_string(),
+            last.unwrap_or_else(|| "never".to_owned()),
+        ]);
+    }
+    table.print()?;
+    Ok(Exit::Done)
+}
+
+async fn show(client: &Client, name: &TriggerName, json: bool) -> Result<Exit, Failure> {
+    let summary: TriggerSummary = client
+        .get(&path(name))
+        .await
+        .map_err(|error| failed(&error))?;
+    if json {
+        output::json(&summary)?;
+        return Ok(Exit::Done);
+    }
+    let mut text = format!(
+        "trigger  {name}\nlimits   {}\n",
+        limits::words(&summary.limits)
+    );
+    text.push_str(&format!("held     {}\n", summary.held));
+    if let Some(until) = summary.until {
+        text.push_str(&format!("until    {until}\n"));
+    }
+    output::write(&text)?;
+    history(client, Some(name.clone()), 10, false).await
+}
+
+async fn history(
+    client: &Client,
+    name: Option<TriggerName>,
+    most: usize,
+    json: bool,
+) -> Result<Exit, Failure> {
+    let mut path = format!("/v1/trigger-events?most={most}");
+    if let Some(name) = &name {
+        path.push_str(&format!("&trigger={}", encoded(name)));
+    }
+    let events: Vec<TriggerEvent> = client.get(&path).await.map_err(|error| failed(&error))?;
+    if json {
+        output::json(&events)?;
+        return Ok(Exit::Done);
+    }
+    let mut text = String::new();
+    for event in &events {
+        text.push_str(&format!(
+            "{}  {}  {}\n",
+            event.at,
+            event.trigger,
+            sentence(&event.what)
+        ));
+    }
+    output::write(&text)?;
+    Ok(Exit::Done)
+}
+
+fn sentence(news: &TriggerNews) -> String {
+    match news {
+        TriggerNews::Fired {
+            by,
+            count,
+            unknown,
+            reason,
+            chain,
+            ..
+        } => {
+            let mut text = format!("fired by {by} at {count} hosts");
+            if let Some(reason) = reason {
+                text.push_str(&format!(": {reason}"));
+            }
+            if !unknown.is_empty() {
+                let names: Vec<&str> = unknown
+                    .iter()
+                    .map(bunraku_model::NodeName::as_str)
+                    .collect();
+                text.push_str(&format!("; unknown: {}", names.join(", ")));
+            }
+            if chain.len() > 1 {
+                text.push_str(&format!("; {}", hops(chain)));
+            }
+            text
+        }
+        TriggerNews::Stopped { why, chain, .. } => {
+            format!("stopped: {}; {}", why.as_str(), hops(chain))
+        }
+        TriggerNews::Expired { node } => format!("expired: {node} was away until its time was up"),
+        TriggerNews::Refused { node, message } => format!("refused by {node}: {message}"),
+    }
+}
+
+/// A chain, for people: `web-1 → refresh → lb-1 → reload`.
+pub(super) fn hops(chain: &[TriggerHop]) -> String {
+    let each: Vec<String> = chain
+        .iter()
+        .map(|hop| {
+            let who = hop
+                .node
+                .as_ref()
+                .map_or("someone", bunraku_model::NodeName::as_str);
+            format!("{who} fired {}", hop.trigger)
+        })
+        .collect();
+    each.join(", then ")
+}

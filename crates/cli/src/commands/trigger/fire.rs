@@ -1,0 +1,175 @@
+//! `bunraku trigger fire`.
+
+use bunraku_model::{FiringId, NodeName, TriggerName};
+use bunraku_wire::api::Cause;
+use bunraku_wire::api::triggers::{FireReply, FireTrigger};
+use bunraku_wire::{Client, ClientError};
+use clap::Args;
+use uuid::Uuid;
+
+use super::providers::{self, Provider, ProviderArguments};
+use super::{hops, path};
+use crate::commands::Context;
+use crate::connection::failed;
+use crate::cues;
+use crate::duration::HumanDuration;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output;
+
+/// Start a run on other nodes
+#[derive(Args)]
+#[command(
+    after_help = "Inside a run, the run's own causes (BUNRAKU_CAUSES) are handed on, so that loops end.
+Exit code 3: some hosts are unknown. Exit code 4: the chain of causes ends here.
+
+Examples:
+  bunraku trigger fire 'refresh load balancers' --hosts lb01.example.com,lb02.example.com
+  bunraku trigger fire rebuild --query 'facts.role = \"build\"' --reason 'new compiler'"
+)]
+pub(crate) struct FireArguments {
+    name: TriggerName,
+
+    /// Hosts to start a run on
+    #[arg(long, value_delimiter = ',', value_name = "HOST,…")]
+    hosts: Vec<NodeName>,
+
+    /// Every node that this query finds
+    #[arg(long)]
+    query: Option<String>,
+
+    /// How many triggers may follow from it, one from the other [default: 8]
+    #[arg(long)]
+    ttl: Option<u32>,
+
+    /// Shown wherever the trigger is
+    #[arg(long)]
+    reason: Option<String>,
+
+    /// How long to wait for a host that is away [default: 1d]
+    #[arg(long, value_name = "SPAN")]
+    deadline: Option<HumanDuration>,
+
+    /// The run that fires has changed something
+    #[arg(long)]
+    changed: bool,
+
+    #[command(flatten)]
+    providers: ProviderArguments,
+}
+
+pub(super) fn run(arguments: FireArguments, context: &Context) -> Result<Exit, Failure> {
+    let json = context.global.json;
+    if arguments.hosts.is_empty() && arguments.query.is_none() {
+        return Err(Failure::usage("a trigger needs hosts").hint("give `--hosts` or `--query`"));
+    }
+    let request = FireTrigger {
+        id: FiringId(Uuid::now_v7()),
+        hosts: arguments.hosts,
+        query: arguments.query,
+        ttl: arguments.ttl,
+        reason: arguments.reason,
+        deadline_seconds: arguments.deadline.map(|span| span.0.as_secs()),
+        causes: causes_of_this_run()?,
+        changed: arguments.changed,
+    };
+    let (name, providers) = (arguments.name, arguments.providers);
+    let (name, request) = (&name, &request);
+    let finish = |reply: FireReply| {
+        if json {
+            output::json(&reply)?;
+        }
+        Ok(told(name, &reply))
+    };
+    if providers.provider == Provider::Bunraku {
+        return context
+            .with_client(|client| async move { finish(send(&client, name, request).await?) });
+    }
+    if request.query.is_some() {
+        return Err(Failure::usage("only the `bunraku` provider takes a query"));
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let reply = runtime.block_on(without_a_server(name, &providers, request))?;
+    finish(reply)
+}
+
+async fn without_a_server(
+    name: &TriggerName,
+    providers: &ProviderArguments,
+    request: &FireTrigger,
+) -> Result<FireReply, Failure> {
+    let fired = FireReply::Fired {
+        hosts: request.hosts.clone(),
+        unknown: Vec::new(),
+    };
+    match providers.provider {
+        Provider::Etcd => {
+            let from = cues::own_name(providers.name_of_this_host.clone())?;
+            cues::fire(&providers.etcd, name, &from, &providers.tags, request).await
+        }
+        Provider::Mcollective => {
+            providers::mcollective(name, &request.hosts).await?;
+            Ok(fired)
+        }
+        Provider::Dummy | Provider::Bunraku => Ok(fired),
+    }
+}
+
+/// What started the run that this command is part of.
+fn causes_of_this_run() -> Result<Vec<Cause>, Failure> {
+    let Some(text) = std::env::var_os("BUNRAKU_CAUSES") else {
+        return Ok(Vec::new());
+    };
+    // Going on without them would let a loop run for ever.
+    serde_json::from_str(&text.to_string_lossy())
+        .map_err(|error| Failure::new("BUNRAKU_CAUSES is not what a run sets").caused_by(&error))
+}
+
+/// The same firing twice counts once, so it may be sent again.
+async fn send(
+    client: &Client,
+    name: &TriggerName,
+    request: &FireTrigger,
+) -> Result<FireReply, Failure> {
+    let path = format!("{}/fire", path(name));
+    let reply = match client.post(&path, request).await {
+        Err(ClientError::Lost { .. }) => client.post(&path, request).await,
+        other => other,
+    };
+    reply.map_err(|error| failed(&error))
+}
+
+fn told(name: &TriggerName, reply: &FireReply) -> Exit {
+    match reply {
+        FireReply::Fired { hosts, unknown } => {
+            eprintln!("{name} was fired at {}", count(hosts.len()));
+            for host in unknown {
+                eprintln!("✗ {host}  unknown");
+            }
+            match unknown.is_empty() {
+                true => Exit::Done,
+                false => Exit::SomeNodesFailed,
+            }
+        }
+        FireReply::Held { occurrences, until } => {
+            match until {
+                Some(until) => eprintln!("{name} is held back until {until}"),
+                None => eprintln!("{name} is held back after {occurrences} occurrences"),
+            }
+            Exit::Done
+        }
+        FireReply::Stopped { why, chain } => {
+            eprintln!("{name} was stopped: {}\n  {}", why.as_str(), hops(chain));
+            Exit::Refused
+        }
+    }
+}
+
+fn count(hosts: usize) -> String {
+    match hosts {
+        1 => "1 host".to_owned(),
+        hosts => format!("{hosts} hosts"),
+    }
+}

@@ -1,0 +1,78 @@
+//! `bunraku trigger define`: how a trigger is limited.
+
+use bunraku_model::{NodeName, TriggerName};
+use bunraku_wire::Client;
+use bunraku_wire::api::triggers::TriggerLimits;
+use clap::Args;
+
+use super::path;
+use crate::connection::failed;
+use crate::duration::HumanDuration;
+use crate::exit::Exit;
+use crate::failure::Failure;
+
+/// Limit a trigger, or say who may fire it
+#[derive(Args)]
+#[command(after_help = "Example:
+  bunraku trigger define 'refresh load balancers' --quiet 10s --interval 1m")]
+pub(crate) struct DefineArguments {
+    name: TriggerName,
+
+    /// Wait until it was not fired for so long
+    #[arg(long, value_name = "SPAN")]
+    quiet: Option<HumanDuration>,
+
+    /// Go out at most once in so long
+    #[arg(long, value_name = "SPAN")]
+    interval: Option<HumanDuration>,
+
+    /// Only after so many occurrences
+    #[arg(long)]
+    occurrences: Option<u64>,
+
+    /// Count only occurrences within so long
+    #[arg(long, value_name = "SPAN", requires = "occurrences")]
+    within: Option<HumanDuration>,
+
+    /// Only these nodes may fire it; operators always may
+    #[arg(long, value_delimiter = ',', value_name = "NODE,…")]
+    fired_by: Vec<NodeName>,
+}
+
+pub(super) async fn define(client: &Client, arguments: DefineArguments) -> Result<Exit, Failure> {
+    let seconds = |span: Option<HumanDuration>| span.map(|span| span.0.as_secs());
+    let limits = TriggerLimits {
+        quiet_seconds: seconds(arguments.quiet),
+        interval_seconds: seconds(arguments.interval),
+        occurrences: arguments.occurrences,
+        within_seconds: seconds(arguments.within),
+        fired_by: arguments.fired_by,
+    };
+    let defined = client.put::<_, ()>(&path(&arguments.name), &limits).await;
+    defined.map_err(|error| failed(&error))?;
+    Ok(Exit::Done)
+}
+
+/// Limits in a few words.
+pub(super) fn words(limits: &TriggerLimits) -> String {
+    let mut words = Vec::new();
+    if let Some(seconds) = limits.quiet_seconds {
+        words.push(format!("after {seconds} s of quiet"));
+    }
+    if let Some(seconds) = limits.interval_seconds {
+        words.push(format!("once in {seconds} s"));
+    }
+    if let Some(count) = limits.occurrences {
+        let within = limits
+            .within_seconds
+            .map(|seconds| format!(" within {seconds} s"));
+        words.push(format!("after {count} times{}", within.unwrap_or_default()));
+    }
+    if !limits.fired_by.is_empty() {
+        words.push(format!("fired by {} nodes only", limits.fired_by.len()));
+    }
+    match words.is_empty() {
+        true => "none".to_owned(),
+        false => words.join(", "),
+    }
+}

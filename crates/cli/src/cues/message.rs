@@ -1,0 +1,92 @@
+//! What is written under a cue's key. Pure.
+
+use bunraku_model::NodeName;
+use bunraku_wire::api::TriggerCause;
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// The value of a key. Others write the first five; the causes are ours.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(super) struct Message {
+    #[serde(default)]
+    pub(super) hostname: String,
+    #[serde(default, deserialize_with = "one_or_many")]
+    pub(super) tags: Vec<String>,
+    /// Without any, the key `<prefix>/<name>` is for everybody.
+    #[serde(default, deserialize_with = "maybe_hosts")]
+    pub(super) hosts: Option<Vec<String>>,
+    #[serde(default)]
+    pub(super) timestamp: i64,
+    pub(super) uuid: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) causes: Vec<TriggerCause>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum OneOrMany {
+    One(String),
+    Many(Vec<String>),
+}
+
+/// Puppet gives a list of one as the one.
+fn maybe_hosts<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<String>>, D::Error> {
+    Ok(match Option::<OneOrMany>::deserialize(from)? {
+        None => None,
+        Some(OneOrMany::One(one)) => Some(vec![one]),
+        Some(OneOrMany::Many(many)) => Some(many),
+    })
+}
+
+fn one_or_many<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    maybe_hosts(from).map(Option::unwrap_or_default)
+}
+
+/// The trigger that a key is a cue for this host of, if it is one.
+pub(super) fn cue_for(host: &NodeName, key: &str, message: &Message) -> Option<String> {
+    match key.strip_prefix("hosts/") {
+        Some(named) if named == host.as_str() => {
+            let named = message.causes.first().map(|cause| cause.name.clone());
+            Some(named.unwrap_or_else(|| key.to_owned()))
+        }
+        Some(_) => None,
+        None => match &message.hosts {
+            None => Some(key.to_owned()),
+            Some(hosts) => hosts
+                .iter()
+                .any(|named| named == host.as_str())
+                .then(|| key.to_owned()),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(key: &str, value: &str) -> Option<String> {
+        let host = NodeName::new("lb-1").expect("a name");
+        let message: Message = serde_json::from_str(value).expect("a message");
+        cue_for(&host, key, &message)
+    }
+
+    #[test]
+    fn cues_of_the_original_module_are_understood() {
+        let original = r#"{"hostname":"web","tags":null,"hosts":["lb-1","lb-2"],"timestamp":1400000000,"uuid":"u"}"#;
+        assert_eq!(
+            check("refresh load balancers", original).as_deref(),
+            Some("refresh load balancers")
+        );
+        assert_eq!(check("hosts/lb-1", original).as_deref(), Some("hosts/lb-1"));
+        assert_eq!(check("hosts/lb-2", original), None);
+        assert_eq!(
+            check("x", r#"{"hosts":"lb-1","tags":"a","uuid":"u"}"#).as_deref(),
+            Some("x")
+        );
+        assert_eq!(check("x", r#"{"hosts":["other"],"uuid":"u"}"#), None);
+        assert_eq!(
+            check("x", r#"{"hosts":null,"uuid":"u"}"#).as_deref(),
+            Some("x"),
+            "for everybody"
+        );
+    }
+}

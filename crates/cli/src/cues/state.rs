@@ -1,0 +1,151 @@
+//! What a watcher knows, on disk before it acts on it. The decisions are pure.
+//!
+//! A cue is noted before its run starts, and crossed out after the run has
+//! ended. So a watcher that dies in between runs again, and loses nothing.
+
+use std::path::PathBuf;
+
+use bunraku_wire::api::TriggerCause;
+use bunraku_wire::private_file;
+use serde::{Deserialize, Serialize};
+
+use crate::failure::Failure;
+
+/// Uuids that are remembered.
+const SEEN: usize = 1_000;
+
+/// Cues that wait one by one; they become one run anyway.
+const MOST_WAITING: usize = 200;
+
+/// One cue, as a run gets to know it.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(super) struct Cue {
+    pub(super) trigger: String,
+    pub(super) hostname: String,
+    pub(super) causes: Vec<TriggerCause>,
+}
+
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub(super) struct State {
+    /// The first revision that was not seen.
+    pub(super) next: Option<u64>,
+    seen: Vec<String>,
+    pub(super) waiting: Vec<Cue>,
+    pub(super) running: Vec<Cue>,
+}
+
+impl State {
+    /// Notes a cue, unless it was seen before.
+    pub(super) fn note(&mut self, uuid: &str, cue: Cue) -> bool {
+        if self.seen.iter().any(|seen| seen == uuid) {
+            return false;
+        }
+        self.seen.push(uuid.to_owned());
+        let surplus = self.seen.len().saturating_sub(SEEN);
+        self.seen.drain(..surplus);
+        if self.waiting.len() < MOST_WAITING {
+            self.waiting.push(cue);
+        }
+        true
+    }
+
+    /// Everything that waits becomes one run. Nothing, while one runs.
+    pub(super) fn start(&mut self) -> Option<Vec<Cue>> {
+        if !self.running.is_empty() || self.waiting.is_empty() {
+            return None;
+        }
+        self.running = std::mem::take(&mut self.waiting);
+        Some(self.running.clone())
+    }
+
+    pub(super) fn ended(&mut self) {
+        self.running.clear();
+    }
+
+    /// A run that an earlier life began has to be done again.
+    fn recover(&mut self) {
+        let mut again = std::mem::take(&mut self.running);
+        again.append(&mut self.waiting);
+        self.waiting = again;
+    }
+}
+
+/// The state and its file.
+pub(super) struct StateFile {
+    path: PathBuf,
+    pub(super) state: State,
+}
+
+impl StateFile {
+    pub(super) fn open(path: PathBuf) -> Result<Self, Failure> {
+        let mut state: State = match std::fs::read(&path) {
+            Ok(text) => serde_json::from_slice(&text).map_err(|error| {
+                Failure::new(format!("{} is damaged", path.display()))
+                    .caused_by(&error)
+                    .hint("move it away to begin with what comes from now on")
+            })?,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => State::default(),
+            Err(error) => {
+                return Err(
+                    Failure::new(format!("cannot read {}", path.display())).caused_by(&error)
+                );
+            }
+        };
+        state.recover();
+        Ok(Self { path, state })
+    }
+
+    pub(super) fn save(&self) -> Result<(), Failure> {
+        let text = serde_json::to_vec(&self.state)?;
+        private_file::replace(&self.path, &text, 0o600).map_err(|error| {
+            Failure::new(format!("cannot write {}", self.path.display())).caused_by(&error)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cue(trigger: &str) -> Cue {
+        Cue {
+            trigger: trigger.to_owned(),
+            hostname: "web".to_owned(),
+            causes: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn cues_during_a_run_become_one_run_after_it() {
+        let mut state = State::default();
+        assert!(state.note("1", cue("a")));
+        assert_eq!(state.start().map(|cues| cues.len()), Some(1));
+        assert!(state.note("2", cue("b")));
+        assert!(state.note("3", cue("c")));
+        assert_eq!(state.start(), None, "one at a time");
+        state.ended();
+        assert_eq!(state.start().map(|cues| cues.len()), Some(2));
+        state.ended();
+        assert_eq!(state.start(), None);
+    }
+
+    #[test]
+    fn a_cue_that_comes_twice_counts_once() {
+        let mut state = State::default();
+        assert!(state.note("1", cue("a")));
+        assert!(!state.note("1", cue("a")));
+        assert_eq!(state.waiting.len(), 1);
+    }
+
+    #[test]
+    fn a_run_that_was_cut_off_is_done_again() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("state.json");
+        let mut file = StateFile::open(path.clone()).expect("a new one");
+        file.state.note("1", cue("a"));
+        file.state.start();
+        file.save().expect("saved");
+        let mut file = StateFile::open(path).expect("the same");
+        assert_eq!(file.state.start(), Some(vec![cue("a")]));
+    }
+}

@@ -1,0 +1,290 @@
+//! `bunraku trigger watch`: runs a command when a cue for this host comes.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bunraku_model::NodeName;
+use bunraku_store::etcd::EtcdStore;
+use bunraku_store::{Change, KeyValue, Range, Revision, Store, StoreError, WatchStart};
+use bunraku_wire::api::Cause;
+use clap::Args;
+use futures::StreamExt;
+use tokio::process::{Child, Command};
+use tokio_util::sync::CancellationToken;
+
+use super::message::{Message, cue_for};
+use super::state::{Cue, State, StateFile};
+use super::{EtcdArguments, own_name};
+use crate::failure::Failure;
+
+/// How long to wait before asking etcd again when it was away.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Causes that a run gets to know: they are one variable of its environment.
+const MOST_CAUSES: usize = 50;
+
+/// Run a command when a cue for this host comes, without a server of ours
+#[derive(Args)]
+#[command(
+    after_help = "One run at a time; cues that come meanwhile become one run after it. What was written while
+this was not running is seen when it starts again. The run gets BUNRAKU_CAUSES, which lets loops end.
+
+Examples:
+  bunraku trigger watch --etcd http://etcd.example.com:2379 -- puppet agent --onetime --no-daemonize
+  bunraku trigger watch -- puppet apply /etc/puppet/manifest.pp"
+)]
+pub(crate) struct WatchArguments {
+    #[command(flatten)]
+    etcd: EtcdArguments,
+
+    /// This host, as cues name it [default: the host name]
+    #[arg(long)]
+    name: Option<NodeName>,
+
+    /// Only the key of this host, not those of triggers: less traffic in large fleets
+    #[arg(long)]
+    own_key_only: bool,
+
+    /// Where it remembers what it saw
+    #[arg(
+        long,
+        value_name = "FILE",
+        default_value = "/var/lib/bunraku/trigger-watch.json"
+    )]
+    state: PathBuf,
+
+    /// What to run
+    #[arg(required = true, last = true)]
+    run_cmd: Vec<String>,
+}
+
+/// Watches until asked to end. A run at work is let finish.
+pub(crate) async fn watch(
+    arguments: WatchArguments,
+    shutdown: CancellationToken,
+) -> Result<(), Failure> {
+    let host = own_name(arguments.name.clone())?;
+    let mut watcher = Watcher {
+        file: StateFile::open(arguments.state.clone())?,
+        host,
+        child: None,
+        arguments,
+    };
+    while !shutdown.is_cancelled() {
+        watcher.start_if_due()?;
+        let store = match watcher.arguments.etcd.connect().await {
+            Ok(store) => store,
+            Err(failure) => {
+                tracing::warn!(
+                    error = failure.message(),
+                    "etcd cannot be reached; trying again"
+                );
+                watcher.pause(&shutdown).await?;
+                continue;
+            }
+        };
+        if let Err(error) = watcher.follow(&store, &shutdown).await? {
+            tracing::warn!(error = %error, "watching etcd failed; trying again");
+            watcher.pause(&shutdown).await?;
+        }
+    }
+    watcher.finish().await
+}
+
+struct Watcher {
+    file: StateFile,
+    host: NodeName,
+    child: Option<Child>,
+    arguments: WatchArguments,
+}
+
+impl Watcher {
+    fn prefix(&self) -> String {
+        match self.arguments.own_key_only {
+            true => format!("hosts/{}", self.host),
+            false => String::new(),
+        }
+    }
+
+    /// Follows until it is told to end, or etcd fails.
+    async fn follow(
+        &mut self,
+        store: &EtcdStore,
+        shutdown: &CancellationToken,
+    ) -> Result<Result<(), StoreError>, Failure> {
+        let start = match self.file.state.next {
+            Some(next) => WatchStart::At(Revision(next)),
+            None => match self.begin(store).await? {
+                Ok(next) => WatchStart::At(next),
+                Err(error) => return Ok(Err(error)),
+            },
+        };
+        let mut changes = match store.watch(&self.prefix(), start).await {
+            Ok(changes) => changes,
+            Err(error) => return self.mend(store, error).await,
+        };
+        tracing::info!(host = %self.host, "watching");
+        loop {
+            tokio::select! {
+                () = shutdown.cancelled() => return Ok(Ok(())),
+                ended = ended(&mut self.child) => self.note_end(ended)?,
+                batch = changes.next() => match batch {
+                    None => return Ok(Ok(())),
+                    Some(Err(error)) => return self.mend(store, error).await,
+                    Some(Ok(batch)) => {
+                        let put = batch.changes.iter().filter_map(|change| match change {
+                            Change::Put(entry) => Some(entry),
+                            // A key that was deleted or expired is no cue.
+                            Change::Delete { .. } => None,
+                        });
+                        note_all(&mut self.file.state, &self.host, put);
+                        self.file.state.next = Some(batch.revision.0 + 1);
+                        self.file.save()?;
+                    }
+                },
+            }
+            self.start_if_due()?;
+        }
+    }
+
+    /// The first start of all: what is there already is not for us.
+    async fn begin(&mut self, store: &EtcdStore) -> Result<Result<Revision, StoreError>, Failure> {
+        let page = match store
+            .range(Range {
+                limit: 1,
+                ..Range::prefix("")
+            })
+            .await
+        {
+            Ok(page) => page,
+            Err(error) => return Ok(Err(error)),
+        };
+        let next = Revision(page.revision.0 + 1);
+        self.file.state.next = Some(next.0);
+        self.file.save()?;
+        Ok(Ok(next))
+    }
+
+    /// Away for longer than etcd keeps history: what is still there and was
+    /// not seen is a cue.
+    async fn mend(
+        &mut self,
+        store: &EtcdStore,
+        error: StoreError,
+    ) -> Result<Result<(), StoreError>, Failure> {
+        if !matches!(error, StoreError::Compacted { .. }) {
+            return Ok(Err(error));
+        }
+        let mut range = Range::prefix(self.prefix());
+        loop {
+            let page = match store.range(range.clone()).await {
+                Ok(page) => page,
+                Err(error) => return Ok(Err(error)),
+            };
+            note_all(&mut self.file.state, &self.host, page.items.iter());
+            if range.after.is_none() {
+                self.file.state.next = Some(page.revision.0 + 1);
+            }
+            range.after = page.items.last().map(|entry| entry.key.clone());
+            if !page.more {
+                break;
+            }
+        }
+        self.file.save()?;
+        Ok(Ok(()))
+    }
+
+    fn start_if_due(&mut self) -> Result<(), Failure> {
+        if self.child.is_some() {
+            return Ok(());
+        }
+        let Some(cues) = self.file.state.start() else {
+            return Ok(());
+        };
+        self.file.save()?;
+        let triggers: Vec<&str> = cues.iter().map(|cue| &*cue.trigger).collect();
+        tracing::info!(?triggers, "starting a run");
+        let causes: Vec<Cause> = cues
+            .iter()
+            .flat_map(|cue| cue.causes.iter().cloned().map(Cause::Trigger))
+            .take(MOST_CAUSES)
+            .collect();
+        let (program, words) = self
+            .arguments
+            .run_cmd
+            .split_first()
+            .expect("the command line requires one");
+        let started = Command::new(program)
+            .args(words)
+            .env("BUNRAKU_CAUSES", serde_json::to_string(&causes)?)
+            .env("BUNRAKU_TRIGGERS", triggers.join(","))
+            .stdin(std::process::Stdio::null())
+            .spawn();
+        match started {
+            Ok(child) => self.child = Some(child),
+            Err(error) => {
+                return Err(Failure::new(format!("cannot run `{program}`")).caused_by(&error));
+            }
+        }
+        Ok(())
+    }
+
+    fn note_end(
+        &mut self,
+        ended: std::io::Result<std::process::ExitStatus>,
+    ) -> Result<(), Failure> {
+        self.child = None;
+        match ended {
+            Ok(status) if status.success() => tracing::info!("the run has ended"),
+            Ok(status) => tracing::warn!(%status, "the run failed"),
+            Err(error) => tracing::warn!(error = %error, "nobody knows how the run ended"),
+        }
+        self.file.state.ended();
+        self.file.save()
+    }
+
+    async fn pause(&mut self, shutdown: &CancellationToken) -> Result<(), Failure> {
+        tokio::select! {
+            () = shutdown.cancelled() => {}
+            () = tokio::time::sleep(RETRY) => {}
+            ended = ended(&mut self.child) => self.note_end(ended)?,
+        }
+        Ok(())
+    }
+
+    async fn finish(mut self) -> Result<(), Failure> {
+        if self.child.is_some() {
+            let ended = ended(&mut self.child).await;
+            self.note_end(ended)?;
+        }
+        Ok(())
+    }
+}
+
+/// The end of the run at work; never, when none is.
+async fn ended(child: &mut Option<Child>) -> std::io::Result<std::process::ExitStatus> {
+    match child {
+        Some(child) => child.wait().await,
+        None => std::future::pending().await,
+    }
+}
+
+fn note_all<'a>(state: &mut State, host: &NodeName, entries: impl Iterator<Item = &'a KeyValue>) {
+    for entry in entries {
+        let message: Message = match serde_json::from_slice(&entry.value) {
+            Ok(message) => message,
+            Err(error) => {
+                tracing::warn!(key = entry.key, error = %error, "a key is no cue, and is left out");
+                continue;
+            }
+        };
+        if let Some(trigger) = cue_for(host, &entry.key, &message) {
+            let cue = Cue {
+                trigger,
+                hostname: message.hostname,
+                causes: message.causes,
+            };
+            state.note(&message.uuid, cue);
+        }
+    }
+}

@@ -1,0 +1,406 @@
+//! Differences between catalogs, as people read them.
+//!
+//! `+` came, `-` went, `~` changed; both values of a parameter stand under
+//! its name, texts as the lines that differ. Legible without colour.
+
+use std::fmt::Write;
+
+use anstyle::AnsiColor;
+use bunraku_model::NodeName;
+use bunraku_model::catalog::{
+    CatalogDiff, Difference, ResourceChange, ResourceDiff, Shown, SourceDiff,
+};
+use bunraku_wire::api::FleetDiff;
+use serde_json::Value;
+
+/// Names that are told before it is only told how many.
+const MOST_NAMES: usize = 8;
+/// Longer values are cut off.
+const LONGEST_VALUE: usize = 400;
+
+/// One node's difference.
+pub(crate) fn diff(diff: &CatalogDiff) -> String {
+    let mut out = String::new();
+    let (mut tags_only, mut first) = (0, true);
+    for one in &diff.resources {
+        if is_tags_only(one) {
+            tags_only += 1;
+            continue;
+        }
+        if !std::mem::take(&mut first) {
+            out.push('\n');
+        }
+        resource(&mut out, one);
+    }
+    for one in &diff.sources {
+        source(&mut out, one);
+    }
+    for edge in &diff.edges.removed {
+        line(&mut out, &format!("- {edge} (contains)"));
+    }
+    for edge in &diff.edges.added {
+        line(&mut out, &format!("+ {edge} (contains)"));
+    }
+    for about in &diff.about {
+        line(&mut out, "~ the catalog");
+        difference(&mut out, about);
+    }
+    if diff.reordered {
+        line(&mut out, "~ the order of resources");
+    }
+    if tags_only > 0 {
+        line(
+            &mut out,
+            &format!("~ {tags_only} resources in nothing but their tags"),
+        );
+    }
+    out
+}
+
+/// A fleet's, equal changes told once.
+pub(crate) fn fleet(diff_of: &FleetDiff) -> String {
+    let mut out = String::new();
+    // Neighbours with the same nodes share their heading.
+    let mut heading: Option<&[NodeName]> = None;
+    for group in &diff_of.groups {
+        if heading != Some(&group.nodes) {
+            if heading.is_some() {
+                out.push('\n');
+            }
+            let _ = writeln!(out, "{}: {}", count(group.nodes.len()), names(&group.nodes));
+            heading = Some(&group.nodes);
+        }
+        for told in diff(&group.change).lines() {
+            let _ = writeln!(out, "{}", format!("  {told}").trim_end());
+        }
+    }
+    for failure in &diff_of.failures {
+        if !out.is_empty() {
+            out.push('\n');
+        }
+        let _ = writeln!(
+            out,
+            "{} cannot be compiled: {}",
+            count(failure.nodes.len()),
+            names(&failure.nodes)
+        );
+        for told in failure.message.lines() {
+            let _ = writeln!(out, "  {told}");
+        }
+    }
+    out
+}
+
+/// The last line: how many of how many.
+pub(crate) fn summary(diff: &FleetDiff) -> String {
+    let changed = diff.compared - diff.unchanged;
+    let mut told = format!(
+        "{} compared: {changed} changed, {} unchanged",
+        count(diff.compared),
+        diff.unchanged
+    );
+    let failed: usize = diff
+        .failures
+        .iter()
+        .map(|failure| failure.nodes.len())
+        .sum();
+    if failed > 0 {
+        let _ = write!(told, ", {failed} cannot be compiled");
+    }
+    if !diff.without_catalog.is_empty() {
+        let _ = write!(
+            told,
+            "; nothing to compare with: {}",
+            names(&diff.without_catalog)
+        );
+    }
+    told
+}
+
+/// Prints with colour where there is a terminal.
+pub(crate) fn print(text: &str) {
+    let mut painted = String::with_capacity(text.len());
+    for told in text.lines() {
+        let colour = match told.trim_start().as_bytes().first() {
+            Some(b'+') => Some(AnsiColor::Green),
+            Some(b'-') => Some(AnsiColor::Red),
+            Some(b'~') => Some(AnsiColor::Yellow),
+            Some(b'@') => Some(AnsiColor::Cyan),
+            _ => None,
+        };
+        let _ = match colour {
+            Some(colour) => {
+                let style = colour.on_default();
+                writeln!(painted, "{style}{told}{style:#}")
+            }
+            None => writeln!(painted, "{told}"),
+        };
+    }
+    anstream::print!("{painted}");
+}
+
+pub(crate) fn count(nodes: usize) -> String {
+    match nodes {
+        1 => "1 node".to_owned(),
+        more => format!("{more} nodes"),
+    }
+}
+
+fn names(nodes: &[NodeName]) -> String {
+    let told: Vec<&str> = nodes
+        .iter()
+        .take(MOST_NAMES)
+        .map(NodeName::as_str)
+        .collect();
+    let rest = nodes.len() - told.len();
+    match rest {
+        0 => told.join(", "),
+        rest => format!("{} and {rest} more", told.join(", ")),
+    }
+}
+
+fn is_tags_only(one: &ResourceDiff) -> bool {
+    match &one.change {
+        ResourceChange::Changed {
+            parameters,
+            members,
+        } => parameters.is_empty() && members.iter().all(|member| member.name == "tags"),
+        _ => false,
+    }
+}
+
+fn resource(out: &mut String, one: &ResourceDiff) {
+    let sign = match &one.change {
+        ResourceChange::Added { .. } => '+',
+        ResourceChange::Removed { .. } => '-',
+        ResourceChange::Changed { .. } => '~',
+    };
+    let place = one
+        .place
+        .as_ref()
+        .map_or(String::new(), |place| format!("  ({place})"));
+    line(out, &format!("{sign} {}{place}", one.resource));
+    match &one.change {
+        ResourceChange::Added { parameters } | ResourceChange::Removed { parameters } => {
+            for (name, value) in parameters {
+                line(out, &format!("    {name} = {}", shown(value)));
+            }
+        }
+        ResourceChange::Changed {
+            parameters,
+            members,
+        } => {
+            let members = members.iter().filter(|member| member.name != "tags");
+            for one in parameters.iter().chain(members) {
+                difference(out, one);
+            }
+        }
+    }
+}
+
+fn difference(out: &mut String, one: &Difference) {
+    line(out, &format!("    {}", one.name));
+    if let Some(text) = &one.text {
+        return lines(out, text);
+    }
+    if one.before == Some(Shown::Secret) && one.after == Some(Shown::Secret) {
+        return line(out, "      ~ (secret)");
+    }
+    if let Some(before) = &one.before {
+        line(out, &format!("      - {}", shown(before)));
+    }
+    if let Some(after) = &one.after {
+        line(out, &format!("      + {}", shown(after)));
+    }
+}
+
+fn source(out: &mut String, one: &SourceDiff) {
+    let (sign, told) = match (one.secret, one.before, one.after) {
+        (true, ..) => ('~', "  (secret)".to_owned()),
+        (_, None, Some(after)) => ('+', format!("  {}", after.short())),
+        (_, Some(before), None) => ('-', format!("  {}", before.short())),
+        (_, None, None) => ('~', "  (a directory came or went)".to_owned()),
+        (_, Some(before), Some(after)) => {
+            ('~', format!("  {} -> {}", before.short(), after.short()))
+        }
+    };
+    line(out, &format!("{sign} {}{told}", one.address));
+    if let Some(text) = &one.text {
+        lines(out, text);
+    }
+}
+
+fn lines(out: &mut String, text: &str) {
+    for told in text.lines() {
+        line(out, &format!("      {told}"));
+    }
+}
+
+/// What comes from a catalog may hold anything; a terminal gets no commands from it.
+fn line(out: &mut String, text: &str) {
+    let safe = text.chars().map(|character| match character {
+        '\t' => '\t',
+        control if control.is_control() => '\u{fffd}',
+        other => other,
+    });
+    out.extend(safe);
+    out.push('\n');
+}
+
+fn shown(value: &Shown) -> String {
+    let text = match value {
+        Shown::Secret => return "(secret)".to_owned(),
+        Shown::Value(Value::String(text)) if is_plain(text) => text.clone(),
+        Shown::Value(value) => value.to_string(),
+    };
+    match text.char_indices().nth(LONGEST_VALUE) {
+        None => text,
+        Some((cut, _)) => format!("{}… ({} characters)", &text[..cut], text.chars().count()),
+    }
+}
+
+/// Bare, as octocatalog-diff and people write it, unless that could mislead.
+fn is_plain(text: &str) -> bool {
+    !text.is_empty()
+        && text.trim() == text
+        && !text.contains(['\n', '\r', '"', '\\'])
+        && !matches!(text, "true" | "false" | "null")
+        && text.parse::<f64>().is_err() | text.starts_with('0')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bunraku_model::Catalog;
+    use bunraku_wire::api::{FleetChange, FleetFailure};
+    use expect_test::expect;
+    use serde_json::json;
+
+    fn between(before: Value, after: Value) -> CatalogDiff {
+        let [before, after] = [before, after].map(|resources| {
+            let text = json!({"name": "web-1", "resources": resources}).to_string();
+            Catalog::from_json(text.as_bytes()).expect("a catalog")
+        });
+        let mut diff = CatalogDiff::between(&before, &after);
+        for resource in &mut diff.resources {
+            if let ResourceChange::Changed { parameters, .. } = &mut resource.change {
+                for one in parameters.iter_mut().filter(|one| one.name == "content") {
+                    one.text = Some("@@ -1,2 +1,2 @@\n hello\n-old\n+new\n".to_owned());
+                }
+            }
+        }
+        diff
+    }
+
+    fn some_diff() -> CatalogDiff {
+        between(
+            json!([
+                {"type": "File", "title": "/etc/app.conf", "parameters": {"mode": "0644", "content": "hello\nold\n", "owner": "root"}},
+                {"type": "Package", "title": "telnet", "parameters": {"ensure": "present"}},
+                {"type": "User", "title": "app", "parameters": {"password": "x", "uid": 7}, "sensitive_parameters": ["password"]},
+                {"type": "Class", "title": "a", "tags": ["x"]},
+            ]),
+            json!([
+                {"type": "File", "title": "/etc/app.conf", "file": "modules/app/init.pp", "line": 3, "parameters": {"mode": "0600", "content": "hello\nnew\n", "group": "app"}},
+                {"type": "Package", "title": "ssh", "parameters": {"ensure": "present", "version": "true"}},
+                {"type": "User", "title": "app", "parameters": {"password": "y", "uid": "7"}, "sensitive_parameters": ["password"]},
+                {"type": "Class", "title": "a", "tags": ["y"]},
+            ]),
+        )
+    }
+
+    #[test]
+    fn a_difference_reads_as_what_came_went_and_changed() {
+        expect![[r#"
+            ~ File[/etc/app.conf]  (modules/app/init.pp:3)
+                content
+                  @@ -1,2 +1,2 @@
+                   hello
+                  -old
+                  +new
+                group
+                  + app
+                mode
+                  - 0644
+                  + 0600
+                owner
+                  - root
+
+            + Package[ssh]
+                ensure = present
+                version = "true"
+
+            - Package[telnet]
+                ensure = present
+
+            ~ User[app]
+                password
+                  ~ (secret)
+                uid
+                  - 7
+                  + "7"
+            ~ 1 resources in nothing but their tags
+        "#]]
+        .assert_eq(&diff(&some_diff()));
+    }
+
+    #[test]
+    fn equal_changes_of_a_fleet_share_their_heading() {
+        let node = |n: usize| NodeName::new(format!("web-{n}")).expect("a name");
+        let change = |kind: &str| {
+            between(
+                json!([]),
+                json!([{"type": kind, "title": "x", "parameters": {}}]),
+            )
+        };
+        let many: Vec<NodeName> = (0..12).map(node).collect();
+        let told = FleetDiff {
+            compared: 20,
+            unchanged: 8,
+            groups: vec![
+                FleetChange {
+                    nodes: many.clone(),
+                    change: change("Package"),
+                },
+                FleetChange {
+                    nodes: many,
+                    change: change("Service"),
+                },
+                FleetChange {
+                    nodes: vec![node(3)],
+                    change: change("Mount"),
+                },
+            ],
+            failures: vec![FleetFailure {
+                nodes: vec![node(99)],
+                message: "site.yaml:3: no such group".to_owned(),
+            }],
+            ..FleetDiff::default()
+        };
+        expect![[r#"
+            12 nodes: web-0, web-1, web-2, web-3, web-4, web-5, web-6, web-7 and 4 more
+              + Package[x]
+              + Service[x]
+
+            1 node: web-3
+              + Mount[x]
+
+            1 node cannot be compiled: web-99
+              site.yaml:3: no such group
+        "#]]
+        .assert_eq(&fleet(&told));
+        assert_eq!(
+            summary(&told),
+            "20 nodes compared: 12 changed, 8 unchanged, 1 cannot be compiled"
+        );
+    }
+
+    #[test]
+    fn a_terminal_gets_no_commands_from_a_catalog() {
+        let told = diff(&between(
+            json!([]),
+            json!([{"type": "File", "title": "/\u{1b}[31mx", "parameters": {"a": "b\u{7}"}}]),
+        ));
+        assert!(!told.contains(['\u{1b}', '\u{7}']), "{told:?}");
+    }
+}

@@ -1,0 +1,123 @@
+//! The extension modules of this machine, read when something first asks for
+//! a type that is not built in.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use bunraku_engine::Registry;
+use bunraku_engine::modules::{ModuleError, PinError, Shelf, ShelfError, check_pins, read_trust};
+use bunraku_model::Catalog;
+use bunraku_module::Verified;
+
+/// Where keys and the record of the engine are.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct KeyArgs {
+    /// The directory of trusted keys (`*.pub`) and of the list of revoked ones (`revoked`).
+    #[arg(
+        long,
+        value_name = "DIRECTORY",
+        default_value = "/etc/bunraku/module-keys",
+        env = "BUNRAKU_MODULE_KEYS"
+    )]
+    pub(crate) module_keys: PathBuf,
+}
+
+/// Where a run finds modules.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct ModuleArgs {
+    /// A directory with extension modules, beside those that are installed; may be given several times.
+    #[arg(long, value_name = "DIRECTORY")]
+    pub(crate) module_dir: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) keys: KeyArgs,
+}
+
+/// Why modules cannot be used; nothing of them was run.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ModulesError {
+    #[error(transparent)]
+    Shelf(#[from] ShelfError),
+    #[error(transparent)]
+    Module(#[from] ModuleError),
+    #[error(transparent)]
+    Pin(#[from] PinError),
+}
+
+/// The built-in types, and those of modules once they are needed.
+pub(crate) struct MachineModules {
+    standard: Registry,
+    directories: Vec<PathBuf>,
+    keys: PathBuf,
+    state_directory: PathBuf,
+    /// Only a run that may change things takes note of the versions it saw.
+    remember: bool,
+    loaded: OnceLock<Result<Loaded, Arc<ModulesError>>>,
+}
+
+struct Loaded {
+    modules: Vec<Verified>,
+    registry: Registry,
+}
+
+impl MachineModules {
+    pub(crate) fn new(arguments: &ModuleArgs, state_directory: &Path, remember: bool) -> Arc<Self> {
+        Arc::new(Self {
+            standard: Registry::standard(),
+            directories: arguments.module_dir.clone(),
+            keys: arguments.keys.module_keys.clone(),
+            state_directory: state_directory.to_owned(),
+            remember,
+            loaded: OnceLock::new(),
+        })
+    }
+
+    fn load(&self) -> Result<Loaded, ModulesError> {
+        let trust = read_trust(&self.keys)?;
+        let shelf = Shelf::new(&self.state_directory);
+        let modules = shelf.load(&self.directories, &trust, self.remember)?;
+        let mut registry = Registry::standard();
+        for module in &modules {
+            registry.add_module(module, &self.state_directory)?;
+        }
+        Ok(Loaded { modules, registry })
+    }
+
+    fn loaded(&self) -> Result<&Loaded, Arc<ModulesError>> {
+        let loaded = (self.loaded).get_or_init(|| self.load().map_err(Arc::new));
+        loaded.as_ref().map_err(Arc::clone)
+    }
+
+    /// The registry that knows a state function, if one does.
+    pub(crate) fn with_state_function(&self, function: &str) -> Option<&Registry> {
+        if self.standard.state_function(function).is_some() {
+            return Some(&self.standard);
+        }
+        let loaded = self.loaded().ok()?;
+        let known = loaded.registry.state_function(function).is_some();
+        known.then_some(&loaded.registry)
+    }
+
+    /// Every type that is known so far.
+    pub(crate) fn registry(&self) -> &Registry {
+        match self.loaded.get() {
+            Some(Ok(loaded)) => &loaded.registry,
+            _ => &self.standard,
+        }
+    }
+
+    /// The registry for a catalog, whose pins are checked. Modules that are
+    /// not needed are not looked at, unless the compiler has done so.
+    pub(crate) fn for_catalog(&self, catalog: &Catalog) -> Result<Registry, Arc<ModulesError>> {
+        let unknown =
+            |resource: &bunraku_model::catalog::Resource| !self.standard.knows(&resource.type_name);
+        let needed = self.loaded.get().is_some()
+            || catalog.other.contains_key("modules")
+            || catalog.resources.iter().any(unknown);
+        if !needed {
+            return Ok(self.standard.clone());
+        }
+        let loaded = self.loaded()?;
+        check_pins(catalog, &loaded.modules).map_err(|error| Arc::new(error.into()))?;
+        Ok(loaded.registry.clone())
+    }
+}

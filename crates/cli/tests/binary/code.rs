@@ -1,0 +1,267 @@
+//! Code from git to catalogs, with a server that is killed, and repositories
+//! behind ssh and https.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::ssh::SshServer;
+use crate::support::{ServerProcess, Site, eventually, told};
+
+fn run(directory: &Path, program: &str, arguments: &[&str]) {
+    let output = Command::new(program)
+        .current_dir(directory)
+        .args(arguments)
+        .output()
+        .unwrap_or_else(|_| panic!("{program} runs; scripts/setup installs it"));
+    assert!(output.status.success(), "{program}: {}", told(&output));
+}
+
+fn commit(repository: &Path, files: &[(&str, &str)]) {
+    for (path, text) in files {
+        std::fs::write(repository.join(path), text).expect("a file");
+    }
+    run(repository, "chmod", &["-R", "u+x", "."]);
+    run(repository, "git", &["add", "--all"]);
+    let who = ["-c", "user.name=test", "-c", "user.email=test@example.com"];
+    let message = ["commit", "--quiet", "--message=next"];
+    run(repository, "git", &[&who[..], &message[..]].concat());
+}
+
+fn repository(site: &Site, files: &[(&str, &str)]) -> PathBuf {
+    let path = site.path("code");
+    std::fs::create_dir_all(&path).expect("a directory");
+    run(&path, "git", &["init", "--quiet", "--initial-branch=main"]);
+    commit(&path, files);
+    path
+}
+
+const SITE: &[(&str, &str)] = &[
+    (
+        "site.yaml",
+        "groups: {all: {nodes: '*', resources: all.yaml}}\n",
+    ),
+    (
+        "all.yaml",
+        "resources:\n  File[/etc/motd]: {content: hello}\n",
+    ),
+];
+
+/// A server, and one node with facts.
+fn fleet(site: &Site, environment: &[(&str, &str)]) -> (ServerProcess, crate::support::Running) {
+    let server = site.server_with("server", 0, &[], environment);
+    let agent = site.agent("web-1", &[&server], true);
+    eventually("facts are there", || {
+        let shown = server.operator(&["facts", "show", "web-1", "kernel"]);
+        shown.stdout == b"Linux\n"
+    });
+    (server, agent)
+}
+
+fn add(server: &ServerProcess, url: &str) {
+    let added = server.operator(&["environment", "add", "production", url]);
+    assert_eq!(added.status.code(), Some(0), "{}", told(&added));
+}
+
+/// What `deploy --wait` says, without the commit.
+fn deploy(server: &ServerProcess) -> (Option<i32>, String) {
+    let output = server.operator(&["environment", "deploy", "production", "--wait"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let text: Vec<String> = text
+        .lines()
+        .map(|line| match line.rsplit_once("  ") {
+            Some((begin, commit)) if line.starts_with("deploy") && commit.len() == 8 => {
+                format!("{begin}  COMMIT")
+            }
+            _ => line.to_owned(),
+        })
+        .collect();
+    (output.status.code(), text.join("\n"))
+}
+
+#[test]
+fn a_deploy_says_what_it_did_and_what_is_wrong_with_place_and_nodes() {
+    let site = Site::new();
+    let (server, _agent) = fleet(&site, &[]);
+    let code = repository(&site, SITE);
+    add(&server, &format!("file://{}", code.display()));
+    let (exit, text) = deploy(&server);
+    assert_eq!(
+        (exit, text.as_str()),
+        (Some(0), "deploy 1  production  COMMIT\n  ✓ 1 node compiled")
+    );
+    commit(&code, &[("all.yaml", "resources:\n  Nothing: {}\n")]);
+    let (exit, text) = deploy(&server);
+    let expected = "deploy 2  production  COMMIT
+  ✓ 0 nodes compiled
+  ✗ 1 node failed, what they had stays
+
+✗ all.yaml:2:3: `Nothing` is not a reference of the form `Type[title]`
+  on 1 node: web-1";
+    assert_eq!((exit, text.as_str()), (Some(3), expected));
+    let compiled = server.operator(&["compile", "web-1", "--wait"]);
+    assert_eq!(compiled.status.code(), Some(3), "{}", told(&compiled));
+    commit(&code, &[("bunraku.yaml", "compiler: magic\n")]);
+    let (exit, text) = deploy(&server);
+    assert_eq!(exit, Some(1), "{text}");
+    assert!(
+        text.contains("bunraku.yaml:1:11: `magic` is not a compiler"),
+        "{text}"
+    );
+    let queue = server.json(&["compile", "queue"]);
+    assert_eq!(queue, serde_json::json!([]));
+    let nobody = server.operator(&["compile"]);
+    assert_eq!(nobody.status.code(), Some(64), "{}", told(&nobody));
+    let nowhere = server.operator(&["node", "assign", "web-1", "nowhere"]);
+    assert_eq!(nowhere.status.code(), Some(1), "{}", told(&nowhere));
+}
+
+#[test]
+fn a_server_that_is_killed_while_a_compiler_works_loses_nothing() {
+    let site = Site::new();
+    let (server, agent) = fleet(&site, &[]);
+    let (started, go) = (site.path("started"), site.path("go"));
+    let script = format!(
+        "#!/usr/bin/env python3
+import json, os, sys, time
+for line in sys.stdin:
+    request = json.loads(line)
+    open({started:?}, 'a').write('x')
+    while not os.path.exists({go:?}):
+        time.sleep(0.02)
+    catalog = {{'name': request['node'], 'resources': [{{'type': 'Notify', 'title': 'done'}}]}}
+    print(json.dumps({{'id': request['id'], 'catalog': catalog}}), flush=True)
+"
+    );
+    let settings = "compiler: external\ncommand: [./compile.py]\ntime_limit: 600\n";
+    let files = [("bunraku.yaml", settings), ("compile.py", script.as_str())];
+    let code = repository(&site, &files);
+    add(&server, &format!("file://{}", code.display()));
+    let asked = server.operator(&["environment", "deploy", "production"]);
+    assert_eq!(asked.status.code(), Some(0), "{}", told(&asked));
+    eventually("the compiler works", || started.exists());
+    let port = server.address.port();
+    drop(agent);
+    server.running.kill();
+    std::fs::remove_file(&started).expect("a file");
+    let server = site.server("server", port, &[]);
+    eventually("another compiler works", || started.exists());
+    std::fs::write(&go, "").expect("a file");
+    let compiled = server.operator(&["compile", "web-1", "--wait"]);
+    assert_eq!(compiled.status.code(), Some(0), "{}", told(&compiled));
+    let shown = server.json(&["environment", "show", "production"]);
+    assert_eq!(shown["progress"]["compiled"], 1, "{shown}");
+}
+
+#[test]
+fn code_comes_over_ssh_and_a_key_that_is_refused_is_told() {
+    let site = Site::new();
+    let ssh = SshServer::start(&site.path("ssh"));
+    let place = ssh.directory.display();
+    let command = format!(
+        "ssh -o BatchMode=yes -o IdentitiesOnly=yes -o UserKnownHostsFile={place}/known_hosts -i {place}/KEY"
+    );
+    let code = repository(&site, SITE);
+    let url = format!("ssh://root@127.0.0.1:{}{}", ssh.port, code.display());
+    let good = command.replace("KEY", "user_key");
+    let (server, _agent) = fleet(&site, &[("GIT_SSH_COMMAND", &good)]);
+    add(&server, &url);
+    let (exit, text) = deploy(&server);
+    assert_eq!(exit, Some(0), "{text}");
+    drop(server);
+    let other = Site::new();
+    let bad = command.replace("KEY", "stranger");
+    let (server, _agent) = fleet(&other, &[("GIT_SSH_COMMAND", &bad)]);
+    add(&server, &url);
+    let (exit, text) = deploy(&server);
+    assert_eq!(exit, Some(1), "{text}");
+    assert!(text.contains("Permission denied"), "{text}");
+}
+
+/// A web server for files, with TLS.
+struct WebServer {
+    child: std::process::Child,
+    port: u16,
+}
+
+impl WebServer {
+    fn start(site: &Site, directory: &Path) -> Self {
+        let (key, certificate) = (site.path("web.key"), site.path("web.pem"));
+        let request = [
+            "req",
+            "-x509",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            "-days",
+            "2",
+            "-subj",
+            "/CN=127.0.0.1",
+            "-addext",
+            "subjectAltName=IP:127.0.0.1",
+        ];
+        let (key_text, pem) = (key.display().to_string(), certificate.display().to_string());
+        let files = ["-keyout", key_text.as_str(), "-out", pem.as_str()];
+        run(directory, "openssl", &[&request[..], &files[..]].concat());
+        let script = format!(
+            "import http.server, ssl
+server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), http.server.SimpleHTTPRequestHandler)
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.load_cert_chain({pem:?}, {key_text:?})
+server.socket = context.wrap_socket(server.socket, server_side=True)
+open({port:?}, 'w').write(str(server.server_port))
+server.serve_forever()",
+            port = site.path("web.port")
+        );
+        let child = Command::new("python3")
+            .current_dir(directory)
+            .args(["-c", &script])
+            .stdin(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("python3 runs; scripts/setup installs it");
+        let mut port = None;
+        eventually("the web server listens", || {
+            let told = std::fs::read_to_string(site.path("web.port"));
+            port = told.ok().and_then(|text| text.parse().ok());
+            port.is_some()
+        });
+        let port = port.expect("it listens");
+        Self { child, port }
+    }
+}
+
+impl Drop for WebServer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn code_comes_over_https_from_a_server_that_is_trusted_and_from_no_other() {
+    let site = Site::new();
+    let code = repository(&site, SITE);
+    let bare = site.path("bare");
+    std::fs::create_dir_all(&bare).expect("a directory");
+    let from = code.display().to_string();
+    run(
+        &bare,
+        "git",
+        &["clone", "--quiet", "--bare", &from, "code.git"],
+    );
+    run(&bare.join("code.git"), "git", &["update-server-info"]);
+    let web = WebServer::start(&site, &bare);
+    let url = format!("https://127.0.0.1:{}/code.git", web.port);
+    let trusted = site.path("web.pem").display().to_string();
+    let (server, _agent) = fleet(&site, &[("GIT_SSL_CAINFO", &trusted)]);
+    add(&server, &url);
+    let (exit, text) = deploy(&server);
+    assert_eq!(exit, Some(0), "{text}");
+    drop(server);
+    let other = Site::new();
+    let (server, _agent) = fleet(&other, &[]);
+    add(&server, &url);
+    let (exit, text) = deploy(&server);
+    assert_eq!(exit, Some(1), "{text}");
+    assert!(text.contains("certificate"), "{text}");
+}

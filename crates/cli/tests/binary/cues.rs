@@ -1,0 +1,269 @@
+//! Triggers through etcd: a real one, and no server of ours.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use bunraku_store::testing::EtcdCluster;
+use rustix::process::Signal;
+
+use crate::support::{Running, Site, bunraku, eventually, told};
+
+struct Etcd {
+    site: Site,
+    endpoint: String,
+    _runtime: tokio::runtime::Runtime,
+    _etcd: EtcdCluster,
+}
+
+impl Etcd {
+    fn start() -> Self {
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        let etcd = runtime.block_on(EtcdCluster::start(1));
+        Self {
+            site: Site::new(),
+            endpoint: etcd.endpoints()[0].clone(),
+            _runtime: runtime,
+            _etcd: etcd,
+        }
+    }
+
+    /// A watcher for this host whose runs are this script.
+    fn watch(&self, host: &str, script: &str) -> Running {
+        let mut command = bunraku();
+        command.args([
+            "trigger",
+            "watch",
+            "--etcd",
+            &self.endpoint,
+            "--name",
+            host,
+            "--state",
+        ]);
+        command.arg(self.site.path(&format!("{host}.json")));
+        command.args(["--log", "info", "--", "sh", "-c", script]);
+        let running = Running::start(command, &self.site.path(&format!("{host}.log")));
+        eventually("it watches", || running.log().contains("watching"));
+        running
+    }
+
+    fn fire(&self, trigger: &str, hosts: &str, flags: &[&str]) -> Output {
+        let mut command = bunraku();
+        command.args([
+            "trigger",
+            "fire",
+            trigger,
+            "--provider",
+            "etcd",
+            "--etcd",
+            &self.endpoint,
+        ]);
+        command
+            .args(["--hosts", hosts])
+            .args(flags)
+            .output()
+            .expect("it runs")
+    }
+
+    fn etcdctl(&self, arguments: &[&str]) -> String {
+        let output = Command::new("etcdctl")
+            .env("ETCDCTL_API", "3")
+            .args(["--endpoints", &self.endpoint])
+            .args(arguments)
+            .output()
+            .expect("etcdctl runs; scripts/setup installs etcd-client");
+        assert!(output.status.success(), "{}", told(&output));
+        String::from_utf8(output.stdout).expect("text")
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.site.path(name)
+    }
+}
+
+fn text(file: &Path) -> String {
+    std::fs::read_to_string(file).unwrap_or_default()
+}
+
+fn lines(file: &Path) -> usize {
+    text(file).lines().count()
+}
+
+#[test]
+fn a_cue_starts_one_run_and_its_expiry_none() {
+    let etcd = Etcd::start();
+    let file = etcd.path("runs");
+    let _watcher = etcd.watch(
+        "lb-1",
+        &format!("echo \"$BUNRAKU_TRIGGERS\" >> {}", file.display()),
+    );
+    let fired = etcd.fire("refresh load balancers", "lb-1,lb-2", &["--key-ttl", "1s"]);
+    assert_eq!(fired.status.code(), Some(0), "{}", told(&fired));
+    eventually("it ran", || lines(&file) == 1);
+    assert_eq!(text(&file), "refresh load balancers\n");
+    eventually("the keys expire", || {
+        etcd.etcdctl(&["get", "--prefix", "/trigger/"]).is_empty()
+    });
+    // A second cue proves that the watcher has seen what was before it.
+    etcd.fire("last", "lb-1", &[]);
+    eventually("the next ran", || text(&file).contains("last"));
+    assert_eq!(text(&file), "refresh load balancers\nlast\n");
+}
+
+#[test]
+fn cues_of_the_original_layout_are_understood_and_ours_are_written_in_it() {
+    let etcd = Etcd::start();
+    let file = etcd.path("runs");
+    let _watcher = etcd.watch(
+        "lb-1",
+        &format!("echo \"$BUNRAKU_TRIGGERS\" >> {}", file.display()),
+    );
+    let message = r#"{"hostname":"web","tags":null,"hosts":["lb-1"],"timestamp":1400000000,"uuid":"11111111-2222-3333-4444-555555555555"}"#;
+    etcd.etcdctl(&["put", "/trigger/refresh load balancers", message]);
+    eventually("it ran", || lines(&file) == 1);
+    // For somebody else, and no cue at all.
+    etcd.etcdctl(&[
+        "put",
+        "/trigger/hosts/lb-2",
+        &message.replace("1111", "2222"),
+    ]);
+    etcd.etcdctl(&["put", "/trigger/noise", "this is no JSON"]);
+    etcd.fire("ours", "lb-1", &["--tags", "a,b"]);
+    eventually("ours ran", || lines(&file) == 2);
+    let written = etcd.etcdctl(&["get", "/trigger/hosts/lb-1", "--print-value-only"]);
+    let written: serde_json::Value = serde_json::from_str(&written).expect("JSON");
+    assert_eq!(written["hosts"], serde_json::json!(["lb-1"]));
+    assert_eq!(written["tags"], serde_json::json!(["a", "b"]));
+    assert!(
+        written["timestamp"].is_i64()
+            && written["uuid"].is_string()
+            && written["hostname"].is_string()
+    );
+    assert_eq!(
+        etcd.etcdctl(&["get", "/trigger/ours", "--print-value-only"])
+            .trim(),
+        written.to_string().trim(),
+        "the same under the trigger's name"
+    );
+}
+
+#[test]
+fn what_is_fired_while_nobody_watches_is_seen_afterwards_also_twice_on_one_key() {
+    let etcd = Etcd::start();
+    let file = etcd.path("runs");
+    let script = format!("echo \"$BUNRAKU_TRIGGERS\" >> {}", file.display());
+    let mut watcher = etcd.watch("lb-1", &script);
+    assert_eq!(watcher.end(), Some(0), "{}", watcher.log());
+    // The second overwrites the first one's keys.
+    etcd.fire("refresh", "lb-1", &[]);
+    etcd.fire("refresh", "lb-1", &[]);
+    let _watcher = etcd.watch("lb-1", &script);
+    eventually("both are seen", || {
+        text(&file).matches("refresh").count() == 2
+    });
+}
+
+#[test]
+fn cues_during_a_run_become_exactly_one_run_after_it() {
+    let etcd = Etcd::start();
+    let (file, go) = (etcd.path("runs"), etcd.path("go"));
+    let script = format!(
+        "echo \"$BUNRAKU_TRIGGERS\" >> {}; while [ ! -e {} ]; do sleep 0.1; done",
+        file.display(),
+        go.display()
+    );
+    let _watcher = etcd.watch("lb-1", &script);
+    etcd.fire("first", "lb-1", &[]);
+    eventually("it runs", || lines(&file) == 1);
+    for number in 0..5 {
+        etcd.fire(&format!("t{number}"), "lb-1", &[]);
+    }
+    let state = || text(&etcd.path("lb-1.json"));
+    eventually("all of them wait", || state().contains("t4"));
+    std::fs::write(&go, "").expect("written");
+    eventually("the next ran", || lines(&file) == 2);
+    assert_eq!(text(&file), "first\nt0,t1,t2,t3,t4\n");
+}
+
+#[test]
+fn a_watcher_that_is_killed_in_a_run_runs_again() {
+    let etcd = Etcd::start();
+    let (file, go) = (etcd.path("runs"), etcd.path("go"));
+    let script = format!(
+        "echo run >> {}; while [ ! -e {} ]; do sleep 0.1; done",
+        file.display(),
+        go.display()
+    );
+    let watcher = etcd.watch("lb-1", &script);
+    etcd.fire("first", "lb-1", &[]);
+    eventually("it runs", || lines(&file) == 1);
+    watcher.signal(Signal::KILL);
+    drop(watcher);
+    std::fs::write(&go, "").expect("written");
+    let _watcher = etcd.watch("lb-1", &script);
+    eventually("it ran again", || lines(&file) == 2);
+}
+
+#[test]
+fn a_run_that_cues_its_own_host_comes_to_an_end_without_a_server() {
+    let etcd = Etcd::start();
+    let (runs, fired) = (etcd.path("runs"), etcd.path("fired"));
+    let script = format!(
+        "echo run >> {}; {} trigger fire again --provider etcd --etcd {} --hosts lb-1 --name-of-this-host lb-1; echo $? >> {}",
+        runs.display(),
+        env!("CARGO_BIN_EXE_bunraku"),
+        etcd.endpoint,
+        fired.display()
+    );
+    let _watcher = etcd.watch("lb-1", &script);
+    etcd.fire("again", "lb-1", &[]);
+    eventually("the chain is stopped", || text(&fired).ends_with("4\n"));
+    assert_eq!(text(&fired), "0\n4\n");
+    assert_eq!(lines(&runs), 2);
+}
+
+#[test]
+fn providers_that_cannot_work_say_so() {
+    let mut command = bunraku();
+    command.args([
+        "trigger",
+        "fire",
+        "x",
+        "--hosts",
+        "a",
+        "--provider",
+        "dummy",
+    ]);
+    let dummy = command.output().expect("it runs");
+    assert_eq!(
+        told(&dummy),
+        "exit 0\n--- stdout\n--- stderr\nx was fired at 1 host\n"
+    );
+    let mut command = bunraku();
+    command.args([
+        "trigger",
+        "fire",
+        "x",
+        "--hosts",
+        "a",
+        "--provider",
+        "etcd",
+        "--etcd",
+        "http://127.0.0.1:9",
+    ]);
+    let etcd = command.output().expect("it runs");
+    assert_eq!(etcd.status.code(), Some(1), "{}", told(&etcd));
+    let mut command = bunraku();
+    command.env("PATH", "/nonexistent");
+    command.args([
+        "trigger",
+        "fire",
+        "x",
+        "--hosts",
+        "a",
+        "--provider",
+        "mcollective",
+    ]);
+    let mco = command.output().expect("it runs");
+    assert_eq!(mco.status.code(), Some(1), "{}", told(&mco));
+    assert!(told(&mco).contains("cannot run `mco`"), "{}", told(&mco));
+}

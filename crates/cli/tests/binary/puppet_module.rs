@@ -1,0 +1,373 @@
+//! The Puppet modules, with real Puppet.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use bunraku_store::testing::EtcdCluster;
+use serde_json::json;
+
+use crate::support::{Running, ServerProcess, Site, bunraku, eventually, told};
+
+/// Puppet with directories of its own, and our binary in its path.
+struct Puppet {
+    directory: PathBuf,
+    environment: Vec<(&'static str, String)>,
+}
+
+impl Puppet {
+    fn new(directory: PathBuf, environment: Vec<(&'static str, String)>) -> Self {
+        assert!(
+            Path::new("/usr/bin/puppet").exists(),
+            "/usr/bin/puppet is missing: run `scripts/setup test`, which installs it"
+        );
+        let programs = directory.join("bin");
+        std::fs::create_dir_all(&programs).expect("a directory");
+        let own = programs.join("bunraku");
+        if !own.exists() {
+            std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_bunraku"), own).expect("a link");
+        }
+        Self {
+            directory,
+            environment,
+        }
+    }
+
+    fn with_server(directory: PathBuf, server: &ServerProcess, credentials: &Path) -> Self {
+        let environment = vec![
+            ("BUNRAKU_SERVERS", server.address.to_string()),
+            ("BUNRAKU_CREDENTIALS", credentials.display().to_string()),
+        ];
+        Self::new(directory, environment)
+    }
+
+    fn programs(&self) -> String {
+        self.directory.join("bin").display().to_string()
+    }
+
+    fn command(&self, manifest: &str, flags: &[&str]) -> Command {
+        let file = self.directory.join(format!("{}.pp", uuid()));
+        std::fs::write(&file, manifest).expect("written");
+        let modules = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../puppet-module");
+        let mut command = Command::new("/usr/bin/puppet");
+        command.args([
+            "apply",
+            "--detailed-exitcodes",
+            "--color=false",
+            "--certname",
+            "web-1",
+        ]);
+        for (flag, place) in [("--confdir", "conf"), ("--vardir", "var")] {
+            command.arg(flag).arg(self.directory.join(place));
+        }
+        command
+            .arg("--modulepath")
+            .arg(modules)
+            .args(flags)
+            .arg(file);
+        command
+            .env(
+                "PATH",
+                format!("{}:/usr/bin:/bin:/usr/sbin:/sbin", self.programs()),
+            )
+            .env("HOME", &self.directory)
+            .envs(self.environment.iter().cloned())
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn apply(&self, manifest: &str, flags: &[&str]) -> Output {
+        self.command(manifest, flags).output().expect("puppet runs")
+    }
+
+    fn start(&self, manifest: &str) -> Child {
+        let mut command = self.command(manifest, &[]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().expect("puppet starts")
+    }
+}
+
+fn uuid() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/uuid")
+        .expect("the kernel draws one")
+        .trim()
+        .to_owned()
+}
+
+fn text(file: &Path) -> String {
+    std::fs::read_to_string(file).unwrap_or_default()
+}
+
+fn sorted(file: &Path) -> Vec<String> {
+    let mut lines: Vec<String> = text(file).lines().map(str::to_owned).collect();
+    lines.sort();
+    lines
+}
+
+#[track_caller]
+fn ended(output: &Output, code: i32) {
+    assert_eq!(output.status.code(), Some(code), "{}", told(output));
+}
+
+#[test]
+fn a_change_that_notifies_a_trigger_starts_one_run_on_each_host_and_nothing_else_does() {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let etcd = runtime.block_on(EtcdCluster::start(1));
+    let endpoint = etcd.endpoints()[0].clone();
+    let site = Site::new();
+    let watchers: Vec<Running> = ["lb-1", "lb-2"]
+        .iter()
+        .map(|host| {
+            let mut command = bunraku();
+            command.args([
+                "trigger", "watch", "--log", "info", "--etcd", &endpoint, "--name", host, "--state",
+            ]);
+            command.arg(site.path(&format!("{host}.json")));
+            let script = format!(
+                "echo \"$BUNRAKU_TRIGGERS\" >> {}",
+                site.path(&format!("{host}.runs")).display()
+            );
+            command.args(["--", "sh", "-c", &script]);
+            let running = Running::start(command, &site.path(&format!("{host}.log")));
+            eventually("it watches", || running.log().contains("watching"));
+            running
+        })
+        .collect();
+    let puppet = Puppet::new(site.path("."), Vec::new());
+    let manifest = |content: &str| {
+        format!(
+            "file {{ '{}': ensure => file, content => '{content}', notify => Trigger['refresh load balancers'] }}
+             trigger {{ 'refresh load balancers': hosts => ['lb-1', 'lb-2'], provider => 'etcd', endpoints => ['{endpoint}'] }}",
+            site.path("conf.txt").display()
+        )
+    };
+    let runs = |host: &str| text(&site.path(&format!("{host}.runs")));
+    ended(&puppet.apply(&manifest("one"), &["--noop"]), 0);
+    ended(&puppet.apply(&manifest("one"), &[]), 2);
+    ended(&puppet.apply(&manifest("one"), &[]), 0);
+    for host in ["lb-1", "lb-2"] {
+        eventually("it ran", || !runs(host).is_empty());
+    }
+    // A last cue shows that everything before it was seen.
+    let mut last = bunraku();
+    last.args([
+        "trigger",
+        "fire",
+        "last",
+        "--provider",
+        "etcd",
+        "--etcd",
+        &endpoint,
+        "--hosts",
+        "lb-1,lb-2",
+    ]);
+    ended(&last.output().expect("it runs"), 0);
+    for host in ["lb-1", "lb-2"] {
+        eventually("the last is seen", || runs(host).contains("last"));
+        assert_eq!(runs(host), "refresh load balancers\nlast\n", "{host}");
+    }
+    drop(watchers);
+}
+
+#[test]
+fn through_the_server_a_trigger_waits_for_hosts_that_are_away() {
+    let site = Site::new();
+    let server = site.server("server", 0, &[]);
+    let mut agent = site.agent("lb-1", &[&server], true);
+    server.wait_for("lb-1", "idle");
+    assert_eq!(agent.end(), Some(0), "{}", agent.log());
+    let puppet = Puppet::with_server(site.path("."), &server, &server.credentials());
+    let manifest = "notify { 'changed': notify => Trigger['go'] }
+        trigger { 'go': hosts => ['lb-1'], reason => 'because', ttl => 3 }";
+    ended(&puppet.apply(manifest, &["--noop"]), 0);
+    let pending = || server.json(&["node", "show", "lb-1"])["pending_commands"].clone();
+    assert_eq!(pending(), 0);
+    ended(&puppet.apply(manifest, &[]), 2);
+    assert_eq!(pending(), 1);
+    let history = server.json(&["trigger", "history"]);
+    assert_eq!(history[0]["reason"], "because");
+    let declared = "trigger { 'go': hosts => ['lb-1'] }";
+    ended(&puppet.apply(declared, &[]), 0);
+    assert_eq!(pending(), 1, "declared and not notified: nothing happens");
+    let nobody =
+        "notify { 'changed': notify => Trigger['go'] } trigger { 'go': hosts => ['nobody'] }";
+    let failed = puppet.apply(nobody, &[]);
+    assert!(
+        matches!(failed.status.code(), Some(4 | 6)),
+        "{}",
+        told(&failed)
+    );
+    let wrong = puppet.apply("trigger { 'go': }", &[]);
+    ended(&wrong, 1);
+    assert!(
+        told(&wrong).contains("needs `hosts` or a `query`"),
+        "{}",
+        told(&wrong)
+    );
+}
+
+/// The layout of the deploy host: ten definitions, and what four hosts export.
+fn deploy_manifest(definitions: &Path, programs: &str, apps: &[(&str, &str)]) -> String {
+    let once = apps.iter().map(|(host, app)| {
+        format!(
+            "bunraku::once {{ '{app} of {host}': app => '{app}', file => '{}/{app}.json', path => ['{programs}', '/usr/bin', '/bin'] }}\n",
+            definitions.display()
+        )
+    });
+    // Everything that is exported here is collected here: what PuppetDB does between hosts.
+    once.collect::<String>() + "Exec <| tag == 'bunraku_once' |>\n"
+}
+
+const EXPORTED: [(&str, &str); 8] = [
+    ("a", "app_1"),
+    ("a", "app_2"),
+    ("b", "app_1"),
+    ("b", "app_2"),
+    ("c", "app_1"),
+    ("c", "app_3"),
+    ("d", "app_1"),
+    ("d", "app_4"),
+];
+
+fn define_ten(site: &Site, log: &Path, pause: &str) -> PathBuf {
+    let definitions = site.path("apps");
+    std::fs::create_dir_all(&definitions).expect("a directory");
+    for number in 1..=10 {
+        let command = format!("echo app_{number} >> {}{pause}", log.display());
+        let definition =
+            json!({"command": command, "sites": {"chicago": ["a", "b"], "ann-arbor": ["c", "d"]}});
+        std::fs::write(
+            definitions.join(format!("app_{number}.json")),
+            definition.to_string(),
+        )
+        .expect("written");
+    }
+    definitions
+}
+
+#[test]
+fn each_instantiated_app_is_initialised_once_and_none_of_the_others() {
+    let site = Site::new();
+    let server = site.server("server", 0, &[]);
+    let log = site.path("inits");
+    let definitions = define_ten(&site, &log, "");
+    let puppet = Puppet::with_server(site.path("."), &server, &server.credentials());
+    let manifest = deploy_manifest(&definitions, &puppet.programs(), &EXPORTED);
+    ended(&puppet.apply(&manifest, &["--noop"]), 0);
+    assert_eq!(text(&log), "", "noop does nothing");
+    ended(&puppet.apply(&manifest, &[]), 2);
+    let four = ["app_1", "app_2", "app_3", "app_4"];
+    assert_eq!(sorted(&log), four);
+    ended(&puppet.apply(&manifest, &[]), 0);
+    assert_eq!(sorted(&log), four, "a second run does none");
+    // A failing init fails the run, and is not repeated by itself.
+    let failing = definitions.join("app_5.json");
+    let command = format!("echo app_5 >> {}; exit 3", log.display());
+    std::fs::write(failing, json!({ "command": command }).to_string()).expect("written");
+    let manifest = deploy_manifest(&definitions, &puppet.programs(), &[("a", "app_5")]);
+    let failed = puppet.apply(&manifest, &[]);
+    assert!(
+        matches!(failed.status.code(), Some(4 | 6)),
+        "{}",
+        told(&failed)
+    );
+    ended(&puppet.apply(&manifest, &[]), 0);
+    assert_eq!(sorted(&log).len(), 5);
+}
+
+#[test]
+fn puppet_runs_on_several_hosts_at_once_initialise_each_app_once() {
+    let site = Site::new();
+    let server = site.server("server", 0, &[]);
+    let log = site.path("inits");
+    let definitions = define_ten(&site, &log, "; sleep 1");
+    let runs: Vec<Child> = (0..3)
+        .map(|number| {
+            let directory = site.path(&format!("host-{number}"));
+            let puppet = Puppet::with_server(directory, &server, &server.credentials());
+            puppet.start(&deploy_manifest(
+                &definitions,
+                &puppet.programs(),
+                &EXPORTED,
+            ))
+        })
+        .collect();
+    for run in runs {
+        let output = run.wait_with_output().expect("it ends");
+        assert!(
+            matches!(output.status.code(), Some(0 | 2)),
+            "{}",
+            told(&output)
+        );
+    }
+    assert_eq!(sorted(&log), ["app_1", "app_2", "app_3", "app_4"]);
+}
+
+#[test]
+fn one_node_holds_the_lock_and_every_node_knows_which() {
+    let site = Site::new();
+    let server = site.server("server", 0, &[]);
+    let agents: Vec<Running> = ["db-1", "db-2"]
+        .iter()
+        .map(|node| site.agent(node, &[&server], true))
+        .collect();
+    for node in ["db-1", "db-2"] {
+        server.wait_for(node, "idle");
+    }
+    let puppet = |node: &str| {
+        Puppet::with_server(
+            site.path(&format!("puppet-{node}")),
+            &server,
+            &site.path(node).join("tls"),
+        )
+    };
+    let (first, second) = (puppet("db-1"), puppet("db-2"));
+    let manifest = "lock { 'db-master': ensure => held, lease => '1h', reason => 'primary' }";
+    ended(&first.apply(manifest, &["--noop"]), 0);
+    assert_eq!(
+        server.json(&["lock", "list"]),
+        json!([]),
+        "noop takes nothing"
+    );
+    ended(&first.apply(manifest, &[]), 2);
+    ended(&first.apply(manifest, &[]), 0);
+    ended(&second.apply(manifest, &[]), 0);
+    let told_by = second.apply(
+        "notice(\"master is ${bunraku::lock_holder('db-master')}\")
+        notice(\"fact ${facts['bunraku_locks']['db-master'][0]}\")",
+        &[],
+    );
+    ended(&told_by, 0);
+    assert!(
+        told(&told_by).contains("master is db-1"),
+        "{}",
+        told(&told_by)
+    );
+    assert!(told(&told_by).contains("fact db-1"), "{}", told(&told_by));
+    ended(
+        &first.apply("lock { 'db-master': ensure => released }", &[]),
+        2,
+    );
+    ended(&second.apply(manifest, &[]), 2);
+    assert_eq!(
+        server.json(&["lock", "show", "db-master"])["holders"][0]["owner"],
+        "db-2"
+    );
+    drop(agents);
+}
+
+#[test]
+fn the_watcher_is_a_service_with_the_command_that_was_asked_for() {
+    let site = Site::new();
+    let puppet = Puppet::new(site.path("."), Vec::new());
+    let units = site.path("units");
+    std::fs::create_dir_all(&units).expect("a directory");
+    let manifest = format!(
+        "class {{ 'trigger::watch': run_cmd => 'puppet apply manifest.pp', host => 'lb-1', endpoints => ['http://etcd:2379'], unit_directory => '{}', manage_service => false }}",
+        units.display()
+    );
+    ended(&puppet.apply(&manifest, &[]), 2);
+    let unit = text(&units.join("bunraku-trigger-watch.service"));
+    let expected = "ExecStart=/usr/bin/bunraku trigger watch --etcd http://etcd:2379 --prefix /trigger --name lb-1 --state /var/lib/bunraku/trigger-watch.json -- puppet apply manifest.pp\n";
+    assert!(unit.contains(expected), "{unit}");
+    ended(&puppet.apply(&manifest, &[]), 0);
+}

@@ -1,0 +1,44 @@
+//! Differences between texts, line by line. Pure.
+
+use std::time::Duration;
+
+/// Larger texts are told by their addresses alone.
+pub(super) const LARGEST: u64 = 256 << 10;
+/// Lines around a change.
+const CONTEXT: usize = 3;
+/// A difference that is hard to find is told coarsely after so long.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// The lines that differ; nothing if one of them is no text.
+pub(super) fn unified(before: &[u8], after: &[u8]) -> Option<String> {
+    let (before, after) = (text(before)?, text(after)?);
+    let mut diff = similar::TextDiff::configure();
+    diff.timeout(PATIENCE);
+    let diff = diff.diff_lines(before, after);
+    let told = diff.unified_diff().context_radius(CONTEXT).to_string();
+    (!told.is_empty()).then_some(told)
+}
+
+fn text(bytes: &[u8]) -> Option<&str> {
+    let is_text = !bytes.contains(&0) && bytes.len() as u64 <= LARGEST;
+    is_text.then(|| std::str::from_utf8(bytes).ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_that_differ_are_told_with_what_is_around_them() {
+        let told = unified(b"a\nb\nc\nd\ne\nf\n", b"a\nb\nc\nd\nE\nf\n").expect("text");
+        assert_eq!(told, "@@ -2,5 +2,5 @@\n b\n c\n d\n-e\n+E\n f\n");
+    }
+
+    #[test]
+    fn what_is_no_text_or_too_large_is_not_told() {
+        assert_eq!(unified(b"a\0", b"b"), None);
+        assert_eq!(unified(&[0xff], b"b"), None);
+        assert_eq!(unified(&vec![b'a'; 300 << 10], b"b"), None);
+        assert_eq!(unified(b"same", b"same"), None);
+    }
+}

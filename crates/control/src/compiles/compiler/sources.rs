@@ -1,0 +1,238 @@
+//! Making a catalog static: every file of the environment that it refers to
+//! gets its content's hash into the catalog.
+//!
+//! A commit's files never change, so each is hashed once for all nodes.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use bunraku_model::catalog::{CatalogSource, Resource, SourceEntry, SourceFile};
+use bunraku_model::{Catalog, ContentId};
+use bunraku_wire::api::CompileProblem;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use crate::catalogs::{CatalogFile, FileSource};
+use crate::environments::is_below;
+
+/// Most entries below one directory that is referred to.
+const MOST_ENTRIES: usize = 10_000;
+/// Links may lead round in circles.
+const DEEPEST: usize = 40;
+
+/// Where addresses lead in one tree.
+pub(crate) struct Sources {
+    root: PathBuf,
+    /// `salt://` is below this.
+    states: Option<PathBuf>,
+    /// `puppet:///modules/NAME/…` is below one of these.
+    modules: Vec<PathBuf>,
+    hashed: Mutex<HashMap<PathBuf, SourceFile>>,
+}
+
+impl Sources {
+    pub(crate) fn new(root: &Path, states: Option<&str>, modules: &[String]) -> Self {
+        Self {
+            root: root.to_owned(),
+            states: states.map(|below| root.join(below)),
+            modules: modules.iter().map(|below| root.join(below)).collect(),
+            hashed: Mutex::default(),
+        }
+    }
+
+    /// Adds what the catalog refers to, and tells where its bytes are. Blocks.
+    pub(crate) fn make_static(
+        &self,
+        catalog: &mut Catalog,
+    ) -> Result<Vec<CatalogFile>, Vec<CompileProblem>> {
+        let mut found = Found::default();
+        let mut problems = Vec::new();
+        for resource in &catalog.resources {
+            for (name, value) in &resource.parameters {
+                if let Err(message) = self.parameter(name, value, &mut found) {
+                    problems.push(at(resource, name, message));
+                }
+            }
+        }
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        catalog.sources = found.sources;
+        let file = |(content, path)| CatalogFile {
+            content,
+            from: FileSource::Path(path),
+        };
+        Ok(found.files.into_iter().map(file).collect())
+    }
+
+    /// `source` must lead somewhere: of several, one. Anything else that looks
+    /// like an address may be just text.
+    fn parameter(&self, name: &str, value: &Value, found: &mut Found) -> Result<(), String> {
+        let addresses: Vec<&str> = match value {
+            Value::String(one) => vec![one],
+            Value::Array(many) => many.iter().filter_map(Value::as_str).collect(),
+            _ => return Ok(()),
+        };
+        let mut missing = Vec::new();
+        let mut others = 0;
+        for address in &addresses {
+            match self.candidates(address) {
+                None => others += 1,
+                Some(paths) => match paths.into_iter().find(|path| path.exists()) {
+                    Some(path) => self.take(address, &path, found)?,
+                    None => missing.push(*address),
+                },
+            }
+        }
+        let none_led_anywhere = others == 0 && missing.len() == addresses.len();
+        match missing.first() {
+            Some(first) if name == "source" && none_led_anywhere => {
+                Err(format!("`{first}` is not in the environment"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The places that an address may mean; nothing if it is not of this tree.
+    fn candidates(&self, address: &str) -> Option<Vec<PathBuf>> {
+        let (roots, rest): (Vec<PathBuf>, &str) =
+            if let Some(rest) = address.strip_prefix("bunraku:///") {
+                (vec![self.root.clone()], rest)
+            } else if let Some(rest) = address.strip_prefix("salt://") {
+                // `?saltenv=base` names what is here anyway.
+                let rest = rest.split('?').next().unwrap_or(rest);
+                (vec![self.states.clone()?], rest)
+            } else {
+                let rest = address.strip_prefix("puppet:///modules/")?;
+                let (module, path) = rest.split_once('/')?;
+                let below = |root: &PathBuf| root.join(module).join("files");
+                if !is_below(Path::new(module)) {
+                    return Some(Vec::new());
+                }
+                (self.modules.iter().map(below).collect(), path)
+            };
+        if !is_below(Path::new(rest)) {
+            return Some(Vec::new());
+        }
+        Some(roots.into_iter().map(|root| root.join(rest)).collect())
+    }
+
+    fn take(&self, address: &str, path: &Path, found: &mut Found) -> Result<(), String> {
+        if found.sources.contains_key(address) {
+            return Ok(());
+        }
+        let source = if path.is_dir() {
+            let mut entries = Vec::new();
+            self.walk(path, "", 0, &mut entries, found)?;
+            CatalogSource::Directory { entries }
+        } else {
+            CatalogSource::File(self.file(path, found)?)
+        };
+        found.sources.insert(address.to_owned(), source);
+        Ok(())
+    }
+
+    fn walk(
+        &self,
+        directory: &Path,
+        below: &str,
+        depth: usize,
+        entries: &mut Vec<SourceEntry>,
+        found: &mut Found,
+    ) -> Result<(), String> {
+        let unreadable = |error| format!("{} cannot be read: {error}", self.shown(directory));
+        let listed = std::fs::read_dir(directory).map_err(unreadable)?;
+        let mut names = Vec::new();
+        for entry in listed {
+            let name = entry.map_err(unreadable)?.file_name();
+            let text = name.into_string();
+            names.push(text.map_err(|name| format!("{name:?} is not a name in UTF-8"))?);
+        }
+        names.sort();
+        for name in names {
+            if entries.len() >= MOST_ENTRIES || depth >= DEEPEST {
+                return Err(format!(
+                    "{} has more than {MOST_ENTRIES} entries, or links in a circle",
+                    self.shown(directory)
+                ));
+            }
+            let path = directory.join(&name);
+            let below = match below {
+                "" => name,
+                _ => format!("{below}/{name}"),
+            };
+            let file = match path.is_dir() {
+                true => None,
+                false => Some(self.file(&path, found)?),
+            };
+            entries.push(SourceEntry {
+                path: below.clone(),
+                file,
+            });
+            if file.is_none() {
+                self.walk(&path, &below, depth + 1, entries, found)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn file(&self, path: &Path, found: &mut Found) -> Result<SourceFile, String> {
+        let known = self.hashed().get(path).copied();
+        let file = match known {
+            Some(file) => file,
+            None => {
+                let file = hash(path)
+                    .map_err(|error| format!("{} cannot be read: {error}", self.shown(path)))?;
+                self.hashed().insert(path.to_owned(), file);
+                file
+            }
+        };
+        found.files.insert(file.content, path.to_owned());
+        Ok(file)
+    }
+
+    fn hashed(&self) -> std::sync::MutexGuard<'_, HashMap<PathBuf, SourceFile>> {
+        self.hashed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn shown(&self, path: &Path) -> String {
+        let below = path.strip_prefix(&self.root).unwrap_or(path);
+        below.display().to_string()
+    }
+}
+
+#[derive(Default)]
+struct Found {
+    sources: BTreeMap<String, CatalogSource>,
+    files: BTreeMap<ContentId, PathBuf>,
+}
+
+fn hash(path: &Path) -> std::io::Result<SourceFile> {
+    let mut file = std::fs::File::open(path)?;
+    let mut hasher = Sha256::new();
+    let mut buffer = vec![0; 64 << 10];
+    let mut size = 0;
+    loop {
+        let count = file.read(&mut buffer)?;
+        if count == 0 {
+            break;
+        }
+        hasher.update(&buffer[..count]);
+        size += count as u64;
+    }
+    Ok(SourceFile {
+        content: ContentId::from_digest(hasher.finalize().into()),
+        size,
+    })
+}
+
+fn at(resource: &Resource, parameter: &str, message: String) -> CompileProblem {
+    CompileProblem {
+        message: format!("{}: {parameter}: {message}", resource.reference()),
+        file: resource.file.clone(),
+        line: resource.line,
+        ..CompileProblem::default()
+    }
+}

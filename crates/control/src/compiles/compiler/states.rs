@@ -1,0 +1,180 @@
+//! State files as an environment's compiler.
+//!
+//! Templates see files of the commit, facts and data, and nothing of the
+//! server: an execution function that would look at a machine is refused.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bunraku_model::Catalog;
+use bunraku_states::{Input, Lookup, OtherNodes, Tree, World, WorldError, compile};
+use tokio::sync::Semaphore;
+
+use super::settings::from_states;
+use super::{CompileFailure, CompileRequest, Compiler, slot};
+use crate::environments::is_below;
+
+/// What state functions mean to the engine. This crate does not know the
+/// engine: whoever starts the server does.
+pub trait StateFunctions: Send + Sync + std::fmt::Debug {
+    fn function(&self, name: &str) -> Lookup;
+    fn functions(&self) -> Vec<String>;
+}
+
+/// No state functions at all: every state is unknown.
+#[derive(Debug)]
+pub(crate) struct NoStateFunctions;
+
+impl StateFunctions for NoStateFunctions {
+    fn function(&self, _: &str) -> Lookup {
+        Lookup::UnknownModule
+    }
+
+    fn functions(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// Salt-style states.
+pub(crate) struct StatesCompiler {
+    world: Arc<dyn World>,
+    /// In front of the names of state files, so that places lead from the root.
+    prefix: String,
+}
+
+impl StatesCompiler {
+    pub(crate) fn new(
+        tree: &Path,
+        root: &str,
+        pillar: Option<&str>,
+        functions: Arc<dyn StateFunctions>,
+    ) -> Self {
+        let files = Files {
+            states: tree.join(root),
+            pillar: pillar.map(|pillar| tree.join(pillar)),
+            functions,
+        };
+        Self {
+            world: Arc::new(files),
+            prefix: match root {
+                "." => String::new(),
+                root => format!("{}/", root.trim_end_matches('/')),
+            },
+        }
+    }
+}
+
+#[async_trait]
+impl Compiler for StatesCompiler {
+    fn name(&self) -> &'static str {
+        "states"
+    }
+
+    async fn compile(
+        &self,
+        request: &CompileRequest,
+        slots: &Semaphore,
+    ) -> Result<Catalog, CompileFailure> {
+        let _slot = slot(slots).await?;
+        let world = Arc::clone(&self.world);
+        let input = Input {
+            node: request.node.to_string(),
+            facts: request.facts.as_map().clone(),
+            other_nodes: OtherNodes::Keep,
+            ..Input::default()
+        };
+        // A thread of its own: rendering takes long, and a panic in it is one node's.
+        let outcome = tokio::task::spawn_blocking(move || compile(&world, &input)).await;
+        match outcome.map_err(CompileFailure::temporary)? {
+            Ok(compiled) => {
+                let mut catalog = compiled.catalog;
+                for resource in &mut catalog.resources {
+                    if let Some(file) = &mut resource.file {
+                        file.insert_str(0, &self.prefix);
+                    }
+                }
+                Ok(catalog)
+            }
+            Err(error) => Err(CompileFailure::Problems(
+                error
+                    .0
+                    .iter()
+                    .map(|problem| {
+                        let mut problem = from_states(problem);
+                        if let Some(file) = &mut problem.file {
+                            file.insert_str(0, &self.prefix);
+                        }
+                        problem
+                    })
+                    .collect(),
+            )),
+        }
+    }
+}
+
+/// A commit's files.
+struct Files {
+    states: PathBuf,
+    pillar: Option<PathBuf>,
+    functions: Arc<dyn StateFunctions>,
+}
+
+impl Files {
+    fn root(&self, tree: Tree) -> Option<&Path> {
+        match tree {
+            Tree::States => Some(&self.states),
+            Tree::Pillar => self.pillar.as_deref(),
+        }
+    }
+}
+
+impl World for Files {
+    fn source(&self, tree: Tree, path: &str) -> Result<Option<String>, WorldError> {
+        use std::io::ErrorKind::{IsADirectory, NotADirectory, NotFound};
+        let Some(root) = self.root(tree).filter(|_| is_below(Path::new(path))) else {
+            return Ok(None);
+        };
+        match std::fs::read_to_string(root.join(path)) {
+            Ok(text) => Ok(Some(text)),
+            Err(error) if matches!(error.kind(), NotFound | NotADirectory | IsADirectory) => {
+                Ok(None)
+            }
+            Err(error) => Err(WorldError::new(format!("cannot read {path}: {error}"))),
+        }
+    }
+
+    fn state_files(&self, tree: Tree) -> Result<Vec<String>, WorldError> {
+        let Some(root) = self.root(tree) else {
+            return Ok(Vec::new());
+        };
+        let mut found = Vec::new();
+        let mut open = vec![root.to_owned()];
+        while let Some(directory) = open.pop() {
+            let entries = std::fs::read_dir(&directory).map_err(|error| {
+                let below = directory.strip_prefix(root).unwrap_or(&directory);
+                WorldError::new(format!("cannot read {}: {error}", below.display()))
+            })?;
+            for entry in entries.flatten() {
+                let path = entry.path();
+                if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                    open.push(path);
+                } else if path.extension().is_some_and(|extension| extension == "sls")
+                    && let Ok(below) = path.strip_prefix(root)
+                {
+                    found.push(below.to_string_lossy().into_owned());
+                }
+            }
+        }
+        found.sort();
+        Ok(found)
+    }
+
+    fn function(&self, name: &str) -> Lookup {
+        self.functions.function(name)
+    }
+
+    fn functions(&self) -> Vec<String> {
+        self.functions.functions()
+    }
+}

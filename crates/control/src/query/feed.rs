@@ -1,0 +1,267 @@
+//! From the store to the index: what the documents of each node say of it.
+//!
+//! Everything is followed; a node's documents are kept as they were read
+//! last, and the index is told what follows from all of them together. So it
+//! makes no difference in which order they came.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use bunraku_model::{Administration, Catalog, ContentId, NodeName};
+use bunraku_store::blobs::BlobError;
+use bunraku_store::{Change, Follow, Followed, KeyValue, StoreError};
+use futures::{StreamExt, TryStreamExt};
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
+
+use super::Queries;
+use crate::compiles::Compiled;
+use crate::nodes::NodeDocuments;
+use crate::targets::StoredTarget;
+use crate::{ServiceError, document, keys};
+
+/// Contents that are read at the same time.
+const AT_ONCE: usize = 16;
+
+/// How long to wait for a store that was away.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// What the store has of a node, and what of it the index was told.
+#[derive(Default)]
+struct Known {
+    documents: NodeDocuments,
+    compiled: Option<Compiled>,
+    target: Option<StoredTarget>,
+    facts: Option<ContentId>,
+    catalog: Option<ContentId>,
+}
+
+/// Something that must be read from a blob.
+enum Wanted {
+    Facts(NodeName, ContentId),
+    Catalog(NodeName, ContentId),
+}
+
+/// One server's way of keeping its index.
+pub(super) struct Feed {
+    queries: Queries,
+    nodes: BTreeMap<NodeName, Known>,
+}
+
+impl Feed {
+    pub(super) fn new(queries: Queries) -> Self {
+        Self {
+            queries,
+            nodes: BTreeMap::new(),
+        }
+    }
+
+    /// Follows the store for ever.
+    pub(super) async fn run(&mut self) {
+        let follow = |prefix| Follow::new(self.queries.store.clone(), prefix);
+        let mut nodes = follow(keys::NODES);
+        let mut compiled = follow(keys::COMPILED);
+        let mut targets = follow(keys::TARGETS);
+        // One after the other first: an index is built when all were read.
+        for follow in [&mut nodes, &mut compiled, &mut targets] {
+            let mut read = false;
+            while !read {
+                let first = follow.next().await;
+                read = first.is_ok();
+                self.take(first).await;
+            }
+        }
+        self.queries.built.send_replace(true);
+        loop {
+            let followed = tokio::select! {
+                followed = nodes.next() => followed,
+                followed = compiled.next() => followed,
+                followed = targets.next() => followed,
+            };
+            self.take(followed).await;
+        }
+    }
+
+    async fn take(&mut self, followed: Result<Followed, StoreError>) {
+        let changes: Vec<Change> = match followed {
+            Ok(Followed::Snapshot { items, .. }) => items.into_iter().map(Change::Put).collect(),
+            Ok(Followed::Changes(batch)) => batch.changes,
+            Err(error) => {
+                tracing::error!(error = %error, "the index cannot follow the store; trying again");
+                return tokio::time::sleep(RETRY).await;
+            }
+        };
+        let mut touched = BTreeSet::new();
+        for change in &changes {
+            touched.extend(self.note(change));
+        }
+        let wanted = touched.into_iter().flat_map(|node| self.tell(node));
+        let wanted: Vec<Wanted> = wanted.collect();
+        futures::stream::iter(wanted)
+            .for_each_concurrent(AT_ONCE, async |wanted| self.read_in(wanted).await)
+            .await;
+    }
+
+    /// Keeps what a document says; tells whose it is.
+    fn note(&mut self, change: &Change) -> Option<NodeName> {
+        let (key, entry) = match change {
+            Change::Put(entry) => (&entry.key, Some(entry)),
+            Change::Delete { key } => (key, None),
+        };
+        if let Some((node, which)) = keys::parse_node_key(key) {
+            let known = self.nodes.entry(node.clone()).or_default();
+            known.documents.drop(which);
+            let taken = entry.map(|entry| known.documents.take(which, entry));
+            report(taken.transpose().map(drop));
+            return Some(node);
+        }
+        if let Some(node) = keys::parse_target(key) {
+            self.nodes.entry(node.clone()).or_default().target = decoded(entry);
+            return Some(node);
+        }
+        let name = key.strip_prefix(keys::COMPILED)?;
+        let node = NodeName::new(name).ok()?;
+        self.nodes.entry(node.clone()).or_default().compiled = decoded(entry);
+        Some(node)
+    }
+
+    /// Fields at once; gives what must be read before the rest can be told.
+    fn tell(&mut self, node: NodeName) -> Vec<Wanted> {
+        let Some(known) = self.nodes.get_mut(&node) else {
+            return Vec::new();
+        };
+        let Some(fields) = known.fields(&node) else {
+            // Without a record there is no such node, whatever else is left of it.
+            self.queries.write().remove_node(&node);
+            (known.facts, known.catalog) = (None, None);
+            if known.is_empty() {
+                self.nodes.remove(&node);
+            }
+            return Vec::new();
+        };
+        let pointer = known.documents.facts.as_ref();
+        let facts = pointer.map(|pointer| pointer.content);
+        let catalog = known.catalog_content();
+        let facts_changed = std::mem::replace(&mut known.facts, facts) != facts;
+        let catalog_changed = std::mem::replace(&mut known.catalog, catalog) != catalog;
+        let mut index = self.queries.write();
+        index.set_fields(&node, fields);
+        if facts_changed && facts.is_none() {
+            index.set_facts(&node, &Map::new());
+        }
+        if catalog_changed && catalog.is_none() {
+            index.clear_catalog(&node);
+        }
+        let facts = facts.filter(|_| facts_changed);
+        let catalog = catalog.filter(|_| catalog_changed);
+        let facts = facts.map(|content| Wanted::Facts(node.clone(), content));
+        let catalog = catalog.map(|content| Wanted::Catalog(node, content));
+        facts.into_iter().chain(catalog).collect()
+    }
+
+    async fn read_in(&self, wanted: Wanted) {
+        match wanted {
+            Wanted::Facts(node, content) => {
+                if let Some(facts) = self.read::<Map<String, Value>>(&node, content).await
+                    && !self.queries.write().set_facts(&node, &facts)
+                {
+                    tracing::warn!(%node, "a fact set is too large to be indexed whole");
+                }
+            }
+            Wanted::Catalog(node, content) => {
+                if let Some(catalog) = self.read::<Catalog>(&node, content).await {
+                    self.queries.write().set_catalog(&node, &catalog);
+                }
+            }
+        }
+    }
+
+    /// What a content holds. Nothing when it is gone: then something newer
+    /// took its place, and its change is on the way.
+    async fn read<T: DeserializeOwned>(&self, node: &NodeName, content: ContentId) -> Option<T> {
+        loop {
+            match self.read_once(content).await {
+                Ok(found) => return Some(found),
+                Err(ServiceError::Store(StoreError::Unavailable(_))) => {
+                    tokio::time::sleep(RETRY).await;
+                }
+                Err(error) => {
+                    let error = crate::http::chain(&error);
+                    tracing::warn!(%node, %content, error, "what a node refers to is not indexed");
+                    return None;
+                }
+            }
+        }
+    }
+
+    async fn read_once<T: DeserializeOwned>(&self, content: ContentId) -> Result<T, ServiceError> {
+        let failed = |error: BlobError| match error {
+            BlobError::Store(error) => ServiceError::Store(error),
+            error => ServiceError::internal("a content cannot be read", error),
+        };
+        let stream = self.queries.blobs.open(content).await.map_err(failed)?;
+        let bytes = stream.try_fold(Vec::new(), async |mut bytes, chunk| {
+            bytes.extend_from_slice(&chunk);
+            Ok(bytes)
+        });
+        let bytes: Vec<u8> = bytes.await.map_err(failed)?;
+        serde_json::from_slice(&bytes)
+            .map_err(|error| ServiceError::internal("a content is not what it should be", error))
+    }
+}
+
+impl Known {
+    fn is_empty(&self) -> bool {
+        self.documents.is_empty() && self.compiled.is_none() && self.target.is_none()
+    }
+
+    /// What the node was given, or what it would be.
+    fn catalog_content(&self) -> Option<ContentId> {
+        let released = self.target.as_ref().map(|target| target.content);
+        released.or_else(|| self.compiled.as_ref().map(|compiled| compiled.content))
+    }
+
+    /// Nothing without a record.
+    fn fields(&self, node: &NodeName) -> Option<Map<String, Value>> {
+        let summary = self.documents.clone().summary(node.clone(), 0)?;
+        let disabled = match &summary.status.administration {
+            Administration::Enabled { .. } => None,
+            Administration::Disabled { reason, .. } => Some(reason),
+        };
+        let target = self.target.as_ref().map(|target| &target.target);
+        let compiled = self.compiled.as_ref();
+        let fields = json!({
+            "status": summary.word,
+            "joined": self.documents.joined(),
+            "disabled": disabled,
+            "fact_set": summary.fact_set,
+            "facts_changed": self.documents.facts.as_ref().map(|facts| facts.changed),
+            "facts_received": summary.facts_received,
+            "environment": summary.environment,
+            "release": target.map(|target| target.release),
+            "catalog": target.map(|target| target.catalog)
+                .or(compiled.map(|compiled| compiled.catalog)),
+            "code_id": target.map_or(compiled.map(|compiled| &compiled.code_id), |target| {
+                target.code_id.as_ref()
+            }),
+            "catalog_changed": compiled.map(|compiled| compiled.compiled_at),
+        });
+        match fields {
+            Value::Object(fields) => Some(fields),
+            _ => unreachable!("it was written as an object"),
+        }
+    }
+}
+
+/// A document that cannot be read is as good as none, and others still count.
+fn decoded<T: DeserializeOwned>(entry: Option<&KeyValue>) -> Option<T> {
+    report(entry.map(document::decode).transpose()).flatten()
+}
+
+fn report<T>(outcome: Result<T, ServiceError>) -> Option<T> {
+    outcome
+        .inspect_err(|error| {
+            tracing::error!(error = %crate::http::chain(error), "a document is not indexed");
+        })
+        .ok()
+}

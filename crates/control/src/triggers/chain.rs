@@ -1,0 +1,238 @@
+//! Chains of causes, and where they end. Pure.
+//!
+//! A trigger that a run fires carries on the chain of what started the run.
+//! A chain ends when its hops are used up, or when the same node fires the
+//! same trigger a second time and no run since the first had changed anything:
+//! then nothing new can come of it.
+
+use bunraku_model::{FiringId, NodeName, TriggerName};
+use bunraku_wire::api::triggers::{DEFAULT_TTL, FireTrigger, StopReason};
+use bunraku_wire::api::{Cause, TriggerCause, TriggerHop};
+use jiff::Timestamp;
+
+/// Chains that one firing hands on: those of a run with many causes.
+const MOST_CAUSES: usize = 50;
+
+/// What a firing leads to.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Chained {
+    /// It goes on, for each of these causes.
+    On(Vec<TriggerCause>),
+    /// Every chain that led here has ended.
+    Stopped {
+        why: StopReason,
+        chain: Vec<TriggerHop>,
+    },
+}
+
+/// Continues every chain of the run that fires. A run that was (also) started
+/// by something other than a trigger is a beginning of its own.
+pub fn continue_chains(
+    trigger: &TriggerName,
+    by: Option<&NodeName>,
+    request: &FireTrigger,
+    now: Timestamp,
+) -> Chained {
+    let hop = TriggerHop {
+        trigger: trigger.to_string(),
+        node: by.cloned(),
+        changed: request.changed,
+        at: now,
+    };
+    let earlier: Vec<&TriggerCause> = request
+        .causes
+        .iter()
+        .filter_map(|cause| match cause {
+            Cause::Trigger(cause) => Some(cause),
+            _ => None,
+        })
+        .collect();
+    let wanted = request.ttl.unwrap_or(DEFAULT_TTL);
+    let cause = |ttl: u32, chain: Vec<TriggerHop>| TriggerCause {
+        name: trigger.to_string(),
+        ttl,
+        reason: request.reason.clone(),
+        chain,
+        firing: Some(request.id),
+    };
+    if earlier.is_empty() || earlier.len() < request.causes.len() {
+        return match wanted {
+            0 => stopped(StopReason::HopLimit, vec![hop]),
+            _ => Chained::On(vec![cause(wanted - 1, vec![hop])]),
+        };
+    }
+    let mut on = Vec::new();
+    let mut end = None;
+    for led_here in earlier {
+        let mut chain = led_here.chain.clone();
+        chain.push(hop.clone());
+        match reason_to_stop(led_here.ttl.min(wanted), &chain) {
+            None => on.push(cause(led_here.ttl.min(wanted) - 1, chain)),
+            Some(why) => end = end.or(Some((why, chain))),
+        }
+    }
+    on.truncate(MOST_CAUSES);
+    match (on.is_empty(), end) {
+        (true, Some((why, chain))) => stopped(why, chain),
+        _ => Chained::On(on),
+    }
+}
+
+fn stopped(why: StopReason, chain: Vec<TriggerHop>) -> Chained {
+    Chained::Stopped { why, chain }
+}
+
+fn reason_to_stop(ttl: u32, chain: &[TriggerHop]) -> Option<StopReason> {
+    if is_repeated(chain) {
+        return Some(StopReason::Repeated);
+    }
+    (ttl == 0).then_some(StopReason::HopLimit)
+}
+
+/// The last hop was there before, and no run since then changed anything.
+fn is_repeated(chain: &[TriggerHop]) -> bool {
+    let Some((last, earlier)) = chain.split_last() else {
+        return false;
+    };
+    let before = earlier.iter().rposition(|hop| {
+        hop.node.is_some() && hop.node == last.node && hop.trigger == last.trigger
+    });
+    before.is_some_and(|index| chain[index + 1..].iter().all(|hop| !hop.changed))
+}
+
+/// Whether one of these causes is of this firing.
+pub(super) fn is_known(causes: &[TriggerCause], firing: FiringId) -> bool {
+    causes.iter().any(|cause| cause.firing == Some(firing))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uuid::Uuid;
+
+    /// Fires `trigger` from a run on `node` that had these causes.
+    fn fire(trigger: &str, node: &str, causes: &[TriggerCause], changed: bool) -> Chained {
+        let request = FireTrigger {
+            id: FiringId(Uuid::nil()),
+            hosts: Vec::new(),
+            query: None,
+            ttl: None,
+            reason: None,
+            deadline_seconds: None,
+            causes: causes.iter().cloned().map(Cause::Trigger).collect(),
+            changed,
+        };
+        let node = NodeName::new(node).expect("a name");
+        let trigger = TriggerName::new(trigger).expect("a name");
+        continue_chains(&trigger, Some(&node), &request, Timestamp::UNIX_EPOCH)
+    }
+
+    fn on(chained: Chained) -> Vec<TriggerCause> {
+        match chained {
+            Chained::On(causes) => causes,
+            Chained::Stopped { why, chain } => panic!("stopped: {why:?} {chain:?}"),
+        }
+    }
+
+    /// How many firings there are until it stops, and why it does.
+    fn rounds(ring: &[(&str, &str)], changed: bool) -> (usize, StopReason) {
+        let mut causes = Vec::new();
+        for (count, (node, trigger)) in ring.iter().cycle().enumerate() {
+            match fire(trigger, node, &causes, changed) {
+                Chained::On(next) => causes = next,
+                Chained::Stopped { why, .. } => return (count, why),
+            }
+        }
+        unreachable!("a ring is endless")
+    }
+
+    #[test]
+    fn two_nodes_that_cue_each_other_end_when_one_comes_around_unchanged() {
+        let ring = [("a", "to b"), ("b", "to a")];
+        assert_eq!(rounds(&ring, false), (2, StopReason::Repeated));
+        assert_eq!(rounds(&ring, true), (8, StopReason::HopLimit));
+    }
+
+    #[test]
+    fn a_ring_of_three_ends() {
+        let ring = [("a", "x"), ("b", "x"), ("c", "x")];
+        assert_eq!(rounds(&ring, false), (3, StopReason::Repeated));
+        assert_eq!(rounds(&ring, true), (8, StopReason::HopLimit));
+    }
+
+    #[test]
+    fn a_node_that_cues_itself_ends() {
+        assert_eq!(rounds(&[("a", "again")], false), (1, StopReason::Repeated));
+        assert_eq!(rounds(&[("a", "again")], true), (8, StopReason::HopLimit));
+    }
+
+    #[test]
+    fn a_change_in_between_lets_it_go_around_once_more() {
+        let first = on(fire("to b", "a", &[], false));
+        let second = on(fire("to a", "b", &first, true));
+        on(fire("to b", "a", &second, false));
+    }
+
+    #[test]
+    fn a_run_with_a_cause_of_another_kind_begins_anew() {
+        let first = on(fire("again", "a", &[], false));
+        let request = FireTrigger {
+            id: FiringId(Uuid::nil()),
+            hosts: Vec::new(),
+            query: None,
+            ttl: None,
+            reason: None,
+            deadline_seconds: None,
+            causes: vec![Cause::Trigger(first[0].clone()), Cause::Schedule],
+            changed: false,
+        };
+        let (node, trigger) = (
+            NodeName::new("a").expect("a name"),
+            TriggerName::new("again").expect("a name"),
+        );
+        let chained = continue_chains(&trigger, Some(&node), &request, Timestamp::UNIX_EPOCH);
+        assert_eq!(on(chained)[0].chain.len(), 1);
+    }
+
+    #[test]
+    fn one_chain_that_goes_on_is_enough() {
+        let old = on(fire("again", "a", &[], false));
+        let other = on(fire("elsewhere", "b", &[], false));
+        let causes = on(fire(
+            "again",
+            "a",
+            &[old[0].clone(), other[0].clone()],
+            false,
+        ));
+        assert_eq!(causes.len(), 1, "the chain that repeats is dropped");
+        assert_eq!(causes[0].chain[0].trigger, "elsewhere");
+    }
+
+    #[test]
+    fn people_may_fire_the_same_trigger_as_often_as_they_like() {
+        let request = |causes: Vec<Cause>| FireTrigger {
+            id: FiringId(Uuid::nil()),
+            hosts: Vec::new(),
+            query: None,
+            ttl: Some(3),
+            reason: None,
+            deadline_seconds: None,
+            causes,
+            changed: false,
+        };
+        let trigger = TriggerName::new("x").expect("a name");
+        let first = on(continue_chains(
+            &trigger,
+            None,
+            &request(vec![]),
+            Timestamp::UNIX_EPOCH,
+        ));
+        let causes = first.into_iter().map(Cause::Trigger).collect();
+        on(continue_chains(
+            &trigger,
+            None,
+            &request(causes),
+            Timestamp::UNIX_EPOCH,
+        ));
+    }
+}

@@ -1,0 +1,66 @@
+//! What happened to triggers, for those who ask later.
+
+use bunraku_model::TriggerName;
+use bunraku_store::Transaction;
+use bunraku_wire::api::triggers::{TriggerEvent, TriggerNews};
+use uuid::Uuid;
+
+use super::Triggers;
+use crate::document;
+use crate::{ServiceError, keys};
+
+/// Events that are kept.
+const KEPT: usize = 1_000;
+
+/// Deletes per transaction.
+const PER_TRANSACTION: usize = 100;
+
+impl Triggers {
+    pub(super) async fn record(
+        &self,
+        trigger: &TriggerName,
+        what: TriggerNews,
+    ) -> Result<(), ServiceError> {
+        let event = TriggerEvent {
+            trigger: trigger.clone(),
+            at: self.clock.now(),
+            what,
+        };
+        let key = keys::trigger_event(Uuid::now_v7());
+        let transaction = Transaction::new().put(key, document::encode(&event));
+        self.store.commit(transaction).await?;
+        Ok(())
+    }
+
+    /// The newest events, of one trigger or of all, newest first.
+    pub(crate) async fn history(
+        &self,
+        trigger: Option<&TriggerName>,
+        most: usize,
+    ) -> Result<Vec<TriggerEvent>, ServiceError> {
+        let mut events = Vec::new();
+        let entries = document::read_all(&*self.store, keys::TRIGGER_EVENTS).await?;
+        for entry in entries.iter().rev() {
+            let event: TriggerEvent = document::decode(entry)?;
+            if trigger.is_none_or(|trigger| event.trigger == *trigger) {
+                events.push(event);
+            }
+            if events.len() >= most {
+                break;
+            }
+        }
+        Ok(events)
+    }
+
+    pub(super) async fn forget_old_events(&self) -> Result<(), ServiceError> {
+        let all = document::keys_under(&*self.store, keys::TRIGGER_EVENTS).await?;
+        let surplus = all.len().saturating_sub(KEPT);
+        for chunk in all[..surplus].chunks(PER_TRANSACTION) {
+            let transaction = chunk.iter().fold(Transaction::new(), |transaction, key| {
+                transaction.delete(key)
+            });
+            self.store.commit(transaction).await?;
+        }
+        Ok(())
+    }
+}

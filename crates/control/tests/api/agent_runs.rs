@@ -1,0 +1,405 @@
+//! A real agent carries out what a real server released, and reports it.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bunraku_agent::{
+    AgentOptions, CatalogOptions, ConfiguredMethod, EngineOptions, RunOptions, RunSettings,
+    SpoolOptions, Windows,
+};
+use bunraku_model::{FactSet, NodeRunId};
+use bunraku_wire::ServerAddress;
+use bunraku_wire::api::{
+    Cause, Command, EventStatus, NumberedEvent, ReleaseTo, ReportEvent, ReportPage, ReportSummary,
+    ResourceEvent, RunEnding, RunFinished, RunMode, RunRequest, RunStarted, RunSubject,
+    SendCommand, SentCommand,
+};
+use bunraku_wire::client::Lines;
+use serde_json::json;
+use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::fleet::{compile_resources, release};
+use crate::support::{TestServer, eventually, name, soon};
+
+/// An agent in this process. Dropping it is `kill -9`.
+struct Agent {
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// What outlives an agent.
+struct Machine {
+    directory: TempDir,
+}
+
+impl Machine {
+    fn new() -> Self {
+        let directory = TempDir::new().expect("a directory");
+        std::fs::create_dir(directory.path().join("root")).expect("a root");
+        Self { directory }
+    }
+
+    fn root(&self, path: &str) -> std::path::PathBuf {
+        self.directory.path().join("root").join(path)
+    }
+
+    fn options(&self, server: &TestServer, token: Option<String>) -> AgentOptions {
+        let at = server.address();
+        let address = ServerAddress::new(&at.ip().to_string(), at.port()).expect("an address");
+        AgentOptions {
+            name: name("web-1"),
+            servers: vec![address],
+            data_dir: self.directory.path().join("agent"),
+            ca_fingerprint: Some(server.running().ca_fingerprint().parse().expect("own text")),
+            token,
+            facts_interval: Duration::from_secs(3_600),
+            collect_facts: Arc::new(|| FactSet::new(serde_json::Map::new())),
+            runs: RunOptions {
+                method: ConfiguredMethod::Engine,
+                settings: RunSettings {
+                    noop: false,
+                    windows: Windows::default(),
+                    timeout: None,
+                },
+                interval: None,
+                splay: Duration::ZERO,
+                on_release: false,
+                engine: EngineOptions {
+                    state_directory: self.directory.path().join("engine"),
+                    root: Some(self.directory.path().join("root")),
+                    lock_wait: Duration::from_secs(60),
+                    catalogs: CatalogOptions::default(),
+                },
+                spool: SpoolOptions::default(),
+            },
+        }
+    }
+
+    async fn joined(&self, server: &TestServer) -> AgentOptions {
+        let token = server.token(Some("web-1")).await;
+        self.options(server, Some(token))
+    }
+}
+
+fn start(options: AgentOptions) -> Agent {
+    let task = tokio::spawn(async move {
+        let ended = bunraku_agent::run(options, CancellationToken::new()).await;
+        ended.expect("the agent runs");
+    });
+    Agent { task }
+}
+
+fn motd() -> serde_json::Value {
+    json!({"type": "File", "title": "/motd", "parameters": {"ensure": "file", "source": "salt://x", "mode": "0640"}})
+}
+
+async fn compile(server: &TestServer, code: &str, content: &str) {
+    let resources = vec![motd()];
+    compile_resources(
+        server,
+        "web-1",
+        "production",
+        code,
+        content.as_bytes(),
+        resources,
+    )
+    .await;
+}
+
+/// Asks for a run and follows it to its end.
+async fn run(server: &TestServer, mode: Option<RunMode>) -> Followed {
+    let id = NodeRunId(Uuid::now_v7());
+    let request = RunRequest {
+        id,
+        causes: vec![Cause::Operator {
+            name: "somebody".to_owned(),
+            reason: None,
+        }],
+        mode,
+        subject: RunSubject::Released,
+        tags: Vec::new(),
+        start_before: None,
+        timeout_seconds: None,
+        coalesce: false,
+    };
+    let send = SendCommand {
+        nodes: vec![name("web-1")],
+        command: Command::Run(Box::new(request)),
+        ttl_seconds: 600,
+    };
+    let _sent: Vec<SentCommand> =
+        (server.operator.post("/v1/commands", &send).await).expect("sent");
+    let path = format!("/v1/nodes/web-1/reports/{id}/stream");
+    let mut lines: Lines<NumberedEvent> = server.operator.stream(&path).await.expect("a stream");
+    let mut followed = Followed::default();
+    while let Some(event) = soon(lines.next()).await {
+        match event.expect("an event").event {
+            ReportEvent::Started(started) => followed.started = Some(started),
+            ReportEvent::Resource(resource) => followed.resources.push(*resource),
+            ReportEvent::Finished(finished) => followed.finished = Some(finished),
+            ReportEvent::Log(_) | ReportEvent::Omitted(_) => {}
+        }
+    }
+    followed
+}
+
+#[derive(Default)]
+struct Followed {
+    started: Option<RunStarted>,
+    resources: Vec<ResourceEvent>,
+    finished: Option<RunFinished>,
+}
+
+impl Followed {
+    fn started(&self) -> &RunStarted {
+        self.started.as_ref().expect("it started")
+    }
+
+    fn finished(&self) -> &RunFinished {
+        self.finished.as_ref().expect("it finished")
+    }
+}
+
+fn text(path: &Path) -> Option<String> {
+    std::fs::read_to_string(path).ok()
+}
+
+#[tokio::test]
+async fn a_released_catalog_is_carried_out_and_drift_is_told_from_intention() {
+    let mut server = TestServer::start().await;
+    let machine = Machine::new();
+    let options = machine.joined(&server).await;
+    let _agent = start(options);
+    eventually(async || {
+        server
+            .operator
+            .get::<serde_json::Value>("/v1/nodes/web-1")
+            .await
+            .is_ok()
+    })
+    .await;
+    let nothing = run(&server, None).await;
+    assert_eq!(nothing.finished().ending, RunEnding::NotStarted);
+    let why = nothing.finished().message.clone().expect("why");
+    assert!(why.contains("nothing is released"), "{why}");
+    compile(&server, "c1", "hello\n").await;
+    release(&server, ReleaseTo::Everything, RunMode::Enforce)
+        .await
+        .expect("released");
+    let noop = run(&server, Some(RunMode::Noop)).await;
+    assert_eq!(noop.resources[0].status, EventStatus::Pending);
+    assert_eq!(text(&machine.root("motd")), None, "noop changes nothing");
+    let first = run(&server, None).await;
+    assert_eq!(first.finished().ending, RunEnding::Succeeded);
+    assert_eq!(first.started().release.expect("a release").0, 1);
+    let started = first.started().clone();
+    assert!(!started.from_cache && started.mode == RunMode::Enforce);
+    assert_eq!(
+        started.causes,
+        [Cause::Operator {
+            name: "operator.server.test".to_owned(),
+            reason: None
+        }]
+    );
+    assert_eq!(first.resources[0].status, EventStatus::Changed);
+    assert!(
+        !first.resources[0].corrective,
+        "nobody had wished for it before"
+    );
+    assert_eq!(text(&machine.root("motd")).as_deref(), Some("hello\n"));
+    std::fs::write(machine.root("motd"), "drifted\n").expect("written");
+    let second = run(&server, None).await;
+    assert!(second.resources[0].corrective, "{:?}", second.resources);
+    assert_eq!(
+        (second.finished().changed, second.finished().corrective),
+        (1, 1)
+    );
+    assert_eq!(run(&server, None).await.finished().unchanged, 1);
+    server.shutdown().await;
+}
+
+/// The same server again, on the same port.
+async fn restarted(mut server: TestServer) -> TestServer {
+    let (directory, mut options) = (server.directory(), server.options());
+    options.listen = server.address();
+    server.shutdown().await;
+    TestServer::open(directory, options).await
+}
+
+async fn reports(server: &TestServer) -> Vec<ReportSummary> {
+    let page: ReportPage = server
+        .operator
+        .get("/v1/reports?node=web-1&limit=1000")
+        .await
+        .expect("a page");
+    page.reports
+}
+
+#[tokio::test]
+async fn with_every_server_away_the_node_works_from_its_cache_and_says_so() {
+    let server = TestServer::start().await;
+    let machine = Machine::new();
+    let agent = start(machine.joined(&server).await);
+    eventually(async || {
+        server
+            .operator
+            .get::<serde_json::Value>("/v1/nodes/web-1")
+            .await
+            .is_ok()
+    })
+    .await;
+    compile(&server, "c1", "kept\n").await;
+    release(&server, ReleaseTo::Everything, RunMode::Enforce)
+        .await
+        .expect("released");
+    assert_eq!(
+        run(&server, None).await.finished().ending,
+        RunEnding::Succeeded
+    );
+    let mut options = machine.options(&server, None);
+    options.runs.interval = Some(Duration::from_millis(300));
+    let (directory, mut server_options) = (server.directory(), server.options());
+    server_options.listen = server.address();
+    let mut server = server;
+    server.shutdown().await;
+    drop(agent);
+    // A new life, with no server anywhere.
+    std::fs::remove_file(machine.root("motd")).expect("removed");
+    let _agent = start(options);
+    eventually(async || text(&machine.root("motd")).as_deref() == Some("kept\n")).await;
+    let mut server = TestServer::open(directory, server_options).await;
+    eventually(async || {
+        let all = reports(&server).await;
+        all.iter().any(|report| {
+            report.started.from_cache
+                && report.counts.changed == 1
+                && report.started.causes == [Cause::Schedule]
+        })
+    })
+    .await;
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn what_was_delivered_for_noop_only_is_never_enforced_not_even_from_the_cache() {
+    let server = TestServer::start().await;
+    let machine = Machine::new();
+    let agent = start(machine.joined(&server).await);
+    eventually(async || {
+        server
+            .operator
+            .get::<serde_json::Value>("/v1/nodes/web-1")
+            .await
+            .is_ok()
+    })
+    .await;
+    compile(&server, "c1", "only to look at\n").await;
+    release(&server, ReleaseTo::Everything, RunMode::Noop)
+        .await
+        .expect("released");
+    let asked = run(&server, Some(RunMode::Enforce)).await;
+    assert_eq!(asked.started().mode, RunMode::Noop);
+    assert_eq!(asked.resources[0].status, EventStatus::Pending);
+    let mut options = machine.options(&server, None);
+    options.runs.interval = Some(Duration::from_millis(100));
+    let (directory, mut server_options) = (server.directory(), server.options());
+    server_options.listen = server.address();
+    let mut server = server;
+    server.shutdown().await;
+    drop(agent);
+    let _agent = start(options);
+    let spool = machine.directory.path().join("agent/spool");
+    let spooled = || std::fs::read_dir(&spool).map_or(0, |entries| entries.count());
+    eventually(async || spooled() >= 3).await;
+    let mut server = TestServer::open(directory, server_options).await;
+    eventually(async || {
+        let all = reports(&server).await;
+        all.iter()
+            .filter(|report| report.started.from_cache)
+            .count()
+            >= 2
+    })
+    .await;
+    for report in reports(&server).await {
+        assert_eq!(report.started.mode, RunMode::Noop, "{report:?}");
+    }
+    assert_eq!(text(&machine.root("motd")), None);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_catalog_that_is_too_large_or_that_the_engine_does_not_know_is_refused_with_the_reason() {
+    let mut server = TestServer::start().await;
+    let machine = Machine::new();
+    let mut options = machine.joined(&server).await;
+    options.runs.engine.catalogs.largest_catalog = 2_000;
+    let _agent = start(options);
+    eventually(async || {
+        server
+            .operator
+            .get::<serde_json::Value>("/v1/nodes/web-1")
+            .await
+            .is_ok()
+    })
+    .await;
+    let many = (0..100)
+        .map(|number| json!({"type": "Notify", "title": format!("n{number}")}))
+        .collect();
+    compile_resources(&server, "web-1", "production", "c1", b"x", many).await;
+    release(&server, ReleaseTo::Everything, RunMode::Enforce)
+        .await
+        .expect("released");
+    let large = run(&server, None).await;
+    assert_eq!(large.finished().ending, RunEnding::NotStarted);
+    let why = large.finished().message.clone().expect("why");
+    assert!(why.contains("larger than the 2000 bytes"), "{why}");
+    let odd = vec![json!({"type": "File", "title": "/x", "parameters": {"colour": "red"}})];
+    compile_resources(&server, "web-1", "production", "c2", b"x", odd).await;
+    release(&server, ReleaseTo::Everything, RunMode::Enforce)
+        .await
+        .expect("released");
+    let odd = run(&server, None).await;
+    let why = odd.finished().message.clone().expect("why");
+    assert!(why.contains("colour"), "{why}");
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_new_release_is_carried_out_when_the_node_is_told_if_it_is_configured_so() {
+    let server = TestServer::start().await;
+    let machine = Machine::new();
+    let mut options = machine.joined(&server).await;
+    options.runs.on_release = true;
+    let _agent = start(options);
+    eventually(async || {
+        server
+            .operator
+            .get::<serde_json::Value>("/v1/nodes/web-1")
+            .await
+            .is_ok()
+    })
+    .await;
+    for (code, content) in [("c1", "one\n"), ("c2", "two\n")] {
+        compile(&server, code, content).await;
+        release(&server, ReleaseTo::Everything, RunMode::Enforce)
+            .await
+            .expect("released");
+        eventually(async || text(&machine.root("motd")).as_deref() == Some(content)).await;
+    }
+    let server = restarted(server).await;
+    let mut server = server;
+    eventually(async || {
+        let all = reports(&server).await;
+        all.len() == 2 && all.iter().all(|report| report.finished.is_some())
+    })
+    .await;
+    server.shutdown().await;
+}

@@ -1,0 +1,190 @@
+//! Deciding for a module's type: what is wished beside what the module saw.
+
+use bunraku_module::TypeEntry;
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+
+use super::program::Program;
+use crate::{
+    Applied, Change, Declaration, Hands, Provider, Refusal, ResourceType, Shown, Sight, StepError,
+    TypeSpec,
+};
+
+/// One type of a module.
+pub(crate) struct ModuleType {
+    pub(super) spec: &'static TypeSpec,
+    pub(super) entry: TypeEntry,
+    pub(super) program: Arc<Program>,
+}
+
+/// What a resource says, by parameter; the name among it.
+pub(crate) struct Wish {
+    parameters: Map<String, Value>,
+}
+
+/// What the module told, by property.
+pub(crate) struct Seen {
+    state: Map<String, Value>,
+}
+
+impl Wish {
+    fn is_absent(&self) -> bool {
+        self.parameters.get("ensure").and_then(Value::as_str) == Some("absent")
+    }
+}
+
+impl Seen {
+    fn is_absent(&self) -> bool {
+        self.state.get("ensure").and_then(Value::as_str) == Some("absent")
+    }
+}
+
+impl ResourceType for ModuleType {
+    type Desired = Wish;
+    type Observed = Seen;
+
+    fn spec(&self) -> &'static TypeSpec {
+        self.spec
+    }
+
+    fn desire(&self, declaration: &Declaration) -> Result<Wish, Refusal> {
+        let mut parameters: Map<String, Value> = (self.spec.parameters.iter())
+            .filter_map(|known| {
+                let value = declaration.value(known.name)?;
+                Some((known.name.to_owned(), value.clone()))
+            })
+            .collect();
+        let name = declaration.name()?;
+        parameters.insert(self.spec.name_parameter.to_owned(), json!(name));
+        if self.entry.has_ensure() {
+            parameters
+                .entry("ensure")
+                .or_insert_with(|| json!("present"));
+        }
+        Ok(Wish { parameters })
+    }
+
+    fn changes(&self, desired: &Wish, observed: &Seen) -> Vec<Change> {
+        if self.entry.has_ensure() && desired.is_absent() != observed.is_absent() {
+            return vec![change("ensure", &observed.state, &desired.parameters)];
+        }
+        if desired.is_absent() {
+            return Vec::new();
+        }
+        (self.wished(desired))
+            .filter(|(name, wished)| {
+                (observed.state.get(*name)).is_none_or(|seen| !is_same(seen, wished))
+            })
+            .map(|(name, _)| change(name, &observed.state, &desired.parameters))
+            .collect()
+    }
+}
+
+impl ModuleType {
+    /// The properties that a resource has a wish for.
+    fn wished<'a>(&'a self, desired: &'a Wish) -> impl Iterator<Item = (&'a str, &'a Value)> {
+        (self.entry.properties.iter()).filter_map(|property| {
+            let wished = desired.parameters.get(&property.name)?;
+            Some((property.name.as_str(), wished))
+        })
+    }
+
+    /// Refuses what the manifest does not allow a module to say.
+    fn checked(&self, desired: &Wish, answer: Value) -> Result<Seen, StepError> {
+        let says = |what: String| {
+            let module = self.program.title();
+            Err(StepError::new(format!("{module} {what}")))
+        };
+        let state = match answer.get("state") {
+            Some(Value::Object(state)) => state.clone(),
+            _ => return says("does not tell a `state`".to_owned()),
+        };
+        let is_property = |name: &String| self.entry.properties.iter().any(|one| one.name == *name);
+        if let Some(name) = state.keys().find(|name| !is_property(name)) {
+            return says(format!(
+                "tells of `{name}`, which is no property of its type"
+            ));
+        }
+        let seen = Seen { state };
+        let ensure = seen.state.get("ensure").map(Value::is_string);
+        if self.entry.has_ensure() && ensure != Some(true) {
+            return says("does not tell `ensure`".to_owned());
+        }
+        let missing = |(name, _): &(&str, &Value)| !seen.state.contains_key(*name);
+        if !seen.is_absent()
+            && !desired.is_absent()
+            && let Some((name, _)) = self.wished(desired).find(missing)
+        {
+            return says(format!("does not tell `{name}`"));
+        }
+        Ok(seen)
+    }
+
+    fn request(&self, method: &str, desired: &Wish, sight: &Sight<'_>) -> Value {
+        json!({
+            "method": method,
+            "type": self.entry.name,
+            "name": desired.parameters.get(self.spec.name_parameter),
+            "parameters": desired.parameters,
+            "root": sight.root(),
+        })
+    }
+}
+
+impl Provider for ModuleType {
+    fn observe(&self, desired: &Wish, sight: &Sight<'_>) -> Result<Seen, StepError> {
+        let request = self.request("observe", desired, sight);
+        let answer = self.program.ask(request, self.entry.timeout, sight)?;
+        self.checked(desired, answer)
+    }
+
+    /// What a module says it did is looked at again: it may be wrong, or lie.
+    fn apply(
+        &self,
+        desired: &Wish,
+        observed: &Seen,
+        changes: &[Change],
+        hands: &Hands<'_>,
+    ) -> Result<Applied, StepError> {
+        let mut request = self.request("apply", desired, hands);
+        request["state"] = Value::Object(observed.state.clone());
+        let names: Vec<&str> = changes.iter().map(|one| one.property.as_str()).collect();
+        request["changes"] = json!(names);
+        let answer = self.program.ask(request, self.entry.timeout, hands)?;
+        let after = self.observe(desired, hands)?;
+        if let Some(left) = self.changes(desired, &after).first() {
+            return Err(StepError::new(format!(
+                "{} says that it is done, and `{}` is still not as it should be",
+                self.program.title(),
+                left.property
+            ))
+            .with_changes_made());
+        }
+        let outputs = answer.get("outputs").and_then(Value::as_object);
+        Ok(Applied {
+            message: (answer.get("message").and_then(Value::as_str)).map(str::to_owned),
+            outputs: outputs.cloned().unwrap_or_default(),
+            no_change: false,
+        })
+    }
+}
+
+fn change(name: &str, from: &Map<String, Value>, to: &Map<String, Value>) -> Change {
+    let shown = |side: &Map<String, Value>| match side.get(name) {
+        None | Some(Value::Null) => Shown::Absent,
+        Some(value) => Shown::Value(value.clone()),
+    };
+    Change::new(name, shown(from), shown(to))
+}
+
+/// Equal as JSON; a number or a truth is also equal to its text, as catalogs
+/// of Puppet and states write both.
+fn is_same(one: &Value, other: &Value) -> bool {
+    let text = |value: &Value| match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        Value::Bool(truth) => Some(truth.to_string()),
+        Value::Null | Value::Array(_) | Value::Object(_) => None,
+    };
+    one == other || text(one).is_some_and(|one| Some(one) == text(other))
+}

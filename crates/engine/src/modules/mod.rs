@@ -1,0 +1,61 @@
+//! Types that extension modules add: another program observes and applies,
+//! and the decision stays here.
+//!
+//! The split is the same as for built-in types: a module tells what it sees,
+//! [`kind`] decides purely what differs, and `apply` is asked only when the
+//! run may change things. Only a [`bunraku_module::Verified`] gets into a
+//! registry, so nothing runs whose signature was not checked. Every answer is
+//! checked against the signed manifest; a module that hangs, dies, prints
+//! garbage or lies fails its resource and is ended with its whole process
+//! group.
+//!
+//! Absent on purpose: the network, and deciding whom to trust.
+
+mod kind;
+mod program;
+mod session;
+mod shelf;
+mod spec;
+#[cfg(test)]
+mod tests;
+mod unpacked;
+
+pub use program::ModuleError;
+pub use shelf::{PinError, Shelf, ShelfError, check_pins, read_trust};
+
+use bunraku_module::Verified;
+
+use crate::Registry;
+use kind::ModuleType;
+use program::Program;
+
+impl Registry {
+    /// Adds the types of a module. Its files are unpacked below the state
+    /// directory when it is first asked something, and are gone when the
+    /// registry and every plan made with it are.
+    pub fn add_module(
+        &mut self,
+        module: &Verified,
+        state_directory: &std::path::Path,
+    ) -> Result<(), ModuleError> {
+        let manifest = module.manifest();
+        for entry in &manifest.types {
+            if self.knows(&entry.name) {
+                return Err(ModuleError::Taken {
+                    module: manifest.name.clone(),
+                    name: entry.name.clone(),
+                });
+            }
+        }
+        let program = Program::new(module, state_directory);
+        for entry in &manifest.types {
+            self.add(ModuleType {
+                spec: spec::of(module.content(), entry),
+                entry: entry.clone(),
+                program: std::sync::Arc::clone(&program),
+            });
+        }
+        self.modules += 1;
+        Ok(())
+    }
+}

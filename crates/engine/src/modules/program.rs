@@ -1,0 +1,157 @@
+//! The program of a module: started when it is needed, asked one thing at a
+//! time, and ended with the run.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use bunraku_module::{Manifest, PROTOCOL, Verified};
+use serde_json::{Value, json};
+
+use super::session::{AskError, Session};
+use super::unpacked::Unpacked;
+use crate::{Sight, StepError};
+
+/// Until a program has introduced itself.
+const INTRODUCTION: Duration = Duration::from_secs(60);
+
+/// Why a module's types cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ModuleError {
+    #[error("the module `{module}` adds the type `{name}`, which there is already")]
+    Taken { module: String, name: String },
+}
+
+/// One module, with the processes that are free at the moment.
+pub(super) struct Program {
+    module: Verified,
+    state_directory: PathBuf,
+    free: Mutex<Vec<Session>>,
+    /// Its files, once something was asked of it. The last to go, after the
+    /// processes that run from it.
+    unpacked: Mutex<Option<Unpacked>>,
+}
+
+impl Program {
+    pub(super) fn new(module: &Verified, state_directory: &Path) -> Arc<Self> {
+        Arc::new(Self {
+            module: module.clone(),
+            state_directory: state_directory.to_owned(),
+            free: Mutex::default(),
+            unpacked: Mutex::default(),
+        })
+    }
+
+    fn manifest(&self) -> &Manifest {
+        self.module.manifest()
+    }
+
+    /// Where its files are; they are written when the first process starts.
+    fn directory(&self) -> io::Result<PathBuf> {
+        let mut unpacked = self.unpacked.lock().unwrap_or_else(PoisonError::into_inner);
+        if unpacked.is_none() {
+            *unpacked = Some(Unpacked::new(self.module.files(), &self.state_directory)?);
+        }
+        let unpacked = unpacked.as_ref().expect("it has just been unpacked");
+        Ok(unpacked.directory.clone())
+    }
+
+    /// How messages name it.
+    pub(super) fn title(&self) -> String {
+        format!(
+            "the module `{}` {}",
+            self.manifest().name,
+            self.manifest().version
+        )
+    }
+
+    /// Asks, and waits so many seconds for the answer. Steps at work at the
+    /// same time have a process each.
+    pub(super) fn ask(
+        &self,
+        request: Value,
+        timeout: u32,
+        sight: &Sight<'_>,
+    ) -> Result<Value, StepError> {
+        let failed = |error: AskError| self.failure(error);
+        let free = self.free().pop();
+        let mut session = match free {
+            Some(session) => session,
+            None => self.started(sight).map_err(failed)?,
+        };
+        let deadline = Instant::now() + Duration::from_secs(u64::from(timeout));
+        match session.ask(request, deadline, sight) {
+            Ok(answer) => {
+                self.free().push(session);
+                Ok(answer)
+            }
+            // It said so itself, and can go on.
+            Err(error @ AskError::Told(_)) => {
+                self.free().push(session);
+                Err(failed(error))
+            }
+            // Whatever else went wrong, dropping the session ends its processes.
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    fn free(&self) -> std::sync::MutexGuard<'_, Vec<Session>> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn failure(&self, error: AskError) -> StepError {
+        if matches!(error, AskError::Interrupted) {
+            return StepError::interrupted();
+        }
+        let text = format!("{} {error}", self.title());
+        match error {
+            AskError::Start(source) | AskError::Follow(source) => StepError::because(text, source),
+            _ => StepError::new(text),
+        }
+    }
+
+    /// A process that speaks our protocol and has the types of the manifest.
+    fn started(&self, sight: &Sight<'_>) -> Result<Session, AskError> {
+        let directory = self.directory().map_err(AskError::Start)?;
+        let mut session = Session::start(&directory, &self.manifest().command)?;
+        let deadline = Instant::now() + INTRODUCTION;
+        let hello = json!({"method": "hello", "protocols": [PROTOCOL]});
+        let answer = session.ask(hello, deadline, sight)?;
+        if answer.get("protocol").and_then(Value::as_u64) != Some(u64::from(PROTOCOL)) {
+            return Err(AskError::Protocol);
+        }
+        let answer = session.ask(json!({"method": "describe"}), deadline, sight)?;
+        if described(&answer) != Some(self.expected()) {
+            return Err(AskError::OtherTypes);
+        }
+        Ok(session)
+    }
+
+    fn expected(&self) -> Vec<(String, Vec<String>)> {
+        let types = self.manifest().types.iter();
+        let names = types.map(|one| {
+            let properties = one.properties.iter().map(|property| property.name.clone());
+            (one.name.clone(), sorted(properties.collect()))
+        });
+        sorted(names.collect())
+    }
+}
+
+/// The types and their properties in an answer to `describe`.
+fn described(answer: &Value) -> Option<Vec<(String, Vec<String>)>> {
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let types = answer.get("types")?.as_array()?.iter().map(|one| {
+        let properties = one.get("properties")?.as_array()?.iter().map(text);
+        Some((
+            text(one.get("name")?)?,
+            sorted(properties.collect::<Option<_>>()?),
+        ))
+    });
+    types.collect::<Option<_>>().map(sorted)
+}
+
+fn sorted<T: Ord>(mut all: Vec<T>) -> Vec<T> {
+    all.sort();
+    all
+}

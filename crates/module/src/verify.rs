@@ -1,0 +1,141 @@
+//! The one gate: from bytes of unknown origin to a module that may run.
+
+use crate::archive::{self, ArchiveError, File, Head, Signature};
+use crate::{Fingerprint, Manifest, ManifestError, Trust};
+
+/// Why a package is refused. Nothing of it was run.
+#[derive(Debug, thiserror::Error)]
+pub enum Refused {
+    #[error("it is not a module")]
+    Archive(#[from] ArchiveError),
+    #[error("it is not signed")]
+    Unsigned,
+    #[error("it is signed by {0}, which is not trusted here")]
+    UnknownKey(String),
+    #[error("it is signed by {0}, which was revoked")]
+    RevokedKey(Fingerprint),
+    #[error("the signature of {0} is not of this module: it was changed after it was signed")]
+    BadSignature(Fingerprint),
+    #[error("its manifest is refused")]
+    Manifest(#[from] ManifestError),
+    #[error("`{0}` is not what was signed")]
+    Changed(String),
+    #[error("`{0}` was signed and is missing")]
+    Missing(String),
+    #[error("`{0}` is not in the manifest")]
+    Added(String),
+    #[error("it has the hash {found}, and {expected} is wanted")]
+    Pinned { expected: String, found: String },
+}
+
+/// A module whose origin and content were checked. Only [`verify`] makes one.
+#[derive(Clone, Debug)]
+pub struct Verified {
+    manifest: Manifest,
+    content: String,
+    sha256: String,
+    signed_by: Fingerprint,
+    signer: String,
+    files: Vec<File>,
+}
+
+/// Checks a package: its signature first, then every file.
+pub fn verify(package: &[u8], trust: &Trust) -> Result<Verified, Refused> {
+    let head = Head::of(package)?;
+    let signed_by = accepted(&head.manifest, &head.signatures()?, trust)?;
+    let manifest = Manifest::parse(&head.manifest)?;
+    manifest.check_program()?;
+    let files = archive::files(package)?;
+    for file in &files {
+        let entry =
+            (manifest.files.get(&file.path)).ok_or_else(|| Refused::Added(file.path.clone()))?;
+        if entry.sha256 != archive::sha256(&file.bytes) || entry.executable != file.executable {
+            return Err(Refused::Changed(file.path.clone()));
+        }
+    }
+    for path in manifest.files.keys() {
+        // Sorted by path, as the reader makes them.
+        if files.binary_search_by(|file| file.path.cmp(path)).is_err() {
+            return Err(Refused::Missing(path.clone()));
+        }
+    }
+    Ok(Verified {
+        content: archive::sha256(&head.manifest),
+        manifest,
+        sha256: archive::sha256(package),
+        signed_by,
+        signer: (trust.key(&signed_by)).map_or_else(String::new, |key| key.comment.clone()),
+        files,
+    })
+}
+
+/// One good signature of a trusted key is enough; a revoked key spoils all, as
+/// whoever has it could have made the others look at home.
+fn accepted(
+    manifest: &[u8],
+    signatures: &[Signature],
+    trust: &Trust,
+) -> Result<Fingerprint, Refused> {
+    let known: Vec<Option<Fingerprint>> = (signatures.iter())
+        .map(|one| one.key.parse().ok())
+        .collect();
+    if let Some(revoked) = known.iter().flatten().find(|key| trust.is_revoked(key)) {
+        return Err(Refused::RevokedKey(*revoked));
+    }
+    let message = archive::message(manifest);
+    let mut refused = Refused::Unsigned;
+    for (signature, fingerprint) in signatures.iter().zip(known) {
+        let key = fingerprint.and_then(|fingerprint| trust.key(&fingerprint));
+        let Some((fingerprint, key)) = fingerprint.zip(key) else {
+            let shown = signature.key.chars().take(64);
+            let shown = shown.filter(char::is_ascii_alphanumeric).collect();
+            refused = Refused::UnknownKey(shown);
+            continue;
+        };
+        if key.accepts(&message, &signature.signature) {
+            return Ok(fingerprint);
+        }
+        return Err(Refused::BadSignature(fingerprint));
+    }
+    Err(refused)
+}
+
+impl Verified {
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// The hash of the whole package, by which a catalog pins it.
+    pub fn sha256(&self) -> &str {
+        &self.sha256
+    }
+
+    /// The hash of what was signed: the same, whoever else signed it too.
+    pub fn content(&self) -> &str {
+        &self.content
+    }
+
+    pub fn signed_by(&self) -> Fingerprint {
+        self.signed_by
+    }
+
+    /// What the trusted key's file calls its owner.
+    pub fn signer(&self) -> &str {
+        &self.signer
+    }
+
+    pub fn files(&self) -> &[File] {
+        &self.files
+    }
+
+    /// Whether this is the very package that a catalog pins.
+    pub fn check_pin(&self, expected: &str) -> Result<(), Refused> {
+        if self.sha256 == expected {
+            return Ok(());
+        }
+        Err(Refused::Pinned {
+            expected: expected.to_owned(),
+            found: self.sha256.clone(),
+        })
+    }
+}

@@ -1,0 +1,511 @@
+//! Which rows of which nodes a condition holds for.
+//!
+//! A condition is a set of nodes for each distinct row. What depends on the
+//! node alone is worked out once, before any row is looked at; what depends on
+//! the row alone is all nodes or none. The rest is joining sets.
+
+use std::collections::{BTreeSet, HashSet};
+
+use serde_json::Value;
+
+use super::AnswerError;
+use super::fuel::Fuel;
+use super::show::{self, value_at};
+use crate::index::{Index, NodeSet, PathId, Row, RowId, RowTable, Segment};
+use crate::language::{CheckedQuery, Entity, Field, Matcher, Step, Test};
+use crate::scalar::Scalar;
+
+/// Rows that match, each with the nodes that have it.
+pub(super) struct Matches {
+    /// The row's number in its table, or its path among the facts; nodes have none.
+    pub(super) rows: Vec<(u32, NodeSet)>,
+}
+
+impl Matches {
+    pub(super) fn nodes(&self) -> NodeSet {
+        let mut all = NodeSet::default();
+        self.rows.iter().for_each(|(_, nodes)| all.union(nodes));
+        all
+    }
+}
+
+/// For which nodes something holds.
+#[derive(Clone)]
+enum Truth {
+    All,
+    None,
+    Some(NodeSet),
+}
+
+/// A condition with everything worked out that needs no row.
+enum Prepared {
+    Known(Truth),
+    And(Vec<Prepared>),
+    Or(Vec<Prepared>),
+    Not(Box<Prepared>),
+    Row(&'static str, Vec<Step>, Matcher),
+    RowIsNull(&'static str, Vec<Step>),
+    FactName(Matcher),
+    PathMatches(Vec<regex::Regex>),
+    FactValue(Vec<Step>, Matcher),
+    FactValueIsNull(Vec<Step>),
+    In(Vec<Field>, HashSet<Vec<Scalar>>),
+}
+
+impl Prepared {
+    /// What is cheap comes first.
+    fn cost(&self) -> u8 {
+        match self {
+            Self::Known(_) | Self::FactName(_) => 0,
+            Self::Row(..) | Self::RowIsNull(..) | Self::PathMatches(_) => 1,
+            Self::Not(_) | Self::And(_) | Self::Or(_) => 2,
+            Self::FactValue(..) | Self::FactValueIsNull(_) => 3,
+            Self::In(..) => 4,
+        }
+    }
+}
+
+/// The row that a condition is tried on.
+#[derive(Clone, Copy)]
+struct At<'a> {
+    key: u32,
+    row: Option<&'a Row>,
+}
+
+pub(super) struct Evaluation<'a> {
+    index: &'a Index,
+    fuel: &'a mut Fuel,
+}
+
+impl<'a> Evaluation<'a> {
+    pub(super) fn new(index: &'a Index, fuel: &'a mut Fuel) -> Self {
+        Self { index, fuel }
+    }
+
+    pub(super) fn matches(&mut self, query: &CheckedQuery) -> Result<Matches, AnswerError> {
+        let prepared = match &query.test {
+            None => Prepared::Known(Truth::All),
+            Some(test) => self.prepare(query.entity, test)?,
+        };
+        let mut rows = Vec::new();
+        for (key, row) in self.candidates(query) {
+            self.fuel.spend(1)?;
+            let at = At { key, row };
+            let nodes = match self.truth(query.entity, &prepared, at)? {
+                Truth::None => continue,
+                truth => self.having(query.entity, at, truth)?,
+            };
+            if !nodes.is_empty() {
+                rows.push((key, nodes));
+            }
+        }
+        Ok(Matches { rows })
+    }
+
+    /// The rows to try: those that an index names, or all.
+    fn candidates(&self, query: &CheckedQuery) -> Vec<(u32, Option<&'a Row>)> {
+        let facts = &self.index.facts;
+        match (query.entity, self.index.table(query.entity)) {
+            (Entity::Facts, _) => facts.top_level().map(|(_, path)| (path, None)).collect(),
+            (Entity::FactContents, _) => facts.paths_in_use().map(|path| (path, None)).collect(),
+            (_, None) => vec![(0, None)],
+            (_, Some(table)) => {
+                let named = query.test.as_ref().and_then(|test| named_rows(table, test));
+                let numbers = match named {
+                    Some(named) => named.into_iter().collect(),
+                    None => table.numbers(),
+                };
+                let rows = numbers.into_iter();
+                rows.map(|number| (number, Some(&table.get(number).row)))
+                    .collect()
+            }
+        }
+    }
+
+    /// Of the nodes for which the condition holds, those that have the row.
+    fn having(&mut self, entity: Entity, at: At<'_>, truth: Truth) -> Result<NodeSet, AnswerError> {
+        let facts = &self.index.facts;
+        let mut have = NodeSet::default();
+        match (entity, self.index.table(entity)) {
+            (Entity::Nodes, _) => have = self.index.all_nodes(),
+            (Entity::Facts, _) => {
+                if let Truth::Some(set) = &truth
+                    && set.len() < 1_000
+                {
+                    for slot in set.iter() {
+                        self.fuel.spend(1)?;
+                        if facts.has(slot, at.key) {
+                            have.insert(slot);
+                        }
+                    }
+                    return Ok(have);
+                }
+                facts.all(at.key, &mut have);
+            }
+            (_, None) => facts.at(at.key, &mut have),
+            (_, Some(table)) => table.get(at.key).nodes.add_to(&mut have),
+        }
+        self.fuel.spend(1 + have.len() / 64)?;
+        if let Truth::Some(set) = truth {
+            have.intersect(&set);
+        }
+        Ok(have)
+    }
+
+    fn prepare(&mut self, entity: Entity, test: &Test) -> Result<Prepared, AnswerError> {
+        Ok(match test {
+            Test::And(parts) => Prepared::And(self.prepare_all(entity, parts)?),
+            Test::Or(parts) => Prepared::Or(self.prepare_all(entity, parts)?),
+            Test::Not(part) => Prepared::Not(Box::new(self.prepare(entity, part)?)),
+            Test::Compare(field, matcher) => self.prepare_compare(field, matcher)?,
+            Test::IsNull(field) => self.prepare_is_null(field)?,
+            Test::PathMatches(patterns) => Prepared::PathMatches(patterns.clone()),
+            Test::Having(query) => Prepared::Known(Truth::Some(self.matches(query)?.nodes())),
+            Test::In(inside) => {
+                let matches = self.matches(&inside.query)?;
+                let (_, rows) = show::show(self.index, &inside.query, matches, self.fuel)?;
+                let keys = rows
+                    .iter()
+                    .filter_map(|row| row.iter().map(key_of).collect());
+                self.prepare_in(&inside.fields, keys.collect())?
+            }
+        })
+    }
+
+    fn prepare_all(
+        &mut self,
+        entity: Entity,
+        parts: &[Test],
+    ) -> Result<Vec<Prepared>, AnswerError> {
+        let prepared = parts.iter().map(|part| self.prepare(entity, part));
+        let mut prepared = prepared.collect::<Result<Vec<_>, _>>()?;
+        prepared.sort_by_key(Prepared::cost);
+        Ok(prepared)
+    }
+
+    fn prepare_compare(
+        &mut self,
+        field: &Field,
+        matcher: &Matcher,
+    ) -> Result<Prepared, AnswerError> {
+        let mut set = NodeSet::default();
+        match field {
+            Field::Row(name, steps) => {
+                return Ok(Prepared::Row(name, steps.clone(), matcher.clone()));
+            }
+            Field::FactName => return Ok(Prepared::FactName(matcher.clone())),
+            Field::FactValue(steps) => {
+                return Ok(Prepared::FactValue(steps.clone(), matcher.clone()));
+            }
+            // A list is equal to nothing that can be written.
+            Field::FactPath => return Ok(Prepared::Known(Truth::None)),
+            Field::Node("certname") => match matcher.named() {
+                Some(named) => {
+                    for name in named {
+                        self.fuel.spend(1)?;
+                        if let Scalar::Text(name) = name
+                            && let Some(slot) = self.index.slot(name)
+                        {
+                            set.insert(slot);
+                        }
+                    }
+                }
+                None => {
+                    for slot in self.index.slots() {
+                        self.fuel.spend(1)?;
+                        let name = self.index.node(slot).name.as_str();
+                        if matcher.holds(&Scalar::Text(name.into())) {
+                            set.insert(slot);
+                        }
+                    }
+                }
+            },
+            Field::Node(name) => {
+                for slot in self.index.slots() {
+                    self.fuel.spend(1)?;
+                    let value = self.index.node(slot).fields.get(*name);
+                    let value = value.and_then(Scalar::of);
+                    if value.is_some_and(|value| matcher.holds(&value)) {
+                        set.insert(slot);
+                    }
+                }
+            }
+            Field::Facts(steps) => {
+                for path in self.index.facts.resolve(None, steps) {
+                    let spend = &mut |steps| self.fuel.spend(steps);
+                    self.index.facts.matching(path, matcher, &mut set, spend)?;
+                }
+            }
+        }
+        Ok(Prepared::Known(Truth::Some(set)))
+    }
+
+    fn prepare_is_null(&mut self, field: &Field) -> Result<Prepared, AnswerError> {
+        let mut present = NodeSet::default();
+        match field {
+            Field::Row(name, steps) => return Ok(Prepared::RowIsNull(name, steps.clone())),
+            Field::FactName | Field::FactPath | Field::Node("certname") => {
+                return Ok(Prepared::Known(Truth::None));
+            }
+            Field::FactValue(steps) => return Ok(Prepared::FactValueIsNull(steps.clone())),
+            Field::Node(name) => {
+                for slot in self.index.slots() {
+                    self.fuel.spend(1)?;
+                    if self.index.node(slot).fields.contains_key(*name) {
+                        present.insert(slot);
+                    }
+                }
+            }
+            Field::Facts(steps) if steps.is_empty() => {
+                for (_, path) in self.index.facts.top_level() {
+                    self.fuel.spend(1)?;
+                    self.index.facts.all(path, &mut present);
+                }
+            }
+            Field::Facts(steps) => {
+                for path in self.index.facts.resolve(None, steps) {
+                    self.fuel.spend(1)?;
+                    self.index.facts.present(path, &mut present);
+                }
+            }
+        }
+        Ok(Prepared::Known(self.not(Truth::Some(present))))
+    }
+
+    fn prepare_in(
+        &mut self,
+        fields: &[Field],
+        keys: HashSet<Vec<Scalar>>,
+    ) -> Result<Prepared, AnswerError> {
+        if let [field @ (Field::Node(_) | Field::Facts(_) | Field::Row(..))] = fields {
+            let wanted = keys.into_iter().flatten().collect();
+            return self.prepare_compare(field, &Matcher::OneOf(wanted));
+        }
+        Ok(Prepared::In(fields.to_vec(), keys))
+    }
+
+    fn truth(
+        &mut self,
+        entity: Entity,
+        prepared: &Prepared,
+        at: At<'_>,
+    ) -> Result<Truth, AnswerError> {
+        Ok(match prepared {
+            Prepared::Known(truth) => truth.clone(),
+            Prepared::Not(part) => {
+                let inside = self.truth(entity, part, at)?;
+                self.not(inside)
+            }
+            Prepared::And(parts) => {
+                let mut all = Truth::All;
+                for part in parts {
+                    if matches!(all, Truth::None) {
+                        break;
+                    }
+                    all = and(all, self.truth(entity, part, at)?);
+                }
+                all
+            }
+            Prepared::Or(parts) => {
+                let mut any = Truth::None;
+                for part in parts {
+                    if matches!(any, Truth::All) {
+                        break;
+                    }
+                    any = or(any, self.truth(entity, part, at)?);
+                }
+                any
+            }
+            Prepared::Row(name, steps, matcher) => {
+                let values = at.row.and_then(|row| row.get(*name));
+                of_row(self.any_value(values, steps, matcher)?)
+            }
+            Prepared::RowIsNull(name, steps) => {
+                let value = at.row.and_then(|row| row.get(*name));
+                let mut found = false;
+                each_value(value, steps, &mut |value| found |= !value.is_null());
+                of_row(!found)
+            }
+            Prepared::FactName(matcher) => of_row(matcher.holds(&self.fact_name(at.key))),
+            Prepared::PathMatches(patterns) => of_row(self.path_matches(at.key, patterns)?),
+            Prepared::FactValue(steps, matcher) => {
+                let mut set = NodeSet::default();
+                for path in self.index.facts.resolve(Some(at.key), steps) {
+                    let spend = &mut |steps| self.fuel.spend(steps);
+                    self.index.facts.matching(path, matcher, &mut set, spend)?;
+                }
+                Truth::Some(set)
+            }
+            Prepared::FactValueIsNull(steps) => {
+                let mut present = NodeSet::default();
+                for path in self.index.facts.resolve(Some(at.key), steps) {
+                    self.fuel.spend(1)?;
+                    self.index.facts.present(path, &mut present);
+                }
+                self.not(Truth::Some(present))
+            }
+            Prepared::In(fields, keys) => self.in_keys(entity, fields, keys, at)?,
+        })
+    }
+
+    fn any_value(
+        &mut self,
+        value: Option<&Value>,
+        steps: &[Step],
+        matcher: &Matcher,
+    ) -> Result<bool, AnswerError> {
+        let (mut holds, mut size) = (false, 0);
+        each_value(value, steps, &mut |value| {
+            size += 1 + value.as_str().map_or(0, str::len) / 64;
+            holds |= Scalar::of(value).is_some_and(|value| matcher.holds(&value));
+        });
+        self.fuel.spend(size)?;
+        Ok(holds)
+    }
+
+    fn fact_name(&self, path: PathId) -> Scalar {
+        let segments = self.index.facts.segments(path);
+        let name = segments.first().map(Segment::to_string);
+        Scalar::Text(name.unwrap_or_default().into())
+    }
+
+    fn path_matches(
+        &mut self,
+        path: PathId,
+        patterns: &[regex::Regex],
+    ) -> Result<bool, AnswerError> {
+        let segments = self.index.facts.segments(path);
+        self.fuel.spend(segments.len())?;
+        let mut pairs = patterns.iter().zip(&segments);
+        Ok(patterns.len() == segments.len()
+            && pairs.all(|(pattern, segment)| pattern.is_match(&segment.to_string())))
+    }
+
+    /// Node by node: the only test that must.
+    fn in_keys(
+        &mut self,
+        entity: Entity,
+        fields: &[Field],
+        keys: &HashSet<Vec<Scalar>>,
+        at: At<'_>,
+    ) -> Result<Truth, AnswerError> {
+        let have = self.having(entity, at, Truth::All)?;
+        let mut set = NodeSet::default();
+        for slot in have.iter() {
+            self.fuel.spend(fields.len())?;
+            let values = fields.iter().map(|field| {
+                let value = value_at(self.index, entity, field, slot, at.key);
+                key_of(&value)
+            });
+            let key: Option<Vec<Scalar>> = values.collect();
+            if key.is_some_and(|key| keys.contains(&key)) {
+                set.insert(slot);
+            }
+        }
+        Ok(Truth::Some(set))
+    }
+
+    fn not(&self, truth: Truth) -> Truth {
+        match truth {
+            Truth::All => Truth::None,
+            Truth::None => Truth::All,
+            Truth::Some(set) => {
+                let mut rest = self.index.all_nodes();
+                rest.subtract(&set);
+                Truth::Some(rest)
+            }
+        }
+    }
+}
+
+fn of_row(holds: bool) -> Truth {
+    match holds {
+        true => Truth::All,
+        false => Truth::None,
+    }
+}
+
+fn and(left: Truth, right: Truth) -> Truth {
+    match (left, right) {
+        (Truth::None, _) | (_, Truth::None) => Truth::None,
+        (Truth::All, other) | (other, Truth::All) => other,
+        (Truth::Some(mut left), Truth::Some(right)) => {
+            left.intersect(&right);
+            match left.is_empty() {
+                true => Truth::None,
+                false => Truth::Some(left),
+            }
+        }
+    }
+}
+
+fn or(left: Truth, right: Truth) -> Truth {
+    match (left, right) {
+        (Truth::All, _) | (_, Truth::All) => Truth::All,
+        (Truth::None, other) | (other, Truth::None) => other,
+        (Truth::Some(mut left), Truth::Some(right)) => {
+            left.union(&right);
+            Truth::Some(left)
+        }
+    }
+}
+
+/// Every value that steps lead to.
+pub(super) fn each_value(value: Option<&Value>, steps: &[Step], visit: &mut impl FnMut(&Value)) {
+    let Some(value) = value else {
+        return;
+    };
+    let Some((step, rest)) = steps.split_first() else {
+        return visit(value);
+    };
+    match (value, step) {
+        (Value::Object(members), Step::Name(name)) => each_value(members.get(name), rest, visit),
+        (Value::Object(members), Step::Any) => {
+            for member in members.values() {
+                each_value(Some(member), rest, visit);
+            }
+        }
+        (Value::Array(items), Step::Name(name)) => {
+            let item = name.parse().ok().and_then(|at: usize| items.get(at));
+            each_value(item, rest, visit);
+        }
+        (Value::Array(items), Step::Any) => {
+            for item in items {
+                each_value(Some(item), rest, visit);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// What two values have in common exactly when they are equal. Null is equal to nothing.
+fn key_of(value: &Value) -> Option<Scalar> {
+    match value {
+        Value::Null => None,
+        value => Some(Scalar::of(value).unwrap_or_else(|| {
+            let text = bunraku_model::canonical_json(value);
+            Scalar::Text(format!("\u{0}{text}").into())
+        })),
+    }
+}
+
+/// The rows that can match at all, where indexed fields say so.
+fn named_rows(table: &RowTable, test: &Test) -> Option<BTreeSet<RowId>> {
+    match test {
+        Test::Compare(Field::Row(name, steps), matcher) if steps.is_empty() => {
+            table.with_value(name, &matcher.named()?)
+        }
+        Test::And(parts) => {
+            let named = parts.iter().filter_map(|part| named_rows(table, part));
+            named.min_by_key(BTreeSet::len)
+        }
+        Test::Or(parts) => {
+            let mut all = BTreeSet::new();
+            for part in parts {
+                all.extend(named_rows(table, part)?);
+            }
+            Some(all)
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,221 @@
+//! Answers: which rows of which nodes, then what is shown of them.
+
+mod evaluate;
+mod fuel;
+mod show;
+
+use std::collections::BTreeSet;
+
+use bunraku_model::NodeName;
+use serde_json::{Map, Value};
+
+use crate::index::Index;
+use crate::language::{CheckedQuery, Field, Step, Test, near};
+use crate::{Query, QueryError};
+use evaluate::Evaluation;
+use fuel::Fuel;
+
+/// What a query may cost. Counted, not timed: the same query on the same
+/// index always ends the same way.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Values that may be looked at.
+    pub steps: usize,
+    /// Rows that may be shown.
+    pub rows: usize,
+    /// Bytes that may be shown, more or less.
+    pub bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            steps: 50_000_000,
+            rows: 200_000,
+            bytes: 32 << 20,
+        }
+    }
+}
+
+/// Why a query that makes sense is not answered.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum AnswerError {
+    #[error("the query looks at too much: it was ended after {0} steps")]
+    TooManySteps(usize),
+    #[error("the answer has more than {0} rows")]
+    TooManyRows(usize),
+    #[error("the answer has more than {0} bytes")]
+    TooManyBytes(usize),
+    #[error("a query that groups names no nodes")]
+    NamesNoNodes,
+}
+
+impl AnswerError {
+    /// What to do next.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::TooManySteps(_) => "compare with `=` where you can; it costs next to nothing",
+            Self::TooManyRows(_) => "narrow it, or add `limit`",
+            Self::TooManyBytes(_) => "name the columns that you need between brackets",
+            Self::NamesNoNodes => "leave `group by` and functions out",
+        }
+    }
+}
+
+/// Rows under columns.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Answer {
+    pub columns: Vec<String>,
+    pub rows: Vec<Vec<Value>>,
+    /// What is probably not meant as it was written.
+    pub warnings: Vec<String>,
+}
+
+impl Answer {
+    /// Each row as an object.
+    pub fn objects(&self) -> Vec<Map<String, Value>> {
+        let object = |row: &Vec<Value>| {
+            let named = self.columns.iter().cloned().zip(row.iter().cloned());
+            named.collect()
+        };
+        self.rows.iter().map(object).collect()
+    }
+}
+
+impl Query {
+    /// Reads a query that is to name nodes: one that groups names none.
+    pub fn parse_target(text: &str) -> Result<Self, QueryError> {
+        let query = Self::parse(text)?;
+        match query.0.group_by {
+            None => Ok(query),
+            Some(_) => {
+                let error = AnswerError::NamesNoNodes;
+                let query = QueryError::new(error.to_string(), 0..text.len());
+                Err(query.hint(error.hint()))
+            }
+        }
+    }
+}
+
+impl Index {
+    /// Answers a query.
+    pub fn answer(&self, query: &Query, limits: &Limits) -> Result<Answer, AnswerError> {
+        let mut fuel = Fuel::new(limits);
+        let matches = Evaluation::new(self, &mut fuel).matches(&query.0)?;
+        let (columns, rows) = show::show(self, &query.0, matches, &mut fuel)?;
+        Ok(Answer {
+            columns,
+            rows,
+            warnings: self.warnings(&query.0),
+        })
+    }
+
+    /// The nodes that any row of the answer belongs to, by name.
+    pub fn nodes_matching(
+        &self,
+        query: &Query,
+        limits: &Limits,
+    ) -> Result<Vec<NodeName>, AnswerError> {
+        if query.0.group_by.is_some() {
+            return Err(AnswerError::NamesNoNodes);
+        }
+        let mut fuel = Fuel::new(limits);
+        let matches = Evaluation::new(self, &mut fuel).matches(&query.0)?;
+        let nodes: BTreeSet<NodeName> = match query.0.limit.is_none() && query.0.offset == 0 {
+            true => {
+                let all = matches.nodes();
+                all.iter()
+                    .map(|slot| self.node(slot).name.clone())
+                    .collect()
+            }
+            false => {
+                let slots = show::pages(self, &query.0, matches, &mut fuel)?;
+                slots.map(|slot| self.node(slot).name.clone()).collect()
+            }
+        };
+        Ok(nodes.into_iter().collect())
+    }
+
+    /// Facts that are asked for and that no node has.
+    fn warnings(&self, query: &CheckedQuery) -> Vec<String> {
+        let mut warnings = Vec::new();
+        let columns = query
+            .columns
+            .iter()
+            .filter_map(|column| column.field.as_ref());
+        for field in columns {
+            self.warn_of(field, &mut warnings);
+        }
+        if let Some(test) = &query.test {
+            self.warn_in(test, &mut warnings);
+        }
+        warnings.sort_unstable();
+        warnings.dedup();
+        warnings
+    }
+
+    fn warn_in(&self, test: &Test, warnings: &mut Vec<String>) {
+        match test {
+            Test::And(parts) | Test::Or(parts) => {
+                parts.iter().for_each(|part| self.warn_in(part, warnings));
+            }
+            Test::Not(part) => self.warn_in(part, warnings),
+            Test::Compare(field, _) | Test::IsNull(field) => self.warn_of(field, warnings),
+            Test::In(inside) => {
+                inside
+                    .fields
+                    .iter()
+                    .for_each(|field| self.warn_of(field, warnings));
+                warnings.extend(self.warnings(&inside.query));
+            }
+            Test::Having(query) => warnings.extend(self.warnings(query)),
+            Test::PathMatches(_) => {}
+        }
+    }
+
+    fn warn_of(&self, field: &Field, warnings: &mut Vec<String>) {
+        let Field::Facts(steps) = field else {
+            return;
+        };
+        if steps.is_empty() || self.size().nodes == 0 || !self.facts.resolve(None, steps).is_empty()
+        {
+            return;
+        }
+        // The longest beginning that some node has, and what could follow it.
+        let known = (0..steps.len())
+            .rev()
+            .find(|length| *length == 0 || !self.facts.resolve(None, &steps[..*length]).is_empty())
+            .unwrap_or(0);
+        let parents = match known {
+            0 => vec![None],
+            known => self
+                .facts
+                .resolve(None, &steps[..known])
+                .into_iter()
+                .map(Some)
+                .collect(),
+        };
+        let names: Vec<String> = parents
+            .into_iter()
+            .flat_map(|path| self.facts.names_below(path))
+            .collect();
+        let written = |steps: &[Step]| {
+            let names = steps.iter().map(|step| match step {
+                Step::Name(name) => name.as_str(),
+                Step::Any => "*",
+            });
+            names.collect::<Vec<_>>().join(".")
+        };
+        let Step::Name(wrong) = &steps[known] else {
+            return;
+        };
+        let mut warning = format!("no node has a fact `{}`", written(steps));
+        if let Some(near) = near(wrong, names.iter().map(String::as_str)) {
+            let mut right = steps[..known].to_vec();
+            right.push(Step::Name(near.to_owned()));
+            right.extend_from_slice(&steps[known + 1..]);
+            warning.push_str(&format!("; did you mean `{}`?", written(&right)));
+        }
+        warnings.push(warning);
+    }
+}

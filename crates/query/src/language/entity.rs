@@ -1,0 +1,214 @@
+//! What can be asked for, and what each has.
+
+/// What a query is about.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Entity {
+    Nodes,
+    /// One row per node and top-level fact.
+    Facts,
+    /// One row per node and value inside a fact.
+    FactContents,
+    Resources,
+    Classes,
+    Reports,
+    Events,
+}
+
+/// Where a field's value comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Source {
+    /// Of the node that a row belongs to.
+    Node,
+    /// The node's facts; a path goes on into them.
+    Facts,
+    /// Of the row; a path may go on into it.
+    Row,
+    /// The name of the fact.
+    FactName,
+    /// The whole path of a value inside a fact.
+    FactPath,
+    /// The fact's value; a path may go on into it.
+    FactValue,
+}
+
+use Source::{FactName, FactPath, FactValue, Facts, Node, Row};
+
+type Fields = &'static [(&'static str, Source)];
+
+const NODES: Fields = &[
+    ("certname", Node),
+    ("status", Node),
+    ("environment", Node),
+    ("fact_set", Node),
+    ("facts_changed", Node),
+    ("facts_received", Node),
+    ("catalog", Node),
+    ("code_id", Node),
+    ("release", Node),
+    ("catalog_changed", Node),
+    ("report", Node),
+    ("report_status", Node),
+    ("report_mode", Node),
+    ("report_corrective", Node),
+    ("report_time", Node),
+    ("joined", Node),
+    ("disabled", Node),
+    ("facts", Facts),
+];
+
+const FACTS: Fields = &[
+    ("certname", Node),
+    ("name", FactName),
+    ("value", FactValue),
+    ("environment", Node),
+];
+
+const FACT_CONTENTS: Fields = &[
+    ("certname", Node),
+    ("path", FactPath),
+    ("value", FactValue),
+    ("name", FactName),
+    ("environment", Node),
+];
+
+const RESOURCES: Fields = &[
+    ("certname", Node),
+    ("type", Row),
+    ("title", Row),
+    ("parameters", Row),
+    ("tags", Row),
+    ("exported", Row),
+    ("file", Row),
+    ("line", Row),
+    ("environment", Node),
+];
+
+const CLASSES: Fields = &[("certname", Node), ("name", Row), ("environment", Node)];
+
+const REPORTS: Fields = &[
+    ("certname", Node),
+    ("run", Row),
+    ("status", Row),
+    ("mode", Row),
+    ("start_time", Row),
+    ("end_time", Row),
+    ("duration_seconds", Row),
+    ("changed", Row),
+    ("pending", Row),
+    ("failed", Row),
+    ("skipped", Row),
+    ("unchanged", Row),
+    ("corrective", Row),
+    ("environment", Row),
+    ("release", Row),
+    ("catalog", Row),
+    ("code_id", Row),
+    ("from_cache", Row),
+    ("method", Row),
+    ("message", Row),
+];
+
+const EVENTS: Fields = &[
+    ("certname", Node),
+    ("run", Row),
+    ("time", Row),
+    ("type", Row),
+    ("title", Row),
+    ("status", Row),
+    ("property", Row),
+    ("old_value", Row),
+    ("new_value", Row),
+    ("corrective", Row),
+    ("message", Row),
+    ("file", Row),
+    ("line", Row),
+];
+
+/// Names that PuppetDB has for the same things.
+const ALIASES: &[(Entity, &str, &str)] = &[
+    (Entity::Nodes, "facts_timestamp", "facts_received"),
+    (Entity::Nodes, "facts_environment", "environment"),
+    (Entity::Nodes, "catalog_environment", "environment"),
+    (Entity::Nodes, "catalog_timestamp", "catalog_changed"),
+    (Entity::Nodes, "report_timestamp", "report_time"),
+    (Entity::Nodes, "latest_report_hash", "report"),
+    (Entity::Nodes, "latest_report_status", "report_status"),
+    (
+        Entity::Nodes,
+        "latest_report_corrective_change",
+        "report_corrective",
+    ),
+    (Entity::Classes, "title", "name"),
+    (Entity::Reports, "hash", "run"),
+    (Entity::Reports, "corrective_change", "corrective"),
+    (Entity::Events, "report", "run"),
+    (Entity::Events, "timestamp", "time"),
+    (Entity::Events, "resource_type", "type"),
+    (Entity::Events, "resource_title", "title"),
+    (Entity::Events, "corrective_change", "corrective"),
+];
+
+impl Entity {
+    pub(crate) const NAMES: &'static [(&'static str, Self)] = &[
+        ("nodes", Self::Nodes),
+        ("inventory", Self::Nodes),
+        ("facts", Self::Facts),
+        ("fact_contents", Self::FactContents),
+        ("resources", Self::Resources),
+        ("classes", Self::Classes),
+        ("reports", Self::Reports),
+        ("events", Self::Events),
+    ];
+
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        let found = Self::NAMES.iter().find(|(known, _)| *known == name);
+        found.map(|(_, entity)| *entity)
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        let found = Self::NAMES.iter().find(|(_, entity)| *entity == self);
+        found.expect("every entity is in the list").0
+    }
+
+    pub(super) fn fields(self) -> Fields {
+        match self {
+            Self::Nodes => NODES,
+            Self::Facts => FACTS,
+            Self::FactContents => FACT_CONTENTS,
+            Self::Resources => RESOURCES,
+            Self::Classes => CLASSES,
+            Self::Reports => REPORTS,
+            Self::Events => EVENTS,
+        }
+    }
+
+    /// A field by its name, or by PuppetDB's.
+    pub(super) fn field(self, name: &str) -> Option<(&'static str, Source)> {
+        let alias = ALIASES
+            .iter()
+            .find(|(entity, alias, _)| *entity == self && *alias == name);
+        let name = alias.map_or(name, |(_, _, field)| field);
+        let found = self.fields().iter().find(|(known, _)| *known == name);
+        found.copied()
+    }
+
+    /// What is shown when a query names no columns.
+    pub(super) fn shown(self) -> impl Iterator<Item = &'static str> {
+        let fields = self.fields().iter();
+        // All facts of a node are more than anybody reads.
+        fields
+            .filter(|(_, source)| *source != Facts)
+            .map(|(name, _)| *name)
+    }
+
+    /// Rows of one node come in the order of these.
+    pub(crate) fn order(self) -> &'static [&'static str] {
+        match self {
+            Self::Nodes | Self::Facts | Self::FactContents => &[],
+            Self::Resources => &["type", "title", "exported"],
+            Self::Classes => &["name"],
+            Self::Reports => &["start_time", "run"],
+            Self::Events => &["time", "run", "number", "property"],
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! The language: text to a query that makes sense.
+
+mod check;
+mod entity;
+mod error;
+mod lexer;
+mod names;
+mod parser;
+mod syntax;
+
+pub(crate) use check::{
+    Column, Field, Function, Matcher, Order, Query as CheckedQuery, Step, Test,
+};
+pub(crate) use entity::Entity;
+pub use error::QueryError;
+pub(crate) use names::near;
+
+/// A query that was read and checked.
+#[derive(Clone, Debug)]
+pub struct Query(pub(crate) CheckedQuery);
+
+impl Query {
+    /// Reads a query.
+    pub fn parse(text: &str) -> Result<Self, QueryError> {
+        let syntax = parser::parse(text)?;
+        check::check(syntax).map(Self)
+    }
+}

@@ -1,0 +1,198 @@
+//! What is wrong, where, and what to do.
+
+use bunraku_query::Query;
+use expect_test::{Expect, expect};
+
+fn check(text: &str, expected: Expect) {
+    let error = Query::parse(text).expect_err("it makes no sense");
+    let hint = error.hint.as_ref().map(|hint| format!("\nhint: {hint}"));
+    expected.assert_eq(&format!(
+        "{}{}",
+        error.render(text),
+        hint.unwrap_or_default()
+    ));
+}
+
+#[test]
+fn a_misspelt_name_is_pointed_at_with_the_near_one() {
+    check(
+        r#"nodes { certnam = "x" }"#,
+        expect![[r#"
+        `nodes` have no field `certnam`
+         --> 1:9
+        1 | nodes { certnam = "x" }
+          |         ^^^^^^^
+        hint: did you mean `certname`?"#]],
+    );
+    check(
+        "nods { }",
+        expect![[r#"
+        there is nothing called `nods`
+         --> 1:1
+        1 | nods { }
+          | ^^^^
+        hint: did you mean `nodes`?"#]],
+    );
+    check(
+        r#"nodes { kernel = "Linux" }"#,
+        expect![[r#"
+        `nodes` have no field `kernel`
+         --> 1:9
+        1 | nodes { kernel = "Linux" }
+          |         ^^^^^^
+        hint: if it is a fact, write `facts.kernel`"#]],
+    );
+}
+
+#[test]
+fn the_place_is_right_on_later_lines_and_after_wide_characters() {
+    check(
+        "nodes {\n  facts.ü = \"ö\" and\n  facts.a == 1\n}",
+        expect![[r#"
+        a value was expected, not `=`
+         --> 3:12
+        3 |   facts.a == 1
+          |            ^
+        hint: equality is `=`, a regular expression is `~`"#]],
+    );
+}
+
+#[test]
+fn unfinished_queries_say_what_is_missing() {
+    check(
+        "nodes { certname = ",
+        expect![[r#"
+        a value was expected, not the end
+         --> 1:20
+        1 | nodes { certname = 
+          |                    ^"#]],
+    );
+    check(
+        r#"nodes { certname = "x"#,
+        expect![[r#"
+        this text has no end
+         --> 1:20
+        1 | nodes { certname = "x
+          |                    ^^
+        hint: close it with ""#]],
+    );
+    check(
+        r#"nodes { certname = "x" status = "y" }"#,
+        expect![[r#"
+        `and`, `or` or `}` was expected, not `status`
+         --> 1:24
+        1 | nodes { certname = "x" status = "y" }
+          |                        ^^^^^^"#]],
+    );
+}
+
+#[test]
+fn values_are_quoted_and_null_is_not_compared() {
+    check(
+        "nodes { status = idle }",
+        expect![[r#"
+        a value was expected, not `idle`
+         --> 1:18
+        1 | nodes { status = idle }
+          |                  ^^^^
+        hint: texts are quoted: "idle""#]],
+    );
+    check(
+        "nodes { status = null }",
+        expect![[r#"
+        nothing is equal to `null`
+         --> 1:18
+        1 | nodes { status = null }
+          |                  ^^^^
+        hint: write `is null` or `is not null`"#]],
+    );
+    check(
+        "nodes { facts.a > true }",
+        expect![[r#"
+        neither `true` nor `false` is larger than anything
+         --> 1:19
+        1 | nodes { facts.a > true }
+          |                   ^^^^"#]],
+    );
+}
+
+#[test]
+fn regular_expressions_are_checked_before_they_are_used() {
+    check(
+        r#"nodes { certname ~ "(" }"#,
+        expect![[r#"
+        this is not a regular expression: unclosed group
+         --> 1:20
+        1 | nodes { certname ~ "(" }
+          |                    ^^^"#]],
+    );
+    check(
+        r#"nodes { certname ~ "(((((a{100}){100}){100}){100}){100})" }"#,
+        expect![[r#"
+        this regular expression is too large
+         --> 1:20
+        1 | nodes { certname ~ "(((((a{100}){100}){100}){100}){100})" }
+          |                    ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^"#]],
+    );
+}
+
+#[test]
+fn pages_and_groups_stand_where_they_mean_something() {
+    check(
+        "nodes {} limit 3",
+        expect![[r#"
+        the end of the query was expected, not `limit`
+         --> 1:10
+        1 | nodes {} limit 3
+          |          ^^^^^
+        hint: `order by`, `limit`, `offset` and `group by` stand inside the braces, at the end"#]],
+    );
+    check(
+        "nodes { reports { limit 1 } }",
+        expect![[r#"
+        a condition has no order, no pages and no groups
+         --> 1:9
+        1 | nodes { reports { limit 1 } }
+          |         ^^^^^^^
+        hint: to choose by them, write `certname in reports[certname] { … }`"#]],
+    );
+    check(
+        "nodes[certname, count()] { group by status }",
+        expect![[r#"
+        `certname` differs within a group
+         --> 1:7
+        1 | nodes[certname, count()] { group by status }
+          |       ^^^^^^^^
+        hint: add it to `group by`, or ask for max(certname)"#]],
+    );
+    check(
+        "nodes[status, count()] { order by certname }",
+        expect![[r#"
+        `certname` is not a column
+         --> 1:35
+        1 | nodes[status, count()] { order by certname }
+          |                                   ^^^^^^^^
+        hint: groups are ordered by what is between the brackets"#]],
+    );
+    check(
+        "nodes { limit 1 limit 2 }",
+        expect![[r#"
+        `limit` stands here twice
+         --> 1:17
+        1 | nodes { limit 1 limit 2 }
+          |                 ^^^^^"#]],
+    );
+}
+
+#[test]
+fn both_sides_of_in_have_as_many_columns() {
+    check(
+        "nodes { certname in resources[certname, title] {} }",
+        expect![[r#"
+        1 column on the left and 2 columns on the right
+         --> 1:9
+        1 | nodes { certname in resources[certname, title] {} }
+          |         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+        hint: name the columns: `certname in resources[certname] { … }`"#]],
+    );
+}

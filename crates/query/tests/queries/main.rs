@@ -1,0 +1,8 @@
+//! Queries as people write them: text in, text out.
+
+mod answers;
+mod docs;
+mod errors;
+mod fleet;
+mod hostile;
+mod rebuilt;

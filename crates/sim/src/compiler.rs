@@ -1,0 +1,112 @@
+//! A compiler whose catalogs say which facts and which code they were made
+//! from, and that notices when one node is compiled twice at once.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bunraku_control::backstage::{CompileFailure, CompileRequest, Compiler};
+use bunraku_model::{Catalog, NodeName};
+use serde_json::json;
+use tokio::sync::Semaphore;
+
+use crate::Chance;
+
+#[derive(Default, Debug)]
+struct Seen {
+    under_way: BTreeMap<NodeName, usize>,
+    compiles: usize,
+    twice: Vec<NodeName>,
+}
+
+/// The handle; clones count together, also those of a server that was killed.
+#[derive(Clone)]
+pub struct CountingCompiler {
+    seen: Arc<Mutex<Seen>>,
+    chance: Chance,
+    longest: Duration,
+}
+
+impl CountingCompiler {
+    /// A compile takes up to `longest`.
+    pub fn new(chance: Chance, longest: Duration) -> Self {
+        Self {
+            seen: Arc::default(),
+            chance,
+            longest,
+        }
+    }
+
+    pub fn compiles(&self) -> usize {
+        self.seen().compiles
+    }
+
+    /// Nodes that were compiled while they were being compiled.
+    pub fn twice_at_once(&self) -> Vec<NodeName> {
+        self.seen().twice.clone()
+    }
+
+    fn seen(&self) -> std::sync::MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn begin(&self, node: &NodeName) -> UnderWay {
+        let mut seen = self.seen();
+        seen.compiles += 1;
+        let count = seen.under_way.entry(node.clone()).or_default();
+        *count += 1;
+        if *count > 1 {
+            seen.twice.push(node.clone());
+        }
+        UnderWay {
+            compiler: self.clone(),
+            node: node.clone(),
+        }
+    }
+}
+
+/// Ends with the compile, or with the server that was killed in it.
+struct UnderWay {
+    compiler: CountingCompiler,
+    node: NodeName,
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        if let Some(count) = self.compiler.seen().under_way.get_mut(&self.node) {
+            *count -= 1;
+        }
+    }
+}
+
+/// The version in a node's facts, which its catalogs repeat.
+pub(crate) fn version(facts: &bunraku_model::FactSet) -> u64 {
+    let version = facts.get("version").and_then(serde_json::Value::as_u64);
+    version.unwrap_or_default()
+}
+
+#[async_trait]
+impl Compiler for CountingCompiler {
+    fn name(&self) -> &'static str {
+        "simulated"
+    }
+
+    async fn compile(
+        &self,
+        request: &CompileRequest,
+        _slots: &Semaphore,
+    ) -> Result<Catalog, CompileFailure> {
+        let _under_way = self.begin(&request.node);
+        tokio::time::sleep(self.chance.up_to(self.longest)).await;
+        let catalog = json!({
+            "name": request.node,
+            "resources": [{
+                "type": "File",
+                "title": "/etc/version",
+                "parameters": {"content": format!("{} {}", version(&request.facts), request.code_id)},
+            }],
+        });
+        Ok(serde_json::from_value(catalog).expect("this is a catalog"))
+    }
+}

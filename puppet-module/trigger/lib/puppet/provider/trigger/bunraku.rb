@@ -1,0 +1,17 @@
+# frozen_string_literal: true
+
+require_relative '../trigger'
+
+Puppet::Type.type(:trigger).provide(:bunraku, parent: Puppet::Provider::Trigger) do
+  desc 'Through a Bunraku server: every host is told, also one that is away, until the deadline.'
+
+  commands bunraku: 'bunraku'
+  defaultfor kernel: :linux
+
+  def fire
+    flags = []
+    flags += ['--query', @resource[:query]] if @resource[:query]
+    flags += ['--deadline', @resource[:deadline]] if @resource[:deadline]
+    fire_with(flags)
+  end
+end

@@ -1,0 +1,9 @@
+# frozen_string_literal: true
+
+Puppet::Type.type(:trigger).provide(:dummy) do
+  desc 'Says that it was fired, and starts nothing.'
+
+  def fire
+    Puppet.notice("Trigger[#{@resource[:name]}]: fired, and nothing was started")
+  end
+end

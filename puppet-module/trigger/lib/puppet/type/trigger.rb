@@ -1,0 +1,78 @@
+# frozen_string_literal: true
+
+Puppet::Type.newtype(:trigger) do
+  @doc = <<-DOC
+    Starts a run on other nodes when something notifies it.
+
+    Nothing happens when it is declared: only a refresh fires it. Under noop
+    it is not fired.
+
+        trigger { 'refresh load balancers':
+          hosts => ['lb01.example.com', 'lb02.example.com'],
+        }
+
+        apache::vhost { 'first.example.com':
+          notify => Trigger['refresh load balancers'],
+        }
+  DOC
+
+  newparam(:name, namevar: true) do
+    desc 'The name of the trigger.'
+
+    validate do |value|
+      unless value =~ /\A[A-Za-z0-9_][A-Za-z0-9._: -]{0,252}\z/
+        raise ArgumentError, "#{value.inspect} cannot be the name of a trigger: " \
+                             'only letters, digits, `.`, `-`, `_`, `:` and spaces are allowed'
+      end
+    end
+  end
+
+  newparam(:hosts, array_matching: :all) do
+    desc 'The nodes to start a run on.'
+  end
+
+  newparam(:query) do
+    desc 'Every node that this query finds. For the bunraku provider.'
+  end
+
+  newparam(:ttl) do
+    desc 'How many triggers may follow from it, one from the other.'
+
+    validate do |value|
+      raise ArgumentError, "ttl must be a whole number, not #{value.inspect}" unless value.to_s =~ /\A\d+\z/
+    end
+  end
+
+  newparam(:reason) do
+    desc 'Shown wherever the trigger is.'
+  end
+
+  newparam(:deadline) do
+    desc 'How long to wait for a node that is away, for example `4h`. For the bunraku provider.'
+  end
+
+  newparam(:keyprefix) do
+    desc 'What every key begins with. For the etcd provider.'
+    defaultto '/trigger'
+  end
+
+  newparam(:keyttl) do
+    desc 'How many seconds a key stays. For the etcd provider.'
+    defaultto 180
+  end
+
+  newparam(:endpoints, array_matching: :all) do
+    desc 'The client addresses of etcd. For the etcd provider.'
+    defaultto ['http://127.0.0.1:2379']
+  end
+
+  validate do
+    if Array(self[:hosts]).empty? && self[:query].nil?
+      raise Puppet::Error, 'a trigger needs `hosts` or a `query`'
+    end
+  end
+
+  def refresh
+    provider.fire
+  end
+end
