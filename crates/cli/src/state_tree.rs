@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
+use bunraku_engine::Registry;
 use bunraku_states::{
     CompileError, Compiled, Function, Input, Lookup, Problem, Target, Tree, World, WorldError,
     compile, read_data,

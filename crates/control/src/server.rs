@@ -228,14 +228,6 @@ async fn build_services(
     let nodes = Nodes::new(store.clone(), clock.clone());
     let commands = Commands::new(store.clone(), clock.clone(), options.commands.clone());
     let revocations = Revocations::new([]);
-    let certificates = Certificates::new(
-        store.clone(),
-        clock.clone(),
-        authority,
-        revocations.clone(),
-        nodes.clone(),
-        options.certificates.clone(),
-    );
     let metrics: Arc<http::Metrics> = Arc::default();
     let queue = Arc::new(CompileQueue::new(store.clone(), clock.clone()));
     let facts = Facts::new(
@@ -250,6 +242,14 @@ async fn build_services(
             changed: Some(queue.clone()),
             environment: Some(queue),
         },
+    );
+    let certificates = Certificates::new(
+        store.clone(),
+        clock.clone(),
+        authority,
+        revocations.clone(),
+        nodes.clone(),
+        options.certificates.clone(),
     );
     let catalogs = Catalogs::new(
         store.clone(),

@@ -125,8 +125,15 @@ fn plan(catalog: &Catalog, causes: &[Cause]) -> Result<Plan, NotStarted> {
     } else {
         Mode::default()
     };
-    Plan::new(catalog, &registry(causes), PlanOptions { mode })
-        .map_err(|error| NotStarted::because("the catalog has problems", &error))
+    Plan::new(
+        catalog,
+        &registry(causes),
+        PlanOptions {
+            mode,
+            threads: std::thread::available_parallelism().map_or(1, usize::from),
+        },
+    )
+    .map_err(|error| NotStarted::because("the catalog has problems", &error))
 }
 
 fn wants_facts(catalog: &Catalog) -> bool {

@@ -340,7 +340,13 @@ fn server_options(
             history: section.facts.history.min(50),
             ..FactOptions::default()
         },
-        releases: bunraku_control::ReleaseOptions::default(),
+        releases: bunraku_control::ReleaseOptions {
+            keep: section.releases.keep,
+            quiet: section.releases.quiet.0,
+            longest_wait: section.releases.longest_wait.0,
+            leader_ttl: SERVER_TTL,
+            ..bunraku_control::ReleaseOptions::default()
+        },
         reports: ReportOptions {
             kept_per_node: section.reports.kept_per_node,
             kept_for: section.reports.kept_for.0,

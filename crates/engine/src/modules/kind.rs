@@ -146,6 +146,10 @@ impl Provider for ModuleType {
         changes: &[Change],
         hands: &Hands<'_>,
     ) -> Result<Applied, StepError> {
+        let _turn = self.program.turn_to_apply();
+        if hands.cancellation().is_cancelled() {
+            return Err(StepError::interrupted());
+        }
         let mut request = self.request("apply", desired, hands);
         request["state"] = Value::Object(observed.state.clone());
         let names: Vec<&str> = changes.iter().map(|one| one.property.as_str()).collect();

@@ -28,6 +28,9 @@ pub(super) struct Program {
     module: Verified,
     state_directory: PathBuf,
     free: Mutex<Vec<Session>>,
+    /// Held by who applies: two resources of one module often share a file,
+    /// and two programs that read, change and write it would lose a change.
+    applies: Mutex<()>,
     /// Its files, once something was asked of it. The last to go, after the
     /// processes that run from it.
     unpacked: Mutex<Option<Unpacked>>,
@@ -39,6 +42,7 @@ impl Program {
             module: module.clone(),
             state_directory: state_directory.to_owned(),
             free: Mutex::default(),
+            applies: Mutex::default(),
             unpacked: Mutex::default(),
         })
     }
@@ -94,6 +98,11 @@ impl Program {
             // Whatever else went wrong, dropping the session ends its processes.
             Err(error) => Err(failed(error)),
         }
+    }
+
+    /// One at a time may change things; looking is free for all.
+    pub(super) fn turn_to_apply(&self) -> std::sync::MutexGuard<'_, ()> {
+        self.applies.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn free(&self) -> std::sync::MutexGuard<'_, Vec<Session>> {

@@ -195,6 +195,16 @@ fn many_at_once_have_a_process_each_and_do_not_mix_up_their_answers() {
 }
 
 #[test]
+fn only_one_at_a_time_of_a_module_changes_things() {
+    let world = World::new(
+        "if q['method'] == 'apply':\n    busy = os.path.join(os.path.dirname(p['path']), 'busy')\n    os.mkdir(busy)\n    time.sleep(0.05)\n    os.rmdir(busy)",
+    );
+    let notes = (0..12).map(|index| world.note(&index.to_string(), json!({"text": "x"})));
+    let summary = world.run(Value::Array(notes.collect()), false);
+    assert_eq!(summary.count(Status::Changed), 12, "{}", lines(&summary));
+}
+
+#[test]
 fn what_was_unpacked_is_gone_afterwards_and_so_is_what_a_killed_run_left() {
     let world = World::new("");
     let running = world.path("modules/running");
