@@ -11,8 +11,6 @@ use bunraku_wire::api::cluster::{
 use bunraku_wire::api::{NewToken, TokenRequest};
 use bunraku_wire::client::ClientError;
 
-use futures::StreamExt;
-
 use crate::support::TestServer;
 
 /// A member that sees nobody.
