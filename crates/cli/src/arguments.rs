@@ -6,8 +6,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
     agent, apply, bound, catalog, cert, cluster, compile, completions, config, demo, environment,
-    facts, lock, man, module, node, once, plan, query, release, report, restore, server, states,
-    token, trigger,
+    facts, lock, man, module, node, once, plan, query, release, report, restore, run, server,
+    states, token, trigger,
 };
 
 /// An asynchronous control plane for configuration management.
@@ -108,6 +108,11 @@ pub(crate) enum Command {
         after_help = "Examples:\n  bunraku plan --site site.pp --offline\n  bunraku plan --site graph.json --graph svg > plan.svg"
     )]
     Plan(plan::PlanArguments),
+    /// Carry out a plan over many nodes in its order; list, watch, stop and resume such runs
+    #[command(
+        after_help = "Examples:\n  bunraku run --site site.pp\n  bunraku run --site site.yaml --yes --canary 2 --batch 20%\n  bunraku run watch 3f9a12cd\n\nExit code 3 says that a node failed, was lost or did not run; 4 that nothing was run."
+    )]
+    Run(Box<run::RunArguments>),
     /// Extension modules: pack, sign, verify, install
     #[command(subcommand)]
     Module(module::ModuleCommand),

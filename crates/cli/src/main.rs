@@ -20,6 +20,8 @@ mod machine_modules;
 mod output;
 mod plan_view;
 mod report_view;
+mod run_follow;
+mod run_view;
 mod site_source;
 mod ssh;
 mod state_tree;

@@ -17,7 +17,7 @@ use crate::failure::Failure;
 /// More than this is no site.
 const LARGEST_FILE: u64 = 64 << 20;
 
-#[derive(clap::Args, Clone)]
+#[derive(clap::Args, Clone, serde::Serialize, serde::Deserialize)]
 pub(crate) struct SiteArguments {
     /// What to plan: a Puppet site manifest (.pp), an environment graph (.json) or a site file (.yaml);
     /// several manifests are read as one. `-` reads a graph from standard input
@@ -41,6 +41,32 @@ pub(crate) struct SiteArguments {
     /// Which nodes there are, for queries: the output of `bunraku node list --json`
     #[arg(long, value_name = "FILE")]
     inventory: Option<PathBuf>,
+}
+
+impl SiteArguments {
+    /// For whoever plans it again, from any directory.
+    pub(crate) fn remember(&self) -> Result<serde_json::Value, Failure> {
+        let absolute = |path: &PathBuf| match path.as_os_str() == "-" {
+            true => Ok(path.clone()),
+            false => std::path::absolute(path),
+        };
+        let mut kept = self.clone();
+        kept.files = self.files.iter().map(absolute).collect::<Result<_, _>>()?;
+        kept.modulepath = self
+            .modulepath
+            .iter()
+            .map(absolute)
+            .collect::<Result<_, _>>()?;
+        Ok(serde_json::to_value(kept)?)
+    }
+
+    /// What [`SiteArguments::remember`] gave.
+    pub(crate) fn remembered(value: Option<&serde_json::Value>) -> Result<Self, Failure> {
+        let unknown =
+            || Failure::new("where the plan came from is not known").hint("pass `--site FILE`");
+        let value = value.ok_or_else(unknown)?;
+        serde_json::from_value(value.clone()).map_err(|_| unknown())
+    }
 }
 
 /// Where nodes stand, by the server.

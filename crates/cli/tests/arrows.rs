@@ -67,12 +67,13 @@ const ALLOWED: &[(&str, &[&str])] = &[
 /// Crates that do no I/O have none of these.
 const PURE: &[&str] = &[
     "bunraku-model",
+    "bunraku-module",
     "bunraku-query",
     "bunraku-states",
     "bunraku-puppet",
     "bunraku-plan",
+    "bunraku-module",
 ];
-const PURE: &[&str] = &["bunraku-model", "bunraku-module", "bunraku-states"];
 const IMPURE: &[&str] = &[
     "tokio",
     "hyper",

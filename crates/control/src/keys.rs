@@ -5,7 +5,7 @@
 
 use bunraku_model::{
     AppName, CatalogId, CodeId, CommandId, EnvironmentName, LockName, NodeName, NodeRunId,
-    ReleaseNumber, ServerId, TriggerName,
+    ReleaseNumber, RunId, ServerId, TriggerName,
 };
 use jiff::Timestamp;
 
@@ -496,4 +496,101 @@ pub fn release_hold(environment: &EnvironmentName) -> String {
 /// Which environment a key under [`RELEASE_HOLDS`] names.
 pub fn parse_release_hold(key: &str) -> Option<EnvironmentName> {
     EnvironmentName::new(key.strip_prefix(RELEASE_HOLDS)?).ok()
+}
+
+/// Ordered runs, by id.
+pub const RUN_RECORDS: &str = "run-records/";
+/// How runs went that are over.
+pub const RUN_ENDS: &str = "run-ends/";
+/// Runs that are not over, in the order of their creation.
+pub const OPEN_RUNS: &str = "run-open/";
+
+/// Written when a run is asked for.
+pub fn run_record(run: RunId) -> String {
+    format!("{RUN_RECORDS}{run}")
+}
+
+pub fn parse_run_record(key: &str) -> Option<RunId> {
+    key.strip_prefix(RUN_RECORDS)?.parse().ok()
+}
+
+/// Written with the record; deleted by the leader with the end.
+pub fn open_run(run: RunId) -> String {
+    format!("{OPEN_RUNS}{run}")
+}
+
+pub fn parse_open_run(key: &str) -> Option<RunId> {
+    key.strip_prefix(OPEN_RUNS)?.parse().ok()
+}
+
+/// Written before the record: the plan in pieces.
+pub fn run_plan(run: RunId, piece: u32) -> String {
+    format!("{}{piece:06}", run_plan_prefix(run))
+}
+
+pub fn run_plan_prefix(run: RunId) -> String {
+    format!("run-plans/{run}/")
+}
+
+/// Written by the leader only: a batch of events.
+pub fn run_log(run: RunId, batch: u64) -> String {
+    format!("{}{batch:010}", run_log_prefix(run))
+}
+
+pub fn run_log_prefix(run: RunId) -> String {
+    format!("run-logs/{run}/")
+}
+
+pub fn parse_run_log(key: &str) -> Option<u64> {
+    key.strip_prefix("run-logs/")?
+        .split_once('/')?
+        .1
+        .parse()
+        .ok()
+}
+
+/// Written by the leader when the run is over.
+pub fn run_end(run: RunId) -> String {
+    format!("{RUN_ENDS}{run}")
+}
+
+pub fn parse_run_end(key: &str) -> Option<RunId> {
+    key.strip_prefix(RUN_ENDS)?.parse().ok()
+}
+
+/// The server that leads the run, bound to its lease.
+pub fn run_leader(run: RunId) -> String {
+    format!("run-leaders/{run}")
+}
+
+/// Written by operators: stop, or cancel.
+pub fn run_request(run: RunId, what: crate::RunRequestKind) -> String {
+    let word = match what {
+        crate::RunRequestKind::Stop => "stop",
+        crate::RunRequestKind::Cancel => "cancel",
+    };
+    format!("{}{word}", run_requests(run))
+}
+
+pub fn run_requests(run: RunId) -> String {
+    format!("run-requests/{run}/")
+}
+
+/// Written by the leader of the run that has the node, bound to its lease.
+pub fn node_hold(node: &NodeName) -> String {
+    format!("node-holds/{node}")
+}
+
+/// All answers, of all nodes.
+pub fn all_command_results() -> String {
+    format!("{COMMANDS}results/")
+}
+
+/// Which command's answer a key under [`all_command_results`] is.
+pub fn parse_command_result(key: &str) -> Option<(NodeName, CommandId)> {
+    let (node, id) = key
+        .strip_prefix(COMMANDS)?
+        .strip_prefix("results/")?
+        .split_once('/')?;
+    Some((NodeName::new(node).ok()?, id.parse().ok()?))
 }

@@ -60,6 +60,11 @@ impl Leadership {
         }
     }
 
+    /// What else goes with the leader may be bound to it.
+    pub(crate) fn lease(&self) -> LeaseId {
+        self.lease
+    }
+
     /// Stays the leader; returns when it is not any more.
     pub(crate) async fn keep(&self) {
         let mut tick = tokio::time::interval(self.ttl / 3);

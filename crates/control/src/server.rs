@@ -25,8 +25,8 @@ use crate::upkeep::Upkeep;
 use crate::{
     CatalogDiffs, CertificateOptions, Certificates, Clock, Cluster, ClusterLink, CommandHub,
     CommandOptions, Commands, Contents, FactHooks, FactOptions, Facts, Locks, Nodes, Once,
-    Presence, PresenceOptions, Queries, ReleaseOptions, Releases, ReportOptions, Reports,
-    ServiceError, TargetBoard, Triggers, UpkeepOptions,
+    Orchestration, OrchestrationOptions, Presence, PresenceOptions, Queries, ReleaseOptions,
+    Releases, ReportOptions, Reports, ServiceError, TargetBoard, Triggers, UpkeepOptions,
 };
 
 /// How often the server looks at the age of its own certificate and of its peers'.
@@ -64,6 +64,7 @@ pub struct ServerOptions {
     pub compiles: CompileOptions,
     pub releases: ReleaseOptions,
     pub reports: ReportOptions,
+    pub orchestration: OrchestrationOptions,
     pub upkeep: UpkeepOptions,
     pub router: RouterOptions,
     pub accept: AcceptOptions,
@@ -284,7 +285,22 @@ async fn build_services(
         Arc::new(queries.clone()),
         options.releases.clone(),
     );
+    let reports = Reports::new(
+        store.clone(),
+        blobs.clone(),
+        clock.clone(),
+        options.reports.clone(),
+    );
+    let orchestration = Orchestration::new(
+        store.clone(),
+        clock.clone(),
+        id,
+        reports.clone(),
+        releases.clone(),
+        options.orchestration.clone(),
+    );
     let services = ServiceSet {
+        orchestration,
         triggers: Triggers::new(store.clone(), clock.clone(), Arc::clone(&metrics)),
         diffs: CatalogDiffs::new(
             store.clone(),
@@ -297,7 +313,7 @@ async fn build_services(
         board: TargetBoard::new(store.clone()),
         catalogs,
         releases,
-        reports: Reports::new(store.clone(), blobs, clock.clone(), options.reports.clone()),
+        reports,
         once: Once::new(store.clone(), clock.clone()),
         locks: Locks::new(store.clone(), clock.clone()),
         facts,
@@ -462,6 +478,9 @@ fn spawn_background(
     let (board, hub) = (services.board.clone(), services.hub.clone());
     let stop = background.clone();
     tasks.spawn(async move { board.run(hub, stop).await });
+    let orchestration = services.orchestration.clone();
+    let stop = background.clone();
+    tasks.spawn(async move { orchestration.run(stop).await });
     let worker = ReleaseWorker {
         releases: services.releases.clone(),
         name: services.identity.id.to_string(),

@@ -125,6 +125,31 @@ impl Plan {
         self.steps.iter().any(|step| step.pass > 1)
     }
 
+    /// Why these steps cannot be carried out, if a plan that came from outside
+    /// is not what this crate makes.
+    pub fn unsound(&self) -> Option<&'static str> {
+        let mut open = vec![0usize; self.groups.len()];
+        for (at, step) in self.steps.iter().enumerate() {
+            if step.group == 0 || step.group as usize > self.groups.len() {
+                return Some("a step belongs to no group");
+            }
+            open[step.group as usize - 1] += 1;
+            if step.waits_for.iter().any(|wait| wait.step.at() >= at) {
+                return Some("a step waits for one that does not come before it");
+            }
+        }
+        let as_told = open
+            .iter()
+            .zip(&self.groups)
+            .all(|(open, group)| *open == group.len());
+        match (self.steps.is_empty(), as_told, self.identity() == self.id) {
+            (true, _, _) => Some("it has no steps"),
+            (_, false, _) => Some("its groups are not those of its steps"),
+            (_, _, false) => Some("its id is not that of its content"),
+            _ => None,
+        }
+    }
+
     /// The hash over everything but warnings.
     pub(crate) fn identity(&self) -> PlanId {
         let body = serde_json::json!({

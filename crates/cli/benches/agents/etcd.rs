@@ -18,6 +18,7 @@ impl RawWatch {
         }
     }
 
+    #[allow(dead_code, reason = "not every bench has a server on it")]
     pub(crate) fn endpoint(&self) -> String {
         self.cluster.endpoints()[0].clone()
     }

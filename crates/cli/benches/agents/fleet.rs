@@ -77,6 +77,41 @@ impl Fleet {
     }
 }
 
+impl Fleet {
+    /// Fires one trigger at all and collects when each agent had its run
+    /// command. Once per fleet: nobody answers, so the next firing would wait.
+    #[allow(dead_code, reason = "not every bench fires")]
+    pub(crate) async fn fire_at_all(&mut self, server: &BenchServer) -> Vec<Duration> {
+        use bunraku_model::FiringId;
+        use bunraku_wire::api::triggers::{FireReply, FireTrigger};
+        let request = FireTrigger {
+            id: FiringId(uuid::Uuid::now_v7()),
+            hosts: self.names.clone(),
+            query: None,
+            ttl: None,
+            reason: None,
+            deadline_seconds: None,
+            causes: Vec::new(),
+            changed: false,
+        };
+        let started = Instant::now();
+        let firing = server
+            .operator
+            .post::<_, FireReply>("/v1/triggers/bench/fire", &request);
+        let receiving = async {
+            let mut samples = Vec::with_capacity(self.names.len());
+            while samples.len() < self.names.len() {
+                let arrived = self.arrivals.recv().await.expect("agents are connected");
+                samples.push(arrived.duration_since(started));
+            }
+            samples
+        };
+        let (fired, samples) = tokio::join!(firing, receiving);
+        fired.expect("fired");
+        samples
+    }
+}
+
 impl Drop for Fleet {
     fn drop(&mut self) {
         for agent in &self.agents {

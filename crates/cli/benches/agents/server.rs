@@ -14,7 +14,7 @@ pub(crate) struct BenchServer {
     pub(crate) address: SocketAddr,
     pub(crate) operator: Client,
     pub(crate) authority_pem: String,
-    _directory: TempDir,
+    directory: TempDir,
 }
 
 impl BenchServer {
@@ -67,8 +67,31 @@ impl BenchServer {
             address,
             operator,
             authority_pem,
-            _directory: directory,
+            directory,
         }
+    }
+
+    #[allow(dead_code, reason = "not every bench starts processes")]
+    pub(crate) fn credentials(&self) -> std::path::PathBuf {
+        self.directory.path().join("operator")
+    }
+
+    /// What the server has on disk, apart from logs that are folded into it.
+    #[allow(dead_code, reason = "not every bench looks at the disk")]
+    pub(crate) fn stored_bytes(&self) -> u64 {
+        let mut waiting = vec![self.directory.path().to_owned()];
+        let mut sum = 0;
+        while let Some(directory) = waiting.pop() {
+            for entry in std::fs::read_dir(directory).expect("readable") {
+                let entry = entry.expect("an entry");
+                let metadata = entry.metadata().expect("readable");
+                match metadata.is_dir() {
+                    true => waiting.push(entry.path()),
+                    false => sum += metadata.len(),
+                }
+            }
+        }
+        sum
     }
 
     pub(crate) fn resident_kib(&self) -> u64 {
@@ -99,6 +122,7 @@ impl BenchServer {
         ticks as f64 / 100.0
     }
 
+    #[allow(dead_code, reason = "not every bench counts agents")]
     pub(crate) async fn connected(&self) -> usize {
         let status: ServerStatus = self.operator.get("/v1/server").await.expect("its status");
         status.connected_agents

@@ -27,6 +27,7 @@ pub(crate) mod query;
 pub(crate) mod release;
 pub(crate) mod report;
 pub(crate) mod restore;
+pub(crate) mod run;
 pub(crate) mod server;
 pub(crate) mod states;
 pub(crate) mod token;
@@ -79,6 +80,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Server(arguments) => server::run(arguments, &context),
         Command::Agent(arguments) => agent::run(arguments, &context),
         Command::Demo(arguments) => demo::run(&arguments),
+        Command::Run(arguments) => run::run(*arguments, &context),
         Command::Plan(arguments) => plan::run(&arguments, &context),
         Command::Node(command) => node::run(command, &context),
         Command::Report(command) => report::run(command, &context),

@@ -340,6 +340,7 @@ fn server_options(
             history: section.facts.history.min(50),
             ..FactOptions::default()
         },
+        orchestration: bunraku_control::OrchestrationOptions::default(),
         releases: bunraku_control::ReleaseOptions {
             keep: section.releases.keep,
             quiet: section.releases.quiet.0,

@@ -290,7 +290,7 @@ fn a_server_that_is_killed_has_its_nodes_buried_by_the_other() {
     second.wait_for("web-1", "lost");
 }
 
-fn copy(from: &std::path::Path, to: &std::path::Path) {
+pub(crate) fn copy(from: &std::path::Path, to: &std::path::Path) {
     std::fs::create_dir_all(to).expect("a directory");
     std::fs::set_permissions(to, std::os::unix::fs::PermissionsExt::from_mode(0o700))
         .expect("private");

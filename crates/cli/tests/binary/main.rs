@@ -9,6 +9,7 @@ mod facts;
 mod fleet;
 mod locks;
 mod once;
+mod orchestration;
 mod puppet_module;
 mod runs;
 mod ssh;

@@ -12,7 +12,7 @@ use utoipa_axum::routes;
 
 use super::routes::{
     Services, catalogs, certificates, cluster, commands, compiles, content, environments, facts,
-    join, locks, nodes, once, query, releases, reports, server, targets, tokens, triggers,
+    join, locks, nodes, once, query, releases, reports, runs, server, targets, tokens, triggers,
 };
 use super::{access, health, reply::Refusal};
 
@@ -52,7 +52,9 @@ fn routes() -> (OpenApiRouter<Services>, OpenApiRouter<Services>) {
     let facts = OpenApiRouter::new()
         .routes(routes!(facts::submit, facts::show))
         .routes(routes!(facts::history))
-        .routes(routes!(facts::difference));
+        .routes(routes!(facts::difference))
+        // Plans of thousands of nodes are as large as facts.
+        .routes(routes!(runs::list, runs::create));
     let others = OpenApiRouter::with_openapi(Document::openapi())
         .routes(routes!(join::join))
         .routes(routes!(health::healthz))
@@ -134,6 +136,10 @@ fn routes() -> (OpenApiRouter<Services>, OpenApiRouter<Services>) {
         .routes(routes!(locks::release))
         .routes(routes!(locks::leave))
         .routes(routes!(locks::break_lock))
+        .routes(routes!(runs::show))
+        .routes(routes!(runs::log))
+        .routes(routes!(runs::stop))
+        .routes(routes!(runs::cancel))
         .routes(routes!(triggers::fire))
         .routes(routes!(triggers::list))
         .routes(routes!(triggers::show, triggers::define, triggers::forget))

@@ -121,6 +121,7 @@ pub(crate) fn options(data_dir: &Path) -> ServerOptions {
             lease: Duration::from_secs(3),
             functions: Arc::new(EngineFunctions),
         },
+        orchestration: bunraku_control::OrchestrationOptions::default(),
         releases: bunraku_control::ReleaseOptions::default(),
         reports: ReportOptions::default(),
         upkeep: UpkeepOptions::default(),

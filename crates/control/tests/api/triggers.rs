@@ -43,19 +43,29 @@ async fn open(node: &Client, name: &str) -> Lines<StreamMessage> {
     stream
 }
 
+/// The next line that is not about what the node should look like.
+async fn next_line(stream: &mut Lines<StreamMessage>) -> Option<StreamMessage> {
+    loop {
+        match stream.next().await.map(|line| line.expect("a line")) {
+            Some(StreamMessage::Target { .. }) => {}
+            other => return other,
+        }
+    }
+}
+
 async fn next_run(stream: &mut Lines<StreamMessage>) -> (CommandId, RunRequest) {
-    match soon(stream.next()).await {
-        Some(Ok(StreamMessage::Command(Envelope {
+    match soon(next_line(stream)).await {
+        Some(StreamMessage::Command(Envelope {
             id,
             command: Command::Run(run),
             ..
-        }))) => (id, *run),
+        })) => (id, *run),
         other => panic!("a run was expected, not {other:?}"),
     }
 }
 
 async fn nothing_comes(stream: &mut Lines<StreamMessage>) {
-    let next = tokio::time::timeout(Duration::from_millis(300), stream.next()).await;
+    let next = tokio::time::timeout(Duration::from_millis(300), next_line(stream)).await;
     assert!(next.is_err(), "nothing was to come: {next:?}");
 }
 

@@ -46,8 +46,6 @@ pub(super) struct Bundle {
 pub(super) struct Edge {
     pub(super) from: usize,
     pub(super) to: usize,
-    /// How many waits it stands for.
-    pub(super) count: usize,
     pub(super) full: String,
 }
 
@@ -59,7 +57,7 @@ pub(super) fn layout(plan: &Plan) -> Picture {
         members[*bundle].push(step);
     }
     let mut boxes: Vec<Bundle> = members.iter().map(|steps| bundle(plan, steps)).collect();
-    let edges = edges(plan, &bundle_of);
+    let edges = telling(edges(plan, &bundle_of), boxes.len());
     let (width, height, columns) = place(&mut boxes, &edges);
     Picture {
         boxes,
@@ -177,32 +175,60 @@ fn bundle(plan: &Plan, steps: &[usize]) -> Bundle {
 }
 
 fn edges(plan: &Plan, bundle_of: &[usize]) -> Vec<Edge> {
-    let mut counts: BTreeMap<(usize, usize), (usize, BTreeSet<String>)> = BTreeMap::new();
+    let mut between: BTreeMap<(usize, usize), BTreeSet<String>> = BTreeMap::new();
     for (at, step) in plan.steps.iter().enumerate() {
         for wait in &step.waits_for {
             let pair = (bundle_of[wait.step.at()], bundle_of[at]);
             if pair.0 == pair.1 {
                 continue;
             }
-            let (count, reasons) = counts.entry(pair).or_default();
-            *count += 1;
+            let reasons = between.entry(pair).or_default();
             if reasons.len() < 20 {
                 reasons.extend(wait.reasons.iter().map(ToString::to_string));
             }
         }
     }
-    counts
+    between
         .into_iter()
-        .map(|((from, to), (count, reasons))| Edge {
+        .map(|((from, to), reasons)| Edge {
             from,
             to,
-            count,
             full: reasons.into_iter().collect::<Vec<_>>().join("\n"),
         })
         .collect()
 }
 
-/// Columns by group; inside, each near the middle of what it waits for.
+/// Leaves out edges that a longer way says already: what waits for the web
+/// servers need not show that it waits for their database, too.
+fn telling(edges: Vec<Edge>, boxes: usize) -> Vec<Edge> {
+    let mut after: Vec<Vec<usize>> = vec![Vec::new(); boxes];
+    for edge in &edges {
+        after[edge.from].push(edge.to);
+    }
+    let around = |from: usize, to: usize| {
+        let mut seen = vec![false; boxes];
+        let mut waiting: Vec<usize> = after[from].clone();
+        waiting.retain(|next| *next != to);
+        while let Some(one) = waiting.pop() {
+            if one == to {
+                return true;
+            }
+            if !std::mem::replace(&mut seen[one], true) {
+                waiting.extend(&after[one]);
+            }
+        }
+        false
+    };
+    let kept = edges.iter().map(|edge| !around(edge.from, edge.to));
+    let kept: Vec<bool> = kept.collect();
+    let mut kept = kept.into_iter();
+    edges
+        .into_iter()
+        .filter(|_| kept.next().unwrap_or(true))
+        .collect()
+}
+
+/// Columns by group; inside, each near the middle of its neighbours.
 fn place(boxes: &mut [Bundle], edges: &[Edge]) -> (f64, f64, Vec<f64>) {
     let groups = boxes.iter().map(|one| one.group).max().unwrap_or(0) as usize;
     let mut columns: Vec<Vec<usize>> = vec![Vec::new(); groups];
@@ -210,43 +236,63 @@ fn place(boxes: &mut [Bundle], edges: &[Edge]) -> (f64, f64, Vec<f64>) {
         columns[one.group as usize - 1].push(at);
     }
     let mut before: Vec<Vec<usize>> = vec![Vec::new(); boxes.len()];
+    let mut after: Vec<Vec<usize>> = vec![Vec::new(); boxes.len()];
     for edge in edges {
         before[edge.to].push(edge.from);
+        after[edge.from].push(edge.to);
     }
-    let tall = |column: &[usize], boxes: &[Bundle]| -> f64 {
-        column
-            .iter()
-            .map(|at| boxes[*at].height + GAP_Y)
-            .sum::<f64>()
-            - GAP_Y
-    };
     let tallest = columns
         .iter()
         .map(|column| tall(column, boxes))
         .fold(0.0, f64::max);
-    let mut starts = Vec::with_capacity(groups);
-    for (number, column) in columns.iter_mut().enumerate() {
-        let middle = |at: usize, boxes: &[Bundle]| -> f64 {
-            let from: Vec<f64> = before[at]
-                .iter()
-                .map(|other| boxes[*other].y + boxes[*other].height / 2.0)
-                .collect();
-            from.iter().sum::<f64>() / from.len().max(1) as f64
-        };
-        column.sort_by(|one, other| {
-            middle(*one, boxes)
-                .total_cmp(&middle(*other, boxes))
-                .then(one.cmp(other))
-        });
-        let x = MARGIN + number as f64 * (WIDTH + GAP_X);
-        starts.push(x);
-        let mut y = TOP + (tallest - tall(column, boxes)) / 2.0;
-        for at in column.iter() {
-            boxes[*at].x = x;
-            boxes[*at].y = y;
-            y += boxes[*at].height + GAP_Y;
+    for column in &columns {
+        stack(column, boxes, tallest);
+    }
+    for _ in 0..3 {
+        for column in &mut columns {
+            arrange(column, boxes, &before);
+            stack(column, boxes, tallest);
+        }
+        for column in columns.iter_mut().rev() {
+            arrange(column, boxes, &after);
+            stack(column, boxes, tallest);
         }
     }
+    let starts = (0..groups).map(|number| MARGIN + number as f64 * (WIDTH + GAP_X));
     let width = MARGIN * 2.0 + groups as f64 * (WIDTH + GAP_X) - GAP_X;
-    (width.max(420.0), TOP + tallest + MARGIN, starts)
+    (width.max(420.0), TOP + tallest + MARGIN, starts.collect())
+}
+
+fn tall(column: &[usize], boxes: &[Bundle]) -> f64 {
+    let all: f64 = column.iter().map(|at| boxes[*at].height + GAP_Y).sum();
+    all - GAP_Y
+}
+
+/// Sorts a column by the middle of each one's neighbours; those without stay.
+fn arrange(column: &mut [usize], boxes: &[Bundle], neighbours: &[Vec<usize>]) {
+    let center = |at: usize| boxes[at].y + boxes[at].height / 2.0;
+    let middle = |at: usize| match neighbours[at].len() {
+        0 => center(at),
+        count => {
+            neighbours[at]
+                .iter()
+                .map(|other| center(*other))
+                .sum::<f64>()
+                / count as f64
+        }
+    };
+    column.sort_by(|one, other| {
+        let by_middle = middle(*one).total_cmp(&middle(*other));
+        by_middle.then(one.cmp(other))
+    });
+}
+
+fn stack(column: &[usize], boxes: &mut [Bundle], tallest: f64) {
+    let mut y = TOP + (tallest - tall(column, boxes)) / 2.0;
+    for at in column {
+        let number = boxes[*at].group as f64 - 1.0;
+        boxes[*at].x = MARGIN + number * (WIDTH + GAP_X);
+        boxes[*at].y = y;
+        y += boxes[*at].height + GAP_Y;
+    }
 }

@@ -9,8 +9,7 @@ const STYLE: &str = "text{font-family:system-ui,'DejaVu Sans',sans-serif;fill:#1
 .group{font-size:12px;font-weight:600;fill:#5b6b78}\
 .title{font-size:13px;font-weight:600}.line{font-size:11.5px;fill:#3a4a57}\
 .box{fill:#fff;stroke:#8aa0b2;stroke-width:1.2}.many{fill:#f3f7fa}\
-.edge{fill:none;stroke:#5b87a8;stroke-width:1.3;opacity:.75}\
-.count{font-size:10.5px;fill:#2f6690}";
+.edge{fill:none;stroke:#5b87a8;stroke-width:1.3;opacity:.75}";
 
 /// Draws the plan.
 pub fn plan_svg(plan: &Plan) -> String {
@@ -111,12 +110,4 @@ fn draw_edge(out: &mut String, picture: &Picture, edge: &Edge) {
         x2 - bend,
         escape(&edge.full)
     ));
-    if edge.count > 1 {
-        out.push_str(&format!(
-            "<text class=\"count\" x=\"{:.0}\" y=\"{:.0}\" text-anchor=\"end\">{}</text>\n",
-            x2 - 12.0,
-            y2 - 5.0,
-            edge.count
-        ));
-    }
 }

@@ -1,1 +1,241 @@
-//! runs
+//! One orchestrated run over ordered nodes.
+//!
+//! [`Run::step`] is pure: no clock, no I/O, no randomness. Events come from
+//! outside and are stored in a log; what they lead to is decided here and
+//! nowhere else, so that whoever reads the log comes to the same state and
+//! the same actions.
+//!
+//! Invariant: an action is performed only after its event is in the log. An
+//! action may be performed twice (after a takeover): node runs have ids that
+//! follow from the run and the step, and agents know an id again.
+//!
+//! Absent: barriers between groups, unless asked for. A node starts as soon
+//! as what it needs is done.
+
+mod deadlines;
+mod event;
+mod options;
+mod ready;
+mod record;
+mod status;
+mod step;
+mod timeline;
+mod timeline_svg;
+
+use std::sync::Arc;
+
+use bunraku_model::{NodeRunId, RunId};
+use jiff::Timestamp;
+use sha2::{Digest, Sha256};
+
+use crate::plan::{Plan, StepIndex};
+use deadlines::Deadlines;
+pub use event::{Action, Ending, Entry, Event, Unfit, UnfitReason};
+pub use options::{OnFailure, RunOptions, Share};
+use ready::Ready;
+pub use record::{NewRun, RunDetail, RunEnd, RunLog, RunRecord, RunSummary, Subject};
+pub use status::{RunOutcome, RunPhase, StepState, StepStatus, Tally};
+pub use timeline::{Bar, Timeline};
+pub use timeline_svg::timeline_svg;
+
+/// A run: a plan, how to carry it out, and how far it is.
+#[derive(Clone, Debug)]
+pub struct Run {
+    id: RunId,
+    plan: Arc<Plan>,
+    options: RunOptions,
+    phase: RunPhase,
+    statuses: Vec<StepStatus>,
+    /// How many of its needs each step still waits for.
+    missing: Vec<u32>,
+    after: Vec<Vec<StepIndex>>,
+    ready: Ready,
+    deadlines: Deadlines,
+    active: usize,
+    /// Starts that were asked for, canaries included.
+    started: usize,
+    /// Of those that this run started itself.
+    succeeded: usize,
+    failures: usize,
+    /// Steps of each group that are not over, from group 1.
+    open: Vec<usize>,
+    begun: Option<Timestamp>,
+    ended: Option<Timestamp>,
+    /// The latest time that was told: clocks of servers differ.
+    now: Timestamp,
+}
+
+impl Run {
+    /// A run that has not begun. What is in `done` succeeded in an earlier
+    /// run, and is not run again.
+    pub fn new(id: RunId, plan: Arc<Plan>, options: RunOptions, done: &[StepIndex]) -> Self {
+        let count = plan.steps.len();
+        let mut after: Vec<Vec<StepIndex>> = vec![Vec::new(); count];
+        let mut missing = vec![0u32; count];
+        for (at, step) in (0..).zip(&plan.steps) {
+            for wait in &step.waits_for {
+                after[wait.step.at()].push(StepIndex(at));
+                missing[at as usize] += 1;
+            }
+        }
+        let mut open = vec![0usize; plan.groups.len()];
+        for step in &plan.steps {
+            open[step.group as usize - 1] += 1;
+        }
+        let mut run = Self {
+            ready: Ready::new(&plan, &after, options.by_group),
+            id,
+            plan,
+            options,
+            phase: RunPhase::Queued,
+            statuses: vec![StepStatus::default(); count],
+            missing,
+            after,
+            deadlines: Deadlines::default(),
+            active: 0,
+            started: 0,
+            succeeded: 0,
+            failures: 0,
+            open,
+            begun: None,
+            ended: None,
+            now: Timestamp::MIN,
+        };
+        for step in done.iter().filter(|step| step.at() < count) {
+            run.succeeded_before(*step);
+        }
+        for step in (0..).map(StepIndex).take(count) {
+            if run.missing[step.at()] == 0 && run.statuses[step.at()].is_waiting() {
+                run.ready.insert(step);
+            }
+        }
+        run
+    }
+
+    /// The state after a log, and the actions that may not have been performed.
+    pub fn recover(
+        id: RunId,
+        plan: Arc<Plan>,
+        options: RunOptions,
+        done: &[StepIndex],
+        log: impl IntoIterator<Item = Entry>,
+    ) -> (Self, Vec<Action>) {
+        let mut run = Self::new(id, plan, options, done);
+        for entry in log {
+            run.step(&entry.event, entry.at);
+        }
+        let actions = run.outstanding();
+        (run, actions)
+    }
+
+    /// A run from its record and what is in its log.
+    pub fn of_record(
+        record: &RunRecord,
+        plan: Arc<Plan>,
+        log: impl IntoIterator<Item = Entry>,
+    ) -> (Self, Vec<Action>) {
+        let options = record.options.clone();
+        Self::recover(record.id, plan, options, &record.done, log)
+    }
+
+    /// How it went, once it is over.
+    pub fn end(&self) -> Option<RunEnd> {
+        Some(RunEnd {
+            outcome: self.outcome()?,
+            begun: self.begun,
+            ended: self.ended?,
+            tally: self.tally(),
+        })
+    }
+
+    /// Everything that was decided and is not known to have arrived.
+    pub fn outstanding(&self) -> Vec<Action> {
+        let mut actions = Vec::new();
+        for (step, status) in (0..).map(StepIndex).zip(&self.statuses) {
+            if matches!(status.state, StepState::Starting) {
+                actions.push(self.start_action(step));
+            }
+            if let Some(reason) = &status.cancel
+                && status.late.is_none()
+                && !status.ended_by_report
+            {
+                actions.push(self.cancel_action(step, reason));
+            }
+        }
+        actions
+    }
+
+    pub fn id(&self) -> RunId {
+        self.id
+    }
+
+    pub fn plan(&self) -> &Arc<Plan> {
+        &self.plan
+    }
+
+    pub fn options(&self) -> &RunOptions {
+        &self.options
+    }
+
+    pub fn phase(&self) -> &RunPhase {
+        &self.phase
+    }
+
+    pub fn statuses(&self) -> &[StepStatus] {
+        &self.statuses
+    }
+
+    pub fn begun(&self) -> Option<Timestamp> {
+        self.begun
+    }
+
+    pub fn ended(&self) -> Option<Timestamp> {
+        self.ended
+    }
+
+    pub fn outcome(&self) -> Option<RunOutcome> {
+        match self.phase {
+            RunPhase::Ended { outcome } => Some(outcome),
+            _ => None,
+        }
+    }
+
+    /// When [`Event::TimePassed`] is due, if nothing else happens.
+    pub fn next_deadline(&self) -> Option<Timestamp> {
+        match self.phase {
+            RunPhase::Ended { .. } => None,
+            _ => self.deadlines.next(),
+        }
+    }
+
+    /// How many steps are in which state.
+    pub fn tally(&self) -> Tally {
+        Tally::of(&self.statuses)
+    }
+
+    /// The id of a step's node run: the same for everyone who computes it.
+    pub fn node_run(&self, step: StepIndex) -> NodeRunId {
+        let mut hash = Sha256::new();
+        hash.update(self.id.0.as_bytes());
+        hash.update(step.0.to_be_bytes());
+        let digest = hash.finalize();
+        let mut bytes = [0u8; 16];
+        bytes.copy_from_slice(&digest[..16]);
+        NodeRunId(uuid::Builder::from_custom_bytes(bytes).into_uuid())
+    }
+
+    fn start_action(&self, step: StepIndex) -> Action {
+        Action::Start {
+            step,
+            node_run: self.node_run(step),
+        }
+    }
+
+    fn cancel_action(&self, step: StepIndex, reason: &str) -> Action {
+        Action::Cancel {
+            step,
+            node_run: self.node_run(step),
+            reason: reason.to_owned(),
+        }
+    }
+}

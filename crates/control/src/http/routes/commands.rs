@@ -30,6 +30,10 @@ pub(crate) async fn send(
     Body(mut request): Body<SendCommand>,
 ) -> Answer<Vec<SentCommand>> {
     name_the_caller(&mut request.command, &caller);
+    // Nodes of an ordered run are asked to run by that run alone.
+    if matches!(request.command, Command::Run(_)) {
+        services.orchestration.refuse_held(&request.nodes).await?;
+    }
     let sent = services
         .commands
         .send(&request, caller.name.as_str())

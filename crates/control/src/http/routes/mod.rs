@@ -15,6 +15,7 @@ pub(super) mod once;
 pub(super) mod query;
 pub(super) mod releases;
 pub(super) mod reports;
+pub(super) mod runs;
 pub(super) mod server;
 pub(super) mod targets;
 pub(super) mod tokens;
@@ -37,8 +38,8 @@ use crate::certificates::Certificates;
 use crate::compiles::Compiles;
 use crate::environments::Environments;
 use crate::{
-    CatalogDiffs, Clock, CommandHub, Commands, Contents, Facts, Locks, Nodes, Once, Presence,
-    Queries, Releases, Reports, TargetBoard, Triggers,
+    CatalogDiffs, Clock, CommandHub, Commands, Contents, Facts, Locks, Nodes, Once, Orchestration,
+    Presence, Queries, Releases, Reports, TargetBoard, Triggers,
 };
 
 /// Everything that handlers reach. One pointer: every open stream holds it.
@@ -69,6 +70,7 @@ pub(crate) struct ServiceSet {
     pub(crate) compiles: Compiles,
     pub(crate) environments: Environments,
     pub(crate) once: Once,
+    pub(crate) orchestration: Orchestration,
     pub(crate) triggers: Triggers,
     pub(crate) locks: Locks,
     pub(crate) commands: Commands,

@@ -1,0 +1,389 @@
+//! `bunraku run`: carries a plan out over many nodes, and follows runs.
+
+use std::io::{BufRead, IsTerminal, Write};
+
+use bunraku_model::ReleaseNumber;
+use bunraku_plan::run::{NewRun, OnFailure, RunOptions, RunOutcome, RunRecord, Share, Subject};
+use bunraku_wire::Client;
+use clap::Subcommand;
+
+use super::Context;
+use crate::connection::failed;
+use crate::duration::HumanDuration;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output;
+use crate::plan_view;
+use crate::run_follow::{self, Interrupt};
+use crate::run_view;
+use crate::site_source::{self, SiteArguments};
+
+#[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub(crate) struct RunArguments {
+    #[command(subcommand)]
+    command: Option<RunCommand>,
+    #[command(flatten)]
+    site: SiteArguments,
+    #[command(flatten)]
+    how: HowArguments,
+}
+
+#[derive(clap::Args, Clone)]
+struct HowArguments {
+    /// Do not ask
+    #[arg(long, short = 'y')]
+    yes: bool,
+    /// Return when the run is taken in; follow it with `bunraku run watch`
+    #[arg(long)]
+    detach: bool,
+    /// Only say what would change
+    #[arg(long)]
+    noop: bool,
+    /// At most so many nodes at a time: a number, or a part of all like `20%`
+    #[arg(long, value_name = "N|P%")]
+    batch: Option<Share>,
+    /// So many nodes first; the others when all of these succeeded
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    canary: u32,
+    /// Start nothing new after more failures than this
+    #[arg(long, value_name = "N|P%")]
+    max_failures: Option<Share>,
+    /// After a failure, go on with nodes that do not wait for the failed one
+    #[arg(long)]
+    continue_independent: bool,
+    /// Start a group when the one before it is over, not each node when it can
+    #[arg(long)]
+    by_group: bool,
+    /// End a node's run that works for longer
+    #[arg(long, value_name = "SPAN")]
+    timeout: Option<HumanDuration>,
+    /// End the whole run after this
+    #[arg(long, value_name = "SPAN")]
+    total_timeout: Option<HumanDuration>,
+    /// How long a node may take to start
+    #[arg(long, value_name = "SPAN", default_value = "10m")]
+    start_within: HumanDuration,
+    /// A node that is away for longer is lost
+    #[arg(long, value_name = "SPAN", default_value = "60s")]
+    lost_after: HumanDuration,
+    /// Carry out the catalogs of this release
+    #[arg(long, value_name = "NUMBER")]
+    release: Option<ReleaseNumber>,
+    /// Run what each node's own settings name, such as the Puppet agent
+    #[arg(long, conflicts_with = "release")]
+    configured: bool,
+    /// Refuse to run anything but this plan (its id, or the start of it)
+    #[arg(long, value_name = "PLAN")]
+    expect_plan: Option<String>,
+    /// Shown wherever the run is
+    #[arg(long)]
+    reason: Option<String>,
+    /// A command to run here when the run succeeded
+    #[arg(long, value_name = "COMMAND")]
+    on_success: Option<String>,
+    /// A command to run here when it did not
+    #[arg(long, value_name = "COMMAND")]
+    on_failure: Option<String>,
+}
+
+#[derive(Subcommand)]
+enum RunCommand {
+    /// Runs, newest first
+    List,
+    /// How a run stands or went
+    Show {
+        run: String,
+        /// When each node ran, and which chain took longest
+        #[arg(long)]
+        timeline: bool,
+        /// The timeline as a picture
+        #[arg(long, conflicts_with = "timeline")]
+        svg: bool,
+    },
+    /// Follow a run to its end
+    Watch { run: String },
+    /// Start nothing new; what runs, ends by itself
+    Stop { run: String },
+    /// End what runs
+    Cancel { run: String },
+    /// Do again what failed or was skipped, if the plan is still the same
+    Resume {
+        run: String,
+        /// Where the plan comes from; as before, without it
+        #[arg(long = "site", short = 's', value_name = "FILE")]
+        files: Vec<std::path::PathBuf>,
+        /// Do not ask
+        #[arg(long, short = 'y')]
+        yes: bool,
+    },
+}
+
+pub(crate) fn run(arguments: RunArguments, context: &Context) -> Result<Exit, Failure> {
+    let json = context.global.json;
+    context.with_client(|client| async move {
+        match arguments.command {
+            None => start(&client, &arguments.site, &arguments.how, json).await,
+            Some(RunCommand::List) => list(&client, json).await,
+            Some(RunCommand::Show { run, timeline, svg }) => {
+                show(&client, &run, timeline, svg, json).await
+            }
+            Some(RunCommand::Watch { run }) => {
+                let outcome = run_follow::follow(&client, &run, json, Interrupt::Leave).await?;
+                Ok(exit_of(outcome))
+            }
+            Some(RunCommand::Stop { run }) => ask(&client, &run, "stop").await,
+            Some(RunCommand::Cancel { run }) => ask(&client, &run, "cancel").await,
+            Some(RunCommand::Resume { run, files, yes }) => {
+                resume(&client, &run, files, yes, json).await
+            }
+        }
+    })
+}
+
+async fn start(
+    client: &Client,
+    site: &SiteArguments,
+    how: &HowArguments,
+    json: bool,
+) -> Result<Exit, Failure> {
+    let nodes = site_source::node_summaries(client).await?;
+    let mut plan = site_source::planned(site, Some(&nodes))?;
+    plan.warnings.extend(plan_view::unfit_nodes(&plan, &nodes));
+    if let Some(expected) = &how.expect_plan
+        && !plan.id.to_string().starts_with(expected.as_str())
+    {
+        return Err(Failure::new(format!(
+            "the plan is {} now, not {expected}: its inputs changed",
+            plan.id.0.short()
+        ))
+        .exit(Exit::Refused)
+        .hint("look at it with `bunraku plan`, and run what you have seen"));
+    }
+    for warning in &plan.warnings {
+        anstream::eprintln!("warning: {warning}");
+    }
+    match how.detach || json {
+        // There, standard output is for the id alone.
+        true => eprint!("{}", plan_view::text(&plan)),
+        false => output::write(&plan_view::text(&plan))?,
+    }
+    if !how.yes {
+        confirm("Are you sure you wish to run this plan?")?;
+    }
+    let new = NewRun {
+        plan,
+        options: options(how),
+        subject: match (how.configured, how.release) {
+            (true, _) => Subject::Configured,
+            (_, Some(release)) => Subject::Release { release },
+            _ => Subject::Released,
+        },
+        reason: how.reason.clone(),
+        site: Some(site.remember()?),
+        resumes: None,
+    };
+    let outcome = begin(client, &new, how.detach, json).await?;
+    hooks(how, outcome.as_ref())?;
+    Ok(outcome.map_or(Exit::Done, |outcome| exit_of(outcome.1)))
+}
+
+/// Hands the run over and follows it.
+async fn begin(
+    client: &Client,
+    new: &NewRun,
+    detach: bool,
+    json: bool,
+) -> Result<Option<(RunRecord, RunOutcome)>, Failure> {
+    let record: RunRecord = client
+        .post("/v1/runs", new)
+        .await
+        .map_err(|error| failed(&error))?;
+    let id = record.id;
+    if detach {
+        match json {
+            true => output::json(&record)?,
+            false => output::write(&format!("{id}\n"))?,
+        }
+        eprintln!(
+            "\nhint: follow it with `bunraku run watch {}`",
+            run_view::short(id)
+        );
+        return Ok(None);
+    }
+    let outcome = run_follow::follow(client, &id.to_string(), json, Interrupt::Stop).await?;
+    Ok(Some((record, outcome)))
+}
+
+fn options(how: &HowArguments) -> RunOptions {
+    RunOptions {
+        noop: how.noop,
+        batch: how.batch,
+        canary: how.canary,
+        max_failures: how.max_failures,
+        on_failure: match how.continue_independent {
+            true => OnFailure::ContinueIndependent,
+            false => OnFailure::Stop,
+        },
+        by_group: how.by_group,
+        node_timeout_seconds: how.timeout.map(|span| span.0.as_secs().max(1)),
+        total_timeout_seconds: how.total_timeout.map(|span| span.0.as_secs().max(1)),
+        start_timeout_seconds: how.start_within.0.as_secs().max(1),
+        lost_after_seconds: how.lost_after.0.as_secs(),
+        ..RunOptions::default()
+    }
+}
+
+/// Asks at the terminal. Without one, nobody can say yes.
+fn confirm(question: &str) -> Result<(), Failure> {
+    let refused = |message: &str| Failure::new(message).exit(Exit::Refused);
+    if !std::io::stdin().is_terminal() {
+        return Err(refused("nobody is there to confirm the plan")
+            .hint("pass `--yes` to run it without a question"));
+    }
+    eprint!("{question} (y/n) ");
+    std::io::stderr().flush()?;
+    let mut answer = String::new();
+    std::io::stdin().lock().read_line(&mut answer)?;
+    match answer.trim().to_lowercase().as_str() {
+        "y" | "yes" => Ok(()),
+        _ => Err(refused("nothing was run")),
+    }
+}
+
+fn hooks(how: &HowArguments, outcome: Option<&(RunRecord, RunOutcome)>) -> Result<(), Failure> {
+    let Some((record, outcome)) = outcome else {
+        return Ok(());
+    };
+    let command = match outcome {
+        RunOutcome::Succeeded => &how.on_success,
+        _ => &how.on_failure,
+    };
+    let Some(command) = command else {
+        return Ok(());
+    };
+    let status = std::process::Command::new("sh")
+        .args(["-c", command])
+        .env("BUNRAKU_RUN", record.id.to_string())
+        .env("BUNRAKU_OUTCOME", format!("{outcome:?}").to_lowercase())
+        .status()?;
+    match status.success() {
+        true => Ok(()),
+        false => Err(Failure::new(format!(
+            "the hook `{command}` ended with {status}"
+        ))),
+    }
+}
+
+pub(crate) fn exit_of(outcome: RunOutcome) -> Exit {
+    match outcome {
+        RunOutcome::Succeeded => Exit::Done,
+        _ => Exit::SomeNodesFailed,
+    }
+}
+
+async fn list(client: &Client, json: bool) -> Result<Exit, Failure> {
+    let runs: Vec<bunraku_plan::run::RunSummary> = client
+        .get("/v1/runs")
+        .await
+        .map_err(|error| failed(&error))?;
+    if json {
+        output::json(&runs)?;
+    } else if runs.is_empty() {
+        eprintln!("no runs yet\n\nhint: start one with `bunraku run --site FILE`");
+    } else {
+        run_view::list_table(&runs).print()?;
+    }
+    Ok(Exit::Done)
+}
+
+async fn show(
+    client: &Client,
+    run: &str,
+    timeline: bool,
+    svg: bool,
+    json: bool,
+) -> Result<Exit, Failure> {
+    let (record, run) = run_follow::fetch(client, run).await?;
+    let now = jiff::Timestamp::now();
+    let of_times = || {
+        run.timeline(now)
+            .ok_or_else(|| Failure::new("the run has not begun"))
+    };
+    if svg {
+        let title = format!(
+            "run {} in {}",
+            run_view::short(record.id),
+            record.environment
+        );
+        output::write(&bunraku_plan::run::timeline_svg(&title, &of_times()?))?;
+    } else if timeline {
+        match json {
+            true => output::json(&of_times()?)?,
+            false => output::write(&run_view::timeline_text(&of_times()?))?,
+        }
+    } else if json {
+        output::json(&run_follow::as_json(&record, &run))?;
+    } else {
+        output::write(&run_view::summary(&record, &run))?;
+    }
+    Ok(match run.outcome() {
+        Some(outcome) => exit_of(outcome),
+        None => Exit::Done,
+    })
+}
+
+async fn ask(client: &Client, run: &str, what: &str) -> Result<Exit, Failure> {
+    client
+        .post::<_, ()>(&format!("/v1/runs/{run}/{what}"), &())
+        .await
+        .map_err(|error| failed(&error))?;
+    eprintln!("asked for\n\nhint: follow it with `bunraku run watch {run}`");
+    Ok(Exit::Done)
+}
+
+/// Plans again from where the plan came from; the server compares.
+async fn resume(
+    client: &Client,
+    run: &str,
+    files: Vec<std::path::PathBuf>,
+    yes: bool,
+    json: bool,
+) -> Result<Exit, Failure> {
+    let (record, before) = run_follow::fetch(client, run).await?;
+    let mut site = SiteArguments::remembered(record.site.as_ref())?;
+    if !files.is_empty() {
+        site.files = files;
+    }
+    let nodes = site_source::node_summaries(client).await?;
+    let plan = site_source::planned(&site, Some(&nodes))?;
+    if plan.id != record.plan {
+        return Err(Failure::new(format!(
+            "the plan is {} now and was {} then: its inputs changed",
+            plan.id.0.short(),
+            record.plan.0.short()
+        ))
+        .exit(Exit::Refused)
+        .hint("start a new run with `bunraku run --site …`"));
+    }
+    let left = before.tally().all() - before.tally().succeeded;
+    if !json {
+        output::write(&run_view::summary(&record, &before))?;
+    }
+    if !yes {
+        confirm(&format!(
+            "Run the {} that did not succeed?",
+            plan_view::count(left, "node")
+        ))?;
+    }
+    let new = NewRun {
+        plan,
+        options: record.options.clone(),
+        subject: record.subject,
+        reason: record.reason.clone(),
+        site: record.site.clone(),
+        resumes: Some(record.id),
+    };
+    let outcome = begin(client, &new, false, json).await?;
+    Ok(outcome.map_or(Exit::Done, |outcome| exit_of(outcome.1)))
+}

@@ -1,0 +1,220 @@
+//! Follows a run: reads its log as it grows, and computes the same state that
+//! its leader has. A server that goes away changes nothing; the next one is asked.
+
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bunraku_plan::run::{Run, RunDetail, RunEnd, RunLog, RunOutcome, RunRecord};
+use bunraku_wire::Client;
+use serde::Deserialize;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::connection::failed;
+use crate::failure::Failure;
+use crate::output;
+use crate::run_view::{self, Live};
+
+/// How long no server may answer before following is given up. The run goes on.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// What Ctrl-C means.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Interrupt {
+    /// Once: nothing new starts; twice: cancel; thrice: leave.
+    Stop,
+    /// Stop watching; the run goes on.
+    Leave,
+}
+
+#[derive(Deserialize)]
+struct LogReply {
+    #[serde(flatten)]
+    log: RunLog,
+    #[serde(default)]
+    end: Option<RunEnd>,
+}
+
+/// A run as it stands.
+pub(crate) async fn fetch(client: &Client, run: &str) -> Result<(RunRecord, Run), Failure> {
+    let detail: RunDetail = client
+        .get(&format!("/v1/runs/{run}"))
+        .await
+        .map_err(|error| failed(&error))?;
+    let (state, _) = Run::of_record(&detail.record, Arc::new(detail.plan), detail.log.entries);
+    Ok((detail.record, state))
+}
+
+/// Everything that a program wants to know of a run.
+pub(crate) fn as_json(record: &RunRecord, run: &Run) -> serde_json::Value {
+    let steps: Vec<serde_json::Value> = (0..)
+        .map(bunraku_plan::StepIndex)
+        .zip(run.statuses())
+        .map(|(step, status)| {
+            let planned = &run.plan().steps[step.at()];
+            serde_json::json!({
+                "node": planned.node,
+                "pass": planned.pass,
+                "group": planned.group,
+                "node_run": run.node_run(step),
+                "status": status,
+            })
+        })
+        .collect();
+    serde_json::json!({
+        "record": record,
+        "phase": run.phase(),
+        "tally": run.tally(),
+        "groups": run.plan().groups,
+        "steps": steps,
+    })
+}
+
+/// Follows to the end, and says how it went.
+pub(crate) async fn follow(
+    client: &Client,
+    id: &str,
+    json: bool,
+    interrupt: Interrupt,
+) -> Result<RunOutcome, Failure> {
+    let detail: RunDetail = client
+        .get(&format!("/v1/runs/{id}"))
+        .await
+        .map_err(|error| failed(&error))?;
+    let record = detail.record;
+    let plan = Arc::new(detail.plan);
+    let (run, _) = Run::of_record(&record, plan, []);
+    let mut view = View::new(run, json);
+    view.begin(&record);
+    let mut interrupts = signal(SignalKind::interrupt())?;
+    let mut pressed = 0;
+    let mut end = view.take(detail.log, detail.end);
+    let mut next = view.next;
+    let mut silent_since: Option<Instant> = None;
+    while end.is_none() {
+        let path = format!("/v1/runs/{}/log?after={next}&wait_seconds=30", record.id);
+        let reply = tokio::select! {
+            reply = client.get::<LogReply>(&path) => reply,
+            _ = interrupts.recv() => {
+                pressed += 1;
+                pressed_again(client, &record, pressed, interrupt, &view).await?;
+                continue;
+            }
+        };
+        match reply {
+            Ok(reply) => {
+                silent_since = None;
+                end = view.take(reply.log, reply.end);
+                next = view.next;
+            }
+            Err(error) => {
+                let since = *silent_since.get_or_insert_with(|| {
+                    view.say("no server answers; the run goes on, asking again");
+                    Instant::now()
+                });
+                if since.elapsed() > PATIENCE {
+                    return Err(failed(&error).hint(format!(
+                        "the run goes on: follow it with `bunraku run watch {}`",
+                        run_view::short(record.id)
+                    )));
+                }
+                tokio::time::sleep(Duration::from_millis(500)).await;
+            }
+        }
+    }
+    view.end(&record)?;
+    end.map(|end| end.outcome)
+        .ok_or_else(|| Failure::new("the run has no end"))
+}
+
+async fn pressed_again(
+    client: &Client,
+    record: &RunRecord,
+    pressed: u32,
+    interrupt: Interrupt,
+    view: &View,
+) -> Result<(), Failure> {
+    let short = run_view::short(record.id);
+    let what = match (interrupt, pressed) {
+        (Interrupt::Stop, 1) => "stop",
+        (Interrupt::Stop, 2) => "cancel",
+        _ => {
+            return Err(Failure::new("not followed any more; the run goes on")
+                .hint(format!("follow it again with `bunraku run watch {short}`")));
+        }
+    };
+    view.say(match what {
+        "stop" => "nothing new starts; press Ctrl-C again to end what runs",
+        _ => "what runs is ended; press Ctrl-C again to leave",
+    });
+    let path = format!("/v1/runs/{}/{what}", record.id);
+    match client.post::<_, ()>(&path, &()).await {
+        // It is over already: the log says so next.
+        Err(error) if error.status() == Some(409) => Ok(()),
+        outcome => outcome.map_err(|error| failed(&error)),
+    }
+}
+
+/// Where it is told: live, as lines, or at the end as JSON.
+struct View {
+    run: Run,
+    next: u64,
+    json: bool,
+    live: Option<Live>,
+}
+
+impl View {
+    fn new(run: Run, json: bool) -> Self {
+        let terminal = std::io::stdout().is_terminal() && std::io::stderr().is_terminal();
+        Self {
+            run,
+            next: 0,
+            json,
+            live: (terminal && !json).then(Live::new),
+        }
+    }
+
+    fn begin(&self, record: &RunRecord) {
+        self.say(&format!("run {} is taken in", run_view::short(record.id)));
+    }
+
+    fn take(&mut self, log: RunLog, end: Option<RunEnd>) -> Option<RunEnd> {
+        for entry in &log.entries {
+            let before = self.run.clone();
+            self.run.step(&entry.event, entry.at);
+            for line in run_view::line(&before, &self.run, entry) {
+                self.say(&line);
+            }
+        }
+        self.next = log.next;
+        if let Some(live) = &mut self.live {
+            live.show(&self.run);
+        }
+        // The end is written after the last entry: only with both is all told.
+        end.filter(|_| self.run.outcome().is_some())
+    }
+
+    fn say(&self, line: &str) {
+        match &self.live {
+            Some(live) => live.say(line),
+            None => eprintln!("{line}"),
+        }
+    }
+
+    fn end(self, record: &RunRecord) -> Result<(), Failure> {
+        if let Some(live) = self.live {
+            live.finish();
+        }
+        if self.json {
+            return output::json(&as_json(record, &self.run));
+        }
+        output::write(&format!("\n{}", run_view::summary(record, &self.run)))?;
+        if self.run.outcome() != Some(RunOutcome::Succeeded) {
+            eprintln!(
+                "\nhint: do what is left with `bunraku run resume {}`",
+                run_view::short(record.id)
+            );
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,82 @@
+//! One line per thing that happens.
+
+use bunraku_plan::StepIndex;
+use bunraku_plan::run::{Entry, Event, Run, RunPhase, StepState};
+use jiff::tz::TimeZone;
+
+/// What an entry of the log means, once `run` has taken it in. `before` is the
+/// run as it was.
+pub(crate) fn line(before: &Run, run: &Run, entry: &Entry) -> Vec<String> {
+    let time = entry.at.to_zoned(TimeZone::system());
+    let stamp = time.strftime("%Y-%m-%d %H:%M:%S %z");
+    let mut texts = Vec::new();
+    if let Event::Begun { unfit } = &entry.event {
+        let nodes = run.plan().nodes().len();
+        texts.push(match unfit.len() {
+            0 => format!("all {nodes} nodes are connected and enabled"),
+            count => format!("{count} of {nodes} nodes are not ready"),
+        });
+    }
+    if let Event::StopRequested { by } = &entry.event {
+        texts.push(format!("{by} asks to stop: nothing new starts"));
+    }
+    if let Event::CancelRequested { by } = &entry.event {
+        texts.push(format!("{by} asks to cancel: what runs is ended"));
+    }
+    let states = before.statuses().iter().zip(run.statuses());
+    let mut skipped = 0;
+    for (step, (old, new)) in (0..).map(StepIndex).zip(states) {
+        if old.state != new.state {
+            match &new.state {
+                StepState::Skipped { .. } => skipped += 1,
+                _ => texts.push(changed(run, step)),
+            }
+        } else if old.away.is_none() && new.away.is_some() {
+            texts.push(format!("{} is away", name(run, step)));
+        } else if old.away.is_some() && new.away.is_none() && new.state.is_active() {
+            texts.push(format!("{} is back", name(run, step)));
+        }
+    }
+    if skipped > 0 {
+        texts.push(format!("{skipped} skipped"));
+    }
+    if let (false, RunPhase::Stopping { reason }) = (
+        matches!(before.phase(), RunPhase::Stopping { .. }),
+        run.phase(),
+    ) {
+        texts.push(format!("nothing new starts: {reason}"));
+    }
+    texts
+        .into_iter()
+        .map(|text| format!("{stamp}: {text}"))
+        .collect()
+}
+
+pub(super) fn name(run: &Run, step: StepIndex) -> String {
+    run.plan()
+        .step(step)
+        .map_or_else(String::new, crate::plan_view::name)
+}
+
+fn changed(run: &Run, step: StepIndex) -> String {
+    let status = &run.statuses()[step.at()];
+    let name = name(run, step);
+    let tally = run.tally();
+    let progress = format!("{} of {} done", tally.over(), tally.all());
+    match &status.state {
+        StepState::Starting => format!("{name} is asked to run"),
+        StepState::Running => format!("{name} runs"),
+        StepState::Succeeded => {
+            let seconds = super::summary::seconds(status);
+            let changes = super::summary::changes(run, status);
+            format!("{name} succeeded{seconds}{changes} ({progress})")
+        }
+        state => {
+            let why = status
+                .message
+                .as_ref()
+                .map_or_else(String::new, |message| format!(": {message}"));
+            format!("{name} {}{why} ({progress})", state.word())
+        }
+    }
+}

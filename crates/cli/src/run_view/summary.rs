@@ -1,0 +1,194 @@
+//! How a run stands or went: what is unusual first, the rest counted.
+
+use bunraku_model::RunId;
+use bunraku_plan::StepIndex;
+use bunraku_plan::run::{Run, RunOutcome, RunPhase, RunRecord, RunSummary, StepState, StepStatus};
+use jiff::Timestamp;
+
+use crate::output::{Table, ago};
+use crate::plan_view::count;
+
+/// More lines of one kind than this are counted.
+const MOST_LINES: usize = 30;
+
+/// The last eight characters: ids made in one second begin alike.
+pub(crate) fn short(run: RunId) -> String {
+    let text = run.to_string();
+    text[text.len() - 8..].to_owned()
+}
+
+fn mark(state: &StepState) -> &'static str {
+    match state {
+        StepState::Succeeded => "✓",
+        StepState::Waiting | StepState::Starting | StepState::Running => "…",
+        StepState::Skipped { .. } | StepState::Cancelled => "-",
+        _ => "✗",
+    }
+}
+
+pub(crate) fn seconds(status: &StepStatus) -> String {
+    match (status.asked, status.ended) {
+        (Some(asked), Some(ended)) => {
+            format!(" in {:.1} s", ended.duration_since(asked).as_secs_f64())
+        }
+        _ => String::new(),
+    }
+}
+
+pub(crate) fn changes(run: &Run, status: &StepStatus) -> String {
+    match (status.changed, run.options().noop) {
+        (0, _) => String::new(),
+        (changed, false) => format!(", {changed} changed"),
+        (changed, true) => format!(", {changed} would change"),
+    }
+}
+
+/// The run as `run show` tells it.
+pub(crate) fn summary(record: &RunRecord, run: &Run) -> String {
+    let mut out = format!(
+        "run {}  {}  plan {}  {}, {}{}  {}\n",
+        short(record.id),
+        record.environment,
+        record.plan.0.short(),
+        count(record.nodes, "node"),
+        count(run.plan().groups.len(), "group"),
+        if record.options.noop { ", noop" } else { "" },
+        phase(run),
+    );
+    let mut rest: Vec<(&'static str, usize)> = Vec::new();
+    for (wanted, word) in [
+        (good as fn(&StepState) -> bool, "succeeded"),
+        (bad, ""),
+        (skipped, "skipped"),
+        (cancelled, "cancelled"),
+        (active, ""),
+        (waiting, "waiting"),
+    ] {
+        let steps: Vec<StepIndex> = (0..)
+            .map(StepIndex)
+            .zip(run.statuses())
+            .filter(|(_, status)| wanted(&status.state))
+            .map(|(step, _)| step)
+            .collect();
+        if steps.len() > MOST_LINES && !word.is_empty() {
+            rest.push((word, steps.len()));
+            continue;
+        }
+        for step in steps {
+            out.push_str(&one(run, step));
+        }
+    }
+    for (word, count) in rest {
+        out.push_str(&format!("  {count} more {word}\n"));
+    }
+    out
+}
+
+fn good(state: &StepState) -> bool {
+    *state == StepState::Succeeded
+}
+
+fn bad(state: &StepState) -> bool {
+    state.is_over() && !good(state) && !skipped(state) && !cancelled(state)
+}
+
+fn skipped(state: &StepState) -> bool {
+    matches!(state, StepState::Skipped { .. })
+}
+
+fn cancelled(state: &StepState) -> bool {
+    *state == StepState::Cancelled
+}
+
+fn active(state: &StepState) -> bool {
+    state.is_active()
+}
+
+fn waiting(state: &StepState) -> bool {
+    *state == StepState::Waiting
+}
+
+fn one(run: &Run, step: StepIndex) -> String {
+    let status = &run.statuses()[step.at()];
+    let name = super::lines::name(run, step);
+    let what = match &status.state {
+        StepState::Succeeded if status.before => "succeeded before".to_owned(),
+        StepState::Succeeded => format!("succeeded{}{}", seconds(status), changes(run, status)),
+        StepState::Skipped { reason } => format!("skipped: {reason}"),
+        state => {
+            let message = status
+                .message
+                .as_ref()
+                .map_or_else(String::new, |message| format!(": {message}"));
+            let report = match status.started {
+                Some(_) => format!("  (report {})", run.node_run(step)),
+                None => String::new(),
+            };
+            format!("{}{message}{report}", state.word())
+        }
+    };
+    format!("  {} {name}  {what}\n", mark(&status.state))
+}
+
+fn phase(run: &Run) -> String {
+    match run.phase() {
+        RunPhase::Queued => "queued".to_owned(),
+        RunPhase::Running => "running".to_owned(),
+        RunPhase::Stopping { reason } => format!("stopping: {reason}"),
+        RunPhase::Cancelling { reason } => format!("cancelling: {reason}"),
+        RunPhase::Ended { outcome } => {
+            let time = match (run.begun(), run.ended()) {
+                (Some(begun), Some(ended)) => {
+                    format!(" in {:.1} s", ended.duration_since(begun).as_secs_f64())
+                }
+                _ => String::new(),
+            };
+            format!("{}{time}", outcome_word(*outcome))
+        }
+    }
+}
+
+fn outcome_word(outcome: RunOutcome) -> &'static str {
+    match outcome {
+        RunOutcome::Succeeded => "succeeded",
+        RunOutcome::Failed => "failed",
+        RunOutcome::Cancelled => "cancelled",
+    }
+}
+
+/// The list of runs.
+pub(crate) fn list_table(runs: &[RunSummary]) -> Table {
+    let now = Timestamp::now();
+    let mut table = Table::new(&[
+        "RUN",
+        "ENVIRONMENT",
+        "NODES",
+        "STATE",
+        "ASKED",
+        "BY",
+        "REASON",
+    ]);
+    for run in runs {
+        let state = match &run.end {
+            None => "open".to_owned(),
+            Some(end) => {
+                let tally = end.tally;
+                let bad = tally.over() - tally.succeeded - tally.skipped - tally.cancelled;
+                match end.outcome {
+                    RunOutcome::Failed => format!("failed ({bad} of {})", tally.all()),
+                    outcome => outcome_word(outcome).to_owned(),
+                }
+            }
+        };
+        table.row(vec![
+            short(run.record.id),
+            run.record.environment.clone(),
+            run.record.nodes.to_string(),
+            state,
+            format!("{} ago", ago(run.record.created, now)),
+            run.record.by.clone(),
+            run.record.reason.clone().unwrap_or_default(),
+        ]);
+    }
+    table
+}

@@ -1,0 +1,58 @@
+//! Steps that could start, the one with the longest way behind it first.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+use crate::plan::{Plan, StepIndex};
+
+#[derive(Clone, Debug)]
+pub(super) struct Ready {
+    /// One set, or one per group where groups are barriers.
+    sets: Vec<BTreeSet<(Reverse<u32>, StepIndex)>>,
+    /// How long the longest chain of steps behind each is.
+    behind: Vec<u32>,
+    /// The set of each step.
+    set: Vec<usize>,
+}
+
+impl Ready {
+    pub(super) fn new(plan: &Plan, after: &[Vec<StepIndex>], by_group: bool) -> Self {
+        let count = plan.steps.len();
+        let mut behind = vec![0u32; count];
+        // Steps stand in an order in which those behind come later.
+        for at in (0..count).rev() {
+            let longest = after[at].iter().map(|next| behind[next.at()] + 1).max();
+            behind[at] = longest.unwrap_or(0);
+        }
+        let set = plan
+            .steps
+            .iter()
+            .map(|step| if by_group { step.group as usize - 1 } else { 0 })
+            .collect();
+        let sets = if by_group { plan.groups.len() } else { 1 };
+        Self {
+            sets: vec![BTreeSet::new(); sets.max(1)],
+            behind,
+            set,
+        }
+    }
+
+    pub(super) fn insert(&mut self, step: StepIndex) {
+        let key = (Reverse(self.behind[step.at()]), step);
+        self.sets[self.set[step.at()]].insert(key);
+    }
+
+    pub(super) fn remove(&mut self, step: StepIndex) {
+        let key = (Reverse(self.behind[step.at()]), step);
+        self.sets[self.set[step.at()]].remove(&key);
+    }
+
+    /// The next one; with barriers, of this group (from 0) only.
+    pub(super) fn pop(&mut self, group: usize) -> Option<StepIndex> {
+        let set = match self.sets.len() {
+            1 => self.sets.first_mut(),
+            _ => self.sets.get_mut(group),
+        };
+        set?.pop_first().map(|(_, step)| step)
+    }
+}

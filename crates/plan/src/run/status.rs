@@ -1,0 +1,174 @@
+//! Where a run and each of its steps stand.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::event::Ending;
+
+/// Where one step stands. Each way of not succeeding is a state of its own.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum StepState {
+    #[default]
+    Waiting,
+    /// Asked for.
+    Starting,
+    Running,
+    Succeeded,
+    Failed,
+    /// It was asked, and did not start in time.
+    NeverStarted,
+    /// It went away, and did not come back in time.
+    Lost,
+    Disabled,
+    TimedOut,
+    Cancelled,
+    Skipped {
+        reason: String,
+    },
+}
+
+impl StepState {
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Starting => "starting",
+            Self::Running => "running",
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::NeverStarted => "never started",
+            Self::Lost => "lost",
+            Self::Disabled => "disabled",
+            Self::TimedOut => "timed out",
+            Self::Cancelled => "cancelled",
+            Self::Skipped { .. } => "skipped",
+        }
+    }
+
+    pub fn is_active(&self) -> bool {
+        matches!(self, Self::Starting | Self::Running)
+    }
+
+    pub fn is_over(&self) -> bool {
+        !matches!(self, Self::Waiting | Self::Starting | Self::Running)
+    }
+}
+
+/// Everything that is known of one step.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct StepStatus {
+    #[serde(flatten)]
+    pub state: StepState,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub away: Option<Timestamp>,
+    /// Why it was told to end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cancel: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    #[serde(default)]
+    pub changed: u64,
+    #[serde(default)]
+    pub failed: u64,
+    /// A report that came after the step was given up: it changes nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub late: Option<Ending>,
+    /// It succeeded in an earlier run that this one resumes.
+    #[serde(default)]
+    pub before: bool,
+    #[serde(skip)]
+    pub(super) ended_by_report: bool,
+}
+
+impl StepStatus {
+    pub(super) fn is_waiting(&self) -> bool {
+        self.state == StepState::Waiting
+    }
+}
+
+/// Where the run stands.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "phase", rename_all = "snake_case")]
+pub enum RunPhase {
+    /// Other runs have some of its nodes, or it is not begun yet.
+    Queued,
+    Running,
+    /// Nothing new starts.
+    Stopping {
+        reason: String,
+    },
+    Cancelling {
+        reason: String,
+    },
+    Ended {
+        outcome: RunOutcome,
+    },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunOutcome {
+    Succeeded,
+    Failed,
+    /// A person stopped it, and nothing failed.
+    Cancelled,
+}
+
+/// How many steps are in which state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Tally {
+    pub waiting: usize,
+    pub starting: usize,
+    pub running: usize,
+    pub succeeded: usize,
+    pub failed: usize,
+    pub never_started: usize,
+    pub lost: usize,
+    pub disabled: usize,
+    pub timed_out: usize,
+    pub cancelled: usize,
+    pub skipped: usize,
+}
+
+impl Tally {
+    pub(super) fn of(statuses: &[StepStatus]) -> Self {
+        let mut tally = Self::default();
+        for status in statuses {
+            *match status.state {
+                StepState::Waiting => &mut tally.waiting,
+                StepState::Starting => &mut tally.starting,
+                StepState::Running => &mut tally.running,
+                StepState::Succeeded => &mut tally.succeeded,
+                StepState::Failed => &mut tally.failed,
+                StepState::NeverStarted => &mut tally.never_started,
+                StepState::Lost => &mut tally.lost,
+                StepState::Disabled => &mut tally.disabled,
+                StepState::TimedOut => &mut tally.timed_out,
+                StepState::Cancelled => &mut tally.cancelled,
+                StepState::Skipped { .. } => &mut tally.skipped,
+            } += 1;
+        }
+        tally
+    }
+
+    pub fn all(&self) -> usize {
+        self.waiting + self.starting + self.running + self.over()
+    }
+
+    pub fn over(&self) -> usize {
+        self.succeeded
+            + self.failed
+            + self.never_started
+            + self.lost
+            + self.disabled
+            + self.timed_out
+            + self.cancelled
+            + self.skipped
+    }
+}

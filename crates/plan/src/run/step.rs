@@ -1,0 +1,433 @@
+//! The transition: one event in, actions out.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::Run;
+use super::deadlines::Deadline;
+use super::event::{Action, Ending, Event, UnfitReason};
+use super::options::OnFailure;
+use super::status::{RunOutcome, RunPhase, StepState};
+use crate::plan::StepIndex;
+
+impl Run {
+    /// Takes an event in. Events that say nothing new change nothing.
+    pub fn step(&mut self, event: &Event, now: Timestamp) -> Vec<Action> {
+        // Another server's clock may be behind: time does not go back.
+        self.now = self.now.max(now);
+        let mut actions = Vec::new();
+        if self.known(event) {
+            self.take(event, &mut actions);
+            self.advance(&mut actions);
+        }
+        actions
+    }
+
+    fn known(&self, event: &Event) -> bool {
+        let exists = |step: &StepIndex| step.at() < self.statuses.len();
+        match event {
+            Event::Started { step }
+            | Event::Ended { step, .. }
+            | Event::Refused { step, .. }
+            | Event::Disabled { step, .. }
+            | Event::Away { step }
+            | Event::Back { step } => exists(step),
+            Event::Begun { unfit } => unfit.iter().all(|unfit| exists(&unfit.step)),
+            _ => true,
+        }
+    }
+
+    fn take(&mut self, event: &Event, actions: &mut Vec<Action>) {
+        match event {
+            Event::Begun { unfit } => self.begin(unfit),
+            Event::Started { step } => self.has_started(*step),
+            Event::Ended { step, .. } => self.has_ended(*step, event),
+            Event::Refused { step, reason } => {
+                if self.statuses[step.at()].state == StepState::Starting {
+                    self.fail(*step, StepState::NeverStarted, Some(reason.clone()));
+                }
+            }
+            Event::Disabled { step, reason } => {
+                let state = &self.statuses[step.at()].state;
+                if matches!(state, StepState::Starting | StepState::Waiting) {
+                    self.fail(*step, StepState::Disabled, Some(reason.clone()));
+                }
+            }
+            Event::Away { step } => self.is_away(*step),
+            Event::Back { step } => self.statuses[step.at()].away = None,
+            Event::TimePassed => self.time_passed(actions),
+            Event::StopRequested { by } => self.stop(format!("{by} stopped the run")),
+            Event::CancelRequested { by } => {
+                self.cancel(&format!("{by} cancelled the run"), actions)
+            }
+        }
+    }
+
+    fn begin(&mut self, unfit: &[super::event::Unfit]) {
+        if self.phase != RunPhase::Queued {
+            return;
+        }
+        self.phase = RunPhase::Running;
+        self.begun = Some(self.now);
+        if let Some(seconds) = self.options.total_timeout_seconds {
+            self.deadlines.set(self.now, seconds, Deadline::Whole);
+        }
+        // All of them first, so that each keeps its own reason.
+        let mut closed: Vec<(StepIndex, &'static str)> = Vec::new();
+        for one in unfit {
+            if self.statuses[one.step.at()].is_waiting() {
+                let (state, message) = match &one.reason {
+                    UnfitReason::Disabled { reason } => (StepState::Disabled, reason.clone()),
+                    UnfitReason::Lost { reason } => (StepState::Lost, reason.clone()),
+                    UnfitReason::Unknown => {
+                        (StepState::Lost, "no such node ever joined".to_owned())
+                    }
+                };
+                closed.push((one.step, state.word()));
+                self.close(one.step, state, Some(message));
+                self.failures += 1;
+            }
+        }
+        for (step, word) in &closed {
+            self.skip_behind(*step, word);
+        }
+        // Half a fleet is not what was asked for, unless it was.
+        let many = self.failures > self.options.tolerated(self.statuses.len());
+        if many || (!closed.is_empty() && self.options.on_failure == OnFailure::Stop) {
+            self.stop("not every node is ready".to_owned());
+        }
+    }
+
+    fn has_started(&mut self, step: StepIndex) {
+        let status = &mut self.statuses[step.at()];
+        if status.state != StepState::Starting {
+            return;
+        }
+        status.state = StepState::Running;
+        // Says nothing of its connection: a report may come late.
+        status.started = Some(self.now);
+        if let Some(seconds) = self.options.node_timeout_seconds {
+            // The node ends it itself; this is for when it does not.
+            let patience = seconds.saturating_add(self.options.cancel_grace_seconds);
+            self.deadlines.set(self.now, patience, Deadline::Work(step));
+        }
+    }
+
+    fn has_ended(&mut self, step: StepIndex, event: &Event) {
+        let Event::Ended {
+            ending,
+            changed,
+            failed,
+            message,
+            ..
+        } = event
+        else {
+            return;
+        };
+        let status = &mut self.statuses[step.at()];
+        if !status.state.is_active() {
+            if status.asked.is_some() && !status.ended_by_report {
+                status.late = status.late.or(Some(*ending));
+            }
+            return;
+        }
+        status.changed = *changed;
+        status.failed = *failed;
+        status.ended_by_report = true;
+        let state = match ending {
+            Ending::Succeeded => return self.succeed(step),
+            Ending::Failed => StepState::Failed,
+            Ending::NotStarted | Ending::Expired => StepState::NeverStarted,
+            Ending::TimedOut => StepState::TimedOut,
+            Ending::Cancelled => StepState::Cancelled,
+            Ending::Disabled => StepState::Disabled,
+            Ending::Interrupted => StepState::Lost,
+        };
+        self.fail(step, state, message.clone());
+    }
+
+    fn is_away(&mut self, step: StepIndex) {
+        let status = &mut self.statuses[step.at()];
+        if status.state.is_active() && status.away.is_none() {
+            status.away = Some(self.now);
+            let seconds = self.options.lost_after_seconds;
+            self.deadlines
+                .set(self.now, seconds, Deadline::Return(step));
+        }
+    }
+
+    fn time_passed(&mut self, actions: &mut Vec<Action>) {
+        while let Some((at, deadline)) = self.deadlines.pop_due(self.now) {
+            match deadline {
+                Deadline::Whole => self.whole_time_is_up(actions),
+                Deadline::Start(step)
+                | Deadline::Work(step)
+                | Deadline::Return(step)
+                | Deadline::Confirm(step) => self.overdue(step, deadline, at, actions),
+            }
+        }
+    }
+
+    fn overdue(
+        &mut self,
+        step: StepIndex,
+        deadline: Deadline,
+        at: Timestamp,
+        actions: &mut Vec<Action>,
+    ) {
+        let status = &self.statuses[step.at()];
+        let starting = status.state == StepState::Starting;
+        let running = status.state == StepState::Running;
+        let seconds =
+            |seconds: u64| SignedDuration::from_secs(i64::try_from(seconds).unwrap_or(i64::MAX));
+        match deadline {
+            Deadline::Start(_) if starting => {
+                let waited = self.options.start_timeout_seconds;
+                let message = format!("it did not start within {waited} s");
+                self.give_up(step, StepState::NeverStarted, message, actions);
+            }
+            Deadline::Work(_) if running => {
+                let most = self.options.node_timeout_seconds.unwrap_or_default();
+                self.give_up(
+                    step,
+                    StepState::TimedOut,
+                    format!("it took longer than {most} s"),
+                    actions,
+                );
+            }
+            // Away since then and ever since, not away again.
+            Deadline::Return(_) if starting || running => {
+                let away = self.options.lost_after_seconds;
+                let still = status.away.is_some_and(|since| {
+                    since.checked_add(seconds(away)).is_ok_and(|due| due <= at)
+                });
+                let message = format!("its connection was gone for {away} s");
+                if still && starting {
+                    self.give_up(step, StepState::Lost, message, actions);
+                } else if still {
+                    // What it is in the middle of, it may finish.
+                    self.fail(step, StepState::Lost, Some(message));
+                }
+            }
+            Deadline::Confirm(_) if starting || running => {
+                let message = "it did not confirm that it ended".to_owned();
+                self.fail(step, StepState::Cancelled, Some(message));
+            }
+            _ => {}
+        }
+    }
+
+    /// Ends a step from here; should the node still be at it, it is told to stop.
+    fn give_up(
+        &mut self,
+        step: StepIndex,
+        state: StepState,
+        message: String,
+        actions: &mut Vec<Action>,
+    ) {
+        self.statuses[step.at()].cancel = Some(message.clone());
+        actions.push(self.cancel_action(step, &message));
+        self.fail(step, state, Some(message));
+    }
+
+    fn whole_time_is_up(&mut self, actions: &mut Vec<Action>) {
+        let most = self.options.total_timeout_seconds.unwrap_or_default();
+        let message = format!("the run took longer than {most} s");
+        self.stop(message.clone());
+        for step in (0..).map(StepIndex).take(self.statuses.len()) {
+            if self.statuses[step.at()].state.is_active() {
+                self.give_up(step, StepState::TimedOut, message.clone(), actions);
+            }
+        }
+    }
+
+    fn succeed(&mut self, step: StepIndex) {
+        self.succeeded += usize::from(!self.statuses[step.at()].before);
+        self.close(step, StepState::Succeeded, None);
+        for next in self.after[step.at()].clone() {
+            self.missing[next.at()] -= 1;
+            if self.missing[next.at()] == 0 && self.statuses[next.at()].is_waiting() {
+                self.ready.insert(next);
+            }
+        }
+    }
+
+    /// For a run that resumes another.
+    pub(super) fn succeeded_before(&mut self, step: StepIndex) {
+        if self.statuses[step.at()].is_waiting() {
+            self.statuses[step.at()].before = true;
+            self.succeed(step);
+        }
+    }
+
+    /// Anything but success: those that wait for it are skipped.
+    fn fail(&mut self, step: StepIndex, state: StepState, message: Option<String>) {
+        let word = state.word();
+        let by_request = state == StepState::Cancelled && self.statuses[step.at()].cancel.is_some();
+        self.close(step, state, message);
+        self.skip_behind(step, word);
+        if by_request {
+            return;
+        }
+        self.failures += 1;
+        let node = self.plan.steps[step.at()].node.clone();
+        if self.succeeded < self.canaries() {
+            self.stop(format!("{node}, a canary, {}", became(word)));
+        } else if self.failures > self.options.tolerated(self.statuses.len()) {
+            let reason = match self.failures {
+                1 => format!("{node} {}", became(word)),
+                count => format!("{count} nodes failed"),
+            };
+            self.stop(reason);
+        }
+    }
+
+    fn close(&mut self, step: StepIndex, state: StepState, message: Option<String>) {
+        let status = &mut self.statuses[step.at()];
+        match status.state {
+            StepState::Starting | StepState::Running => self.active -= 1,
+            StepState::Waiting => self.ready.remove(step),
+            _ => return,
+        }
+        status.state = state;
+        status.ended = (!status.before).then_some(self.now);
+        status.message = message;
+        self.open[self.plan.steps[step.at()].group as usize - 1] -= 1;
+    }
+
+    fn skip_behind(&mut self, step: StepIndex, word: &str) {
+        let node = self.plan.steps[step.at()].node.clone();
+        let direct = format!("waits for {node}, which {}", became(word));
+        let mut waiting: Vec<(StepIndex, String)> = self.after[step.at()]
+            .iter()
+            .map(|next| (*next, direct.clone()))
+            .collect();
+        while let Some((next, reason)) = waiting.pop() {
+            if !self.statuses[next.at()].is_waiting() {
+                continue;
+            }
+            let through = self.plan.steps[next.at()].node.clone();
+            let reason_behind = format!(
+                "waits for {through}, which was skipped, as {node} {}",
+                became(word)
+            );
+            self.close(next, StepState::Skipped { reason }, None);
+            waiting.extend(
+                self.after[next.at()]
+                    .iter()
+                    .map(|further| (*further, reason_behind.clone())),
+            );
+        }
+    }
+
+    /// Nothing new starts any more.
+    fn stop(&mut self, reason: String) {
+        match self.phase {
+            RunPhase::Queued | RunPhase::Running => {}
+            _ => return,
+        }
+        let begun = self.phase == RunPhase::Running;
+        self.phase = RunPhase::Stopping {
+            reason: reason.clone(),
+        };
+        let waiting: Vec<StepIndex> = self.in_state(|state| *state == StepState::Waiting);
+        for step in waiting {
+            let state = match begun {
+                true => StepState::Skipped {
+                    reason: reason.clone(),
+                },
+                false => StepState::Cancelled,
+            };
+            self.close(step, state, None);
+        }
+    }
+
+    fn cancel(&mut self, reason: &str, actions: &mut Vec<Action>) {
+        if matches!(
+            self.phase,
+            RunPhase::Ended { .. } | RunPhase::Cancelling { .. }
+        ) {
+            return;
+        }
+        self.phase = RunPhase::Cancelling {
+            reason: reason.to_owned(),
+        };
+        for step in self.in_state(|state| *state == StepState::Waiting) {
+            self.close(step, StepState::Cancelled, None);
+        }
+        for step in self.in_state(StepState::is_active) {
+            self.statuses[step.at()].cancel = Some(reason.to_owned());
+            actions.push(self.cancel_action(step, reason));
+            let grace = self.options.cancel_grace_seconds;
+            self.deadlines.set(self.now, grace, Deadline::Confirm(step));
+        }
+    }
+
+    fn in_state(&self, wanted: impl Fn(&StepState) -> bool) -> Vec<StepIndex> {
+        (0..)
+            .map(StepIndex)
+            .zip(&self.statuses)
+            .filter(|(_, status)| wanted(&status.state))
+            .map(|(step, _)| step)
+            .collect()
+    }
+
+    /// Starts what can start; ends the run when nothing is left.
+    fn advance(&mut self, actions: &mut Vec<Action>) {
+        if self.phase == RunPhase::Running {
+            while let Some(step) = self.next_to_start() {
+                let status = &mut self.statuses[step.at()];
+                status.state = StepState::Starting;
+                status.asked = Some(self.now);
+                self.active += 1;
+                self.started += 1;
+                let patience = self.options.start_timeout_seconds;
+                self.deadlines
+                    .set(self.now, patience, Deadline::Start(step));
+                actions.push(self.start_action(step));
+            }
+        }
+        let over = self.open.iter().all(|open| *open == 0);
+        let can_end = !matches!(self.phase, RunPhase::Ended { .. } | RunPhase::Queued);
+        if over && can_end {
+            let outcome = self.final_outcome();
+            self.phase = RunPhase::Ended { outcome };
+            self.ended = Some(self.now);
+        }
+    }
+
+    fn next_to_start(&mut self) -> Option<StepIndex> {
+        let room = self.active < self.options.at_once(self.statuses.len());
+        let canaries = self.canaries();
+        let held = self.succeeded < canaries && self.started >= canaries;
+        if !room || held {
+            return None;
+        }
+        let group = self.open.iter().position(|open| *open > 0)?;
+        self.ready.pop(group)
+    }
+
+    fn canaries(&self) -> usize {
+        (self.options.canary as usize).min(self.statuses.len())
+    }
+
+    fn final_outcome(&self) -> RunOutcome {
+        let all = self
+            .statuses
+            .iter()
+            .all(|status| status.state == StepState::Succeeded);
+        match (all, self.failures) {
+            (true, _) => RunOutcome::Succeeded,
+            (false, 0) => RunOutcome::Cancelled,
+            _ => RunOutcome::Failed,
+        }
+    }
+}
+
+/// `failed`, `was lost`: after the name of a node.
+fn became(word: &str) -> String {
+    match word {
+        "failed" | "timed out" | "never started" => word.to_owned(),
+        "lost" | "disabled" | "cancelled" | "skipped" => format!("was {word}"),
+        other => format!("is {other}"),
+    }
+}

@@ -1,0 +1,204 @@
+//! Random graphs, random fates: what always holds.
+
+mod support;
+
+use std::collections::BTreeSet;
+
+use bunraku_plan::run::{
+    Action, Ending, Entry, Event, OnFailure, Run, RunOptions, RunOutcome, Share, StepState,
+};
+use bunraku_plan::{Plan, StepIndex};
+use proptest::prelude::*;
+use support::{Random, after, random, run_id};
+
+fn options(random: &mut Random) -> RunOptions {
+    RunOptions {
+        batch: random
+            .chance(50)
+            .then(|| Share::Count(1 + random.below(5) as u32)),
+        canary: if random.chance(30) {
+            random.below(4) as u32
+        } else {
+            0
+        },
+        max_failures: random
+            .chance(30)
+            .then(|| Share::Percent(random.below(50) as u8)),
+        on_failure: match random.chance(50) {
+            true => OnFailure::ContinueIndependent,
+            false => OnFailure::Stop,
+        },
+        by_group: random.chance(25),
+        node_timeout_seconds: random.chance(50).then_some(50),
+        total_timeout_seconds: random.chance(10).then_some(500),
+        ..RunOptions::default()
+    }
+}
+
+struct Story {
+    run: Run,
+    log: Vec<Entry>,
+    clock: i64,
+    started: BTreeSet<StepIndex>,
+}
+
+impl Story {
+    fn tell(&mut self, event: Event) {
+        let at = after(self.clock);
+        let before = self.run.clone();
+        let actions = self.run.step(&event, at);
+        self.log.push(Entry { at, event });
+        for action in actions {
+            if let Action::Start { step, .. } = action {
+                assert!(self.started.insert(step), "{step:?} is started twice");
+                needs_are_done(before.plan(), &self.run, step);
+            }
+        }
+        within_limits(&self.run);
+    }
+}
+
+fn needs_are_done(plan: &Plan, run: &Run, step: StepIndex) {
+    for wait in &plan.steps[step.at()].waits_for {
+        let state = &run.statuses()[wait.step.at()].state;
+        assert_eq!(
+            *state,
+            StepState::Succeeded,
+            "{step:?} started before {:?}",
+            wait.step
+        );
+    }
+    if run.options().by_group {
+        let group = plan.steps[step.at()].group;
+        for (other, status) in plan.steps.iter().zip(run.statuses()) {
+            assert!(
+                other.group >= group || status.state.is_over(),
+                "a barrier is broken"
+            );
+        }
+    }
+}
+
+fn within_limits(run: &Run) {
+    let active = run
+        .statuses()
+        .iter()
+        .filter(|status| status.state.is_active())
+        .count();
+    if let Some(Share::Count(most)) = run.options().batch {
+        assert!(active <= most.max(1) as usize, "{active} run at a time");
+    }
+}
+
+/// Carries a run out with whatever fate the seed has for each node.
+fn story(seed: u64) -> Story {
+    let mut dice = Random(seed);
+    let count = 1 + dice.below(40);
+    let edges = dice.below(count * 3);
+    let plan = random(count, edges, &mut dice);
+    let options = options(&mut dice);
+    let mut story = Story {
+        run: Run::new(run_id(), plan, options, &[]),
+        log: Vec::new(),
+        clock: 0,
+        started: BTreeSet::new(),
+    };
+    story.tell(Event::Begun { unfit: Vec::new() });
+    for _ in 0..20_000 {
+        if story.run.outcome().is_some() {
+            return story;
+        }
+        story.clock += dice.below(2_000) as i64;
+        let active: Vec<StepIndex> = (0..)
+            .map(StepIndex)
+            .zip(story.run.statuses())
+            .filter(|(_, status)| status.state.is_active())
+            .map(|(step, _)| step)
+            .collect();
+        let event = fate(&story, &active, &mut dice);
+        story.tell(event);
+    }
+    panic!("seed {seed}: the run does not end");
+}
+
+fn fate(story: &Story, active: &[StepIndex], dice: &mut Random) -> Event {
+    let all = story.run.statuses().len();
+    let step = match active.is_empty() || dice.chance(10) {
+        // Of anyone, asked or not: must not matter.
+        true => StepIndex(dice.below(all + 2) as u32),
+        false => active[dice.below(active.len())],
+    };
+    let ending = match dice.below(12) {
+        0 => Ending::Failed,
+        1 => Ending::Interrupted,
+        2 => Ending::Expired,
+        _ => Ending::Succeeded,
+    };
+    match dice.below(20) {
+        0 => Event::Away { step },
+        1 => Event::Back { step },
+        2 if dice.chance(10) => Event::Disabled {
+            step,
+            reason: "x".to_owned(),
+        },
+        3 if dice.chance(10) => Event::Refused {
+            step,
+            reason: "x".to_owned(),
+        },
+        4 if dice.chance(5) => Event::StopRequested {
+            by: "ann".to_owned(),
+        },
+        5 if dice.chance(5) => Event::CancelRequested {
+            by: "ann".to_owned(),
+        },
+        6..9 => Event::Started { step },
+        9..12 => Event::TimePassed,
+        _ => Event::Ended {
+            step,
+            ending,
+            changed: 0,
+            failed: 0,
+            message: None,
+        },
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_run_never_starts_too_early_never_forgets_a_node_and_ends(seed in any::<u64>()) {
+        let story = story(seed);
+        for status in story.run.statuses() {
+            prop_assert!(status.state.is_over(), "{:?} is forgotten", status);
+        }
+        let all = story.run.statuses().iter().all(|status| status.state == StepState::Succeeded);
+        prop_assert_eq!(all, story.run.outcome() == Some(RunOutcome::Succeeded));
+    }
+
+    #[test]
+    fn a_log_cut_at_any_entry_goes_on_to_the_same_end(seed in any::<u64>(), cut in any::<prop::sample::Index>()) {
+        let story = story(seed);
+        let run = &story.run;
+        let cut = cut.index(story.log.len() + 1);
+        let (mut other, outstanding) = Run::recover(
+            run.id(), run.plan().clone(), run.options().clone(), &[], story.log[..cut].iter().cloned(),
+        );
+        // Whoever starts is asked for again, and nobody else.
+        let again: BTreeSet<StepIndex> = outstanding
+            .iter()
+            .filter_map(|action| match action {
+                Action::Start { step, .. } => Some(*step),
+                Action::Cancel { .. } => None,
+            })
+            .collect();
+        for (step, status) in (0..).map(StepIndex).zip(other.statuses()) {
+            prop_assert_eq!(again.contains(&step), status.state == StepState::Starting);
+        }
+        for entry in &story.log[cut..] {
+            other.step(&entry.event, entry.at);
+        }
+        prop_assert_eq!(other.statuses(), run.statuses());
+        prop_assert_eq!(other.phase(), run.phase());
+    }
+}

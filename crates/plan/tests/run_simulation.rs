@@ -1,0 +1,336 @@
+//! A thousand nodes, a network that loses, doubles and reorders, and servers
+//! that die in the middle: nothing runs twice, nothing is forgotten.
+
+mod support;
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::sync::Arc;
+
+use bunraku_model::NodeRunId;
+use bunraku_plan::run::{
+    Action, Ending, Entry, Event, OnFailure, Run, RunOptions, RunOutcome, StepState,
+};
+use bunraku_plan::{Plan, StepIndex};
+use support::{Random, after, random, run_id};
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Message {
+    /// To a node: it may come twice, or late.
+    Start(StepIndex, NodeRunId),
+    Cancel(StepIndex, NodeRunId),
+    /// Inside a node: its work is done.
+    WorkDone(StepIndex),
+    /// From a node's spool: sent until it is stored.
+    Report(StepIndex, Told),
+    NodeDies(StepIndex),
+    NodeReturns(StepIndex),
+    PresenceSees(StepIndex, bool),
+    LeaderDies,
+    Tick,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Told {
+    Started,
+    Succeeded,
+    Failed,
+    Cancelled,
+    Interrupted,
+}
+
+#[derive(Default, Clone)]
+struct Node {
+    /// The ids that it has ever carried out: a second request is known.
+    carried_out: Vec<NodeRunId>,
+    working: bool,
+    dead: bool,
+    /// It died in the middle, and says so when it is back.
+    interrupted: bool,
+    will_fail: bool,
+}
+
+struct World {
+    plan: Arc<Plan>,
+    options: RunOptions,
+    dice: Random,
+    clock: i64,
+    queue: BinaryHeap<Reverse<(i64, u64, Message)>>,
+    number: u64,
+    nodes: Vec<Node>,
+    log: Vec<Entry>,
+    run: Run,
+    leaders: usize,
+}
+
+impl World {
+    fn new(seed: u64, count: usize, edges: usize, options: RunOptions) -> Self {
+        let mut dice = Random(seed);
+        let plan = random(count, edges, &mut dice);
+        let run = Run::new(run_id(), plan.clone(), options.clone(), &[]);
+        Self {
+            nodes: vec![Node::default(); count],
+            plan,
+            options,
+            dice,
+            clock: 0,
+            queue: BinaryHeap::new(),
+            number: 0,
+            log: Vec::new(),
+            run,
+            leaders: 1,
+        }
+    }
+
+    fn later(&mut self, milliseconds: usize, message: Message) {
+        self.number += 1;
+        let at = self.clock + milliseconds as i64;
+        self.queue.push(Reverse((at, self.number, message)));
+    }
+
+    /// Over the network: late, out of order, sometimes twice.
+    fn send(&mut self, message: Message) {
+        let mut delay = 1 + self.dice.below(300);
+        // Lost, and sent again later: commands and spools wait for an answer.
+        while self.dice.chance(10) {
+            delay += 1_000;
+        }
+        if self.dice.chance(10) {
+            let more = self.dice.below(5_000);
+            self.later(delay + more, message.clone());
+        }
+        self.later(delay, message);
+    }
+
+    /// Stores the event; then performs, unless the server dies in between.
+    fn append(&mut self, event: Event) {
+        let at = after(self.clock);
+        let actions = self.run.step(&event, at);
+        self.log.push(Entry { at, event });
+        if self.dice.chance(2) {
+            self.leader_dies();
+            return;
+        }
+        for action in actions {
+            self.perform(action);
+        }
+        self.set_alarm();
+    }
+
+    fn set_alarm(&mut self) {
+        if let Some(due) = self.run.next_deadline() {
+            let wait = due.duration_since(after(self.clock)).as_millis().max(1);
+            self.later(wait as usize, Message::Tick);
+        }
+    }
+
+    fn perform(&mut self, action: Action) {
+        match action {
+            Action::Start { step, node_run } => self.send(Message::Start(step, node_run)),
+            Action::Cancel { step, node_run, .. } => self.send(Message::Cancel(step, node_run)),
+        }
+    }
+
+    /// Another server reads the log and goes on.
+    fn leader_dies(&mut self) {
+        self.leaders += 1;
+        let (run, outstanding) = Run::recover(
+            self.run.id(),
+            self.plan.clone(),
+            self.options.clone(),
+            &[],
+            self.log.iter().cloned(),
+        );
+        assert_eq!(
+            run.statuses(),
+            self.run.statuses(),
+            "the log tells another story"
+        );
+        self.run = run;
+        for action in outstanding {
+            self.perform(action);
+        }
+        self.set_alarm();
+    }
+
+    fn handle(&mut self, message: Message) {
+        match message {
+            Message::Start(step, id) => self.node_gets(step, id),
+            Message::Cancel(step, _) => {
+                let node = &mut self.nodes[step.at()];
+                if node.working && !node.dead {
+                    node.working = false;
+                    self.send(Message::Report(step, Told::Cancelled));
+                }
+            }
+            Message::WorkDone(step) => {
+                let node = &mut self.nodes[step.at()];
+                if node.working && !node.dead {
+                    node.working = false;
+                    let told = if node.will_fail {
+                        Told::Failed
+                    } else {
+                        Told::Succeeded
+                    };
+                    self.send(Message::Report(step, told));
+                }
+            }
+            Message::Report(step, told) => {
+                let ended = |ending| Event::Ended {
+                    step,
+                    ending,
+                    changed: 0,
+                    failed: 0,
+                    message: None,
+                };
+                self.append(match told {
+                    Told::Started => Event::Started { step },
+                    Told::Succeeded => ended(Ending::Succeeded),
+                    Told::Failed => ended(Ending::Failed),
+                    Told::Cancelled => ended(Ending::Cancelled),
+                    Told::Interrupted => ended(Ending::Interrupted),
+                });
+            }
+            Message::NodeDies(step) => {
+                let node = &mut self.nodes[step.at()];
+                node.dead = true;
+                node.interrupted |= std::mem::take(&mut node.working);
+                self.later(500, Message::PresenceSees(step, false));
+            }
+            Message::NodeReturns(step) => {
+                self.nodes[step.at()].dead = false;
+                if std::mem::take(&mut self.nodes[step.at()].interrupted) {
+                    self.send(Message::Report(step, Told::Interrupted));
+                }
+                self.later(500, Message::PresenceSees(step, true));
+            }
+            Message::PresenceSees(step, there) => self.append(match there {
+                true => Event::Back { step },
+                false => Event::Away { step },
+            }),
+            Message::LeaderDies => self.leader_dies(),
+            Message::Tick => {
+                let due = self
+                    .run
+                    .next_deadline()
+                    .is_some_and(|due| due <= after(self.clock));
+                if due {
+                    self.append(Event::TimePassed);
+                }
+            }
+        }
+    }
+
+    fn node_gets(&mut self, step: StepIndex, id: NodeRunId) {
+        if self.nodes[step.at()].dead {
+            // The command waits for it.
+            if self.run.outcome().is_none() {
+                self.later(2_000, Message::Start(step, id));
+            }
+            return;
+        }
+        if self.nodes[step.at()].carried_out.contains(&id) {
+            return;
+        }
+        // Whatever the network did: its needs are done.
+        for wait in self.plan.steps[step.at()].waits_for.clone() {
+            let before = &self.nodes[wait.step.at()];
+            assert!(
+                !before.carried_out.is_empty() && !before.working,
+                "{step:?} runs too early"
+            );
+        }
+        let node = &mut self.nodes[step.at()];
+        node.carried_out.push(id);
+        node.working = true;
+        let duration = 200 + self.dice.below(20_000);
+        self.send(Message::Report(step, Told::Started));
+        self.later(duration, Message::WorkDone(step));
+    }
+
+    fn carry_out(&mut self) {
+        self.append(Event::Begun { unfit: Vec::new() });
+        while let Some(Reverse((at, _, message))) = self.queue.pop() {
+            self.clock = at;
+            self.handle(message);
+            assert!(self.clock < 100_000_000, "the run does not end");
+        }
+    }
+}
+
+fn seed() -> u64 {
+    let seed = std::env::var("SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok());
+    let seed = seed.unwrap_or(0x5eed);
+    println!("seed {seed} (set SEED to choose)");
+    seed
+}
+
+#[test]
+fn a_thousand_nodes_succeed_through_losses_and_leader_changes() {
+    let mut world = World::new(seed(), 1_000, 3_000, RunOptions::default());
+    for death in 0..20 {
+        world.later(1_000 + death * 3_000, Message::LeaderDies);
+    }
+    world.carry_out();
+    assert_eq!(world.run.outcome(), Some(RunOutcome::Succeeded));
+    assert!(world.leaders > 20, "{} leaders", world.leaders);
+    for node in &world.nodes {
+        assert_eq!(node.carried_out.len(), 1, "each node runs exactly once");
+    }
+}
+
+#[test]
+fn nodes_that_fail_die_and_return_are_told_apart() {
+    let options = RunOptions {
+        on_failure: OnFailure::ContinueIndependent,
+        node_timeout_seconds: Some(120),
+        ..RunOptions::default()
+    };
+    let mut world = World::new(seed() ^ 1, 1_000, 1_500, options);
+    for number in 0..1_000u32 {
+        let step = StepIndex(number);
+        match number % 10 {
+            0 => world.nodes[step.at()].will_fail = true,
+            // Gone for good while the run is on.
+            1 => world.later(100, Message::NodeDies(step)),
+            // Away for a moment before it is asked.
+            2 => {
+                world.later(50, Message::NodeDies(step));
+                world.later(150, Message::NodeReturns(step));
+            }
+            _ => {}
+        }
+    }
+    for death in 0..10 {
+        world.later(2_000 + death * 9_000, Message::LeaderDies);
+    }
+    world.carry_out();
+    assert_eq!(world.run.outcome(), Some(RunOutcome::Failed));
+    let mut words: BTreeMap<&str, usize> = BTreeMap::new();
+    for (at, status) in world.run.statuses().iter().enumerate() {
+        *words.entry(status.state.word()).or_default() += 1;
+        let node = &world.nodes[at];
+        match &status.state {
+            StepState::Succeeded => assert!(!node.will_fail && !node.carried_out.is_empty()),
+            StepState::Failed => assert!(node.will_fail),
+            StepState::Skipped { reason } => {
+                assert!(node.carried_out.is_empty(), "skipped, and ran");
+                assert!(reason.starts_with("waits for "), "{reason}");
+            }
+            StepState::Lost => assert!(matches!(at % 10, 1 | 2)),
+            StepState::NeverStarted => assert_eq!(at % 10, 1),
+            other => panic!("{at} is {other:?}"),
+        }
+        assert!(node.carried_out.len() <= 1);
+    }
+    println!("{words:?}");
+    for word in ["succeeded", "failed", "skipped"] {
+        assert!(words[word] > 0, "{words:?}");
+    }
+    assert!(
+        words.contains_key("lost") || words.contains_key("never started"),
+        "{words:?}"
+    );
+}
