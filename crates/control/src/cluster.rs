@@ -96,6 +96,11 @@ impl Cluster {
         self.link.as_ref().ok_or_else(no_cluster)
     }
 
+    /// What this server sees of the others; nothing when it is no member.
+    pub fn sight(&self) -> Option<ClusterSight> {
+        self.link.as_ref().map(|link| link.0.sight())
+    }
+
     /// The cluster as this server sees it.
     pub async fn status(&self) -> Result<ClusterStatus, ServiceError> {
         let sight = self.link()?.0.sight();

@@ -58,11 +58,7 @@ pub(crate) async fn run(options: Options) -> Outcome {
     for client in clients {
         client.await.expect("a client does not panic");
     }
-    cluster
-        .wait("the cluster is whole again", |records| {
-            records.len() == 3 && records.iter().all(|it| it.healthy && !it.learner)
-        })
-        .await;
+    whole(&cluster).await;
     final_reads(&cluster, &recorder, begun).await;
     let events = recorder.events.lock().expect("no panic").clone();
     let held = recorder.held.lock().expect("no panic").clone();
@@ -74,6 +70,14 @@ pub(crate) async fn run(options: Options) -> Outcome {
         wrong: history::check(&events, &held),
         faults: faults.done,
     }
+}
+
+async fn whole(cluster: &Cluster) {
+    cluster
+        .wait("the cluster is whole again", |records| {
+            records.len() == 3 && records.iter().all(|it| it.healthy && !it.learner)
+        })
+        .await;
 }
 
 /// What is there in the end is what the last acknowledged writes left.
@@ -106,13 +110,21 @@ impl Faults {
         let name = cluster.servers[victim].name.clone();
         match self.random.random_range(0..5) {
             0 | 1 => {
+                let damages = self.random.random_bool(0.3);
+                if damages {
+                    // Two damaged disks of three are a lost majority: nothing heals that.
+                    whole(cluster).await;
+                }
                 self.done.push(format!("kill -9 {name}, for {time:?}"));
                 cluster.servers[victim].kill();
                 tokio::time::sleep(time).await;
-                if self.random.random_bool(0.3) {
+                if damages {
                     self.damage(cluster, victim);
                 }
                 cluster.servers[victim].start();
+                if damages {
+                    whole(cluster).await;
+                }
             }
             2 => {
                 self.done.push(format!("stop {name}, for {time:?}"));

@@ -105,6 +105,11 @@ impl Drop for Cluster {
                 let lines: Vec<&str> = log.lines().collect();
                 let from = lines.len().saturating_sub(25);
                 eprintln!("--- {}\n{}", server.name, lines[from..].join("\n"));
+                let log = std::fs::read_to_string(server.directory().datastore_log());
+                let log = log.unwrap_or_default();
+                for line in log.lines().rev().take(4) {
+                    eprintln!("etcd: {line}");
+                }
             }
         }
     }

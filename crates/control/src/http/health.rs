@@ -46,6 +46,9 @@ pub(crate) async fn readyz(State(services): State<Services>) -> (StatusCode, &'s
 /// Metrics for Prometheus.
 #[utoipa::path(get, path = "/metrics", tag = "server", responses((status = 200, body = String)))]
 pub(crate) async fn metrics(State(services): State<Services>) -> Response {
+    if let Some(sight) = services.cluster.sight() {
+        services.metrics.cluster(&sight);
+    }
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     ([(header::CONTENT_TYPE, kind)], services.metrics.encode()).into_response()
 }

@@ -3,6 +3,7 @@
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use bunraku_wire::api::cluster::{ClusterSight, MemberState};
 use bunraku_wire::api::triggers::StopReason;
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
@@ -38,6 +39,11 @@ struct EndingLabels {
     ending: &'static str,
 }
 
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct StateLabels {
+    state: &'static str,
+}
+
 /// Every metric of a server.
 pub struct Metrics {
     registry: Registry,
@@ -55,6 +61,8 @@ pub struct Metrics {
     runs: Family<EndingLabels, Counter>,
     report_events: Counter<u64, AtomicU64>,
     pub(crate) compiles: std::sync::Arc<crate::compiles::CompileMetrics>,
+    members: Family<StateLabels, Gauge>,
+    member_health: Gauge,
 }
 
 impl Default for Metrics {
@@ -76,6 +84,8 @@ impl Default for Metrics {
             runs: Family::default(),
             report_events: Counter::default(),
             compiles: std::sync::Arc::default(),
+            members: Family::default(),
+            member_health: Gauge::default(),
             registry: Registry::default(),
         };
         registry.register(
@@ -143,6 +153,16 @@ impl Default for Metrics {
             "Events of node runs that were stored",
             metrics.report_events.clone(),
         );
+        registry.register(
+            "cluster_members",
+            "Servers of the cluster by state, as this one sees them",
+            metrics.members.clone(),
+        );
+        registry.register(
+            "cluster_health_score",
+            "0 when this server gets all the CPU that it needs to judge others",
+            metrics.member_health.clone(),
+        );
         metrics.compiles.register(&mut registry);
         Self {
             registry,
@@ -177,6 +197,22 @@ impl Metrics {
 
     pub(crate) fn commands_sent(&self, count: usize) {
         self.commands.inc_by(count as u64);
+    }
+
+    /// What this server sees of its cluster, at the moment of asking.
+    pub(crate) fn cluster(&self, sight: &ClusterSight) {
+        let states = [
+            ("alive", MemberState::Alive),
+            ("suspect", MemberState::Suspect),
+            ("dead", MemberState::Dead),
+            ("left", MemberState::Left),
+        ];
+        for (state, wanted) in states {
+            let members = sight.members.iter().filter(|it| it.state == wanted);
+            let gauge = self.members.get_or_create(&StateLabels { state });
+            gauge.set(members.count() as i64);
+        }
+        self.member_health.set(i64::from(sight.health_score));
     }
 
     pub(crate) fn run_ended(&self, ending: &'static str) {

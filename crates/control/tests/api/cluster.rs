@@ -6,7 +6,7 @@ use bunraku_control::{ClusterLink, ClusterMember};
 use bunraku_model::NodeName;
 use bunraku_wire::api::cluster::{
     AuthorityFiles, ClusterInvitation, ClusterInviteRequest, ClusterJoinRequest, ClusterSight,
-    ClusterWelcome, ServerList,
+    ClusterWelcome, MemberSeen, MemberState, ServerList,
 };
 use bunraku_wire::api::{NewToken, TokenRequest};
 use bunraku_wire::client::ClientError;
@@ -22,7 +22,12 @@ impl ClusterMember for Alone {
             seen_by: NodeName::new("s1").expect("a name"),
             epoch: 1,
             health_score: 0,
-            members: Vec::new(),
+            members: vec![MemberSeen {
+                name: NodeName::new("s9").expect("a name"),
+                state: MemberState::Dead,
+                since: jiff::Timestamp::UNIX_EPOCH,
+                said_by: NodeName::new("s1").expect("a name"),
+            }],
             waiting: None,
         }
     }
@@ -140,5 +145,24 @@ async fn a_server_that_is_no_member_says_so() {
     let node = server.node("web-1").await;
     let list: ServerList = node.get("/v1/servers").await.expect("the list");
     assert!(list.servers.is_empty());
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_dead_server_is_a_number_that_monitoring_sees() {
+    let mut server = member_server().await;
+    let mut download = server.operator.download("/metrics").await.expect("metrics");
+    let mut text = Vec::new();
+    while let Some(chunk) = download.next().await {
+        text.extend_from_slice(&chunk.expect("a chunk"));
+    }
+    let text = String::from_utf8(text).expect("text");
+    for told in [
+        r#"bunraku_cluster_members{state="dead"} 1"#,
+        r#"bunraku_cluster_members{state="alive"} 0"#,
+    ] {
+        assert!(text.contains(told), "{told} is missing in {text}");
+    }
+    drop(download);
     server.shutdown().await;
 }
