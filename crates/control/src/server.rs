@@ -258,7 +258,13 @@ async fn build_services(
         options.catalogs.clone(),
     );
     let limits = bunraku_query::Limits::default();
-    let queries = Queries::new(store.clone(), blobs.clone(), limits);
+    let reports = Reports::new(
+        store.clone(),
+        blobs.clone(),
+        clock.clone(),
+        options.reports.clone(),
+    );
+    let queries = Queries::new(store.clone(), blobs.clone(), reports.clone(), limits);
     let code = Code::new(
         store.clone(),
         blobs.clone(),
@@ -297,7 +303,7 @@ async fn build_services(
         board: TargetBoard::new(store.clone()),
         catalogs,
         releases,
-        reports: Reports::new(store.clone(), blobs, clock.clone(), options.reports.clone()),
+        reports,
         once: Once::new(store.clone(), clock.clone()),
         locks: Locks::new(store.clone(), clock.clone()),
         facts,
