@@ -182,6 +182,7 @@ fn trigger(name: &str) -> Cause {
         ttl: 8,
         reason: None,
         chain: Vec::new(),
+        firing: None,
     })
 }
 
