@@ -23,7 +23,7 @@ use crate::environments::{Code, CodeOptions};
 use crate::releases::ReleaseWorker;
 use crate::{
     Clock, CommandHub, CommandOptions, Commands, FactHooks, FactOptions, Facts, Metrics, Nodes,
-    Queries, ReleaseOptions, Releases, TargetBoard,
+    Queries, ReleaseOptions, Releases, ReportOptions, Reports, TargetBoard,
 };
 
 /// What a server's services are made of.
@@ -91,9 +91,16 @@ impl Backstage {
             options: parts.compiles,
         };
         let compiles = Compiles::with_one_compiler(compile_parts, parts.compiler);
+        let reports = Reports::new(
+            store.clone(),
+            blobs.clone(),
+            clock.clone(),
+            ReportOptions::default(),
+        );
         let queries = Queries::new(
             store.clone(),
             blobs.clone(),
+            reports,
             bunraku_query::Limits::default(),
         );
         let releases = Releases::new(

@@ -259,7 +259,13 @@ async fn build_services(
         options.catalogs.clone(),
     );
     let limits = bunraku_query::Limits::default();
-    let queries = Queries::new(store.clone(), blobs.clone(), limits);
+    let reports = Reports::new(
+        store.clone(),
+        blobs.clone(),
+        clock.clone(),
+        options.reports.clone(),
+    );
+    let queries = Queries::new(store.clone(), blobs.clone(), reports.clone(), limits);
     let code = Code::new(
         store.clone(),
         blobs.clone(),

@@ -29,6 +29,11 @@ impl Recorder {
         }
     }
 
+    /// What the machine's clock says: for times that are shown, never for durations or order.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.spool.now()
+    }
+
     /// Writes an event down. Never fails: what cannot be kept is said in the report.
     pub fn record(&self, event: ReportEvent) {
         self.spool.append(self.run, event);
@@ -38,7 +43,7 @@ impl Recorder {
     pub fn log(&self, level: &str, source: Option<String>, message: &str) {
         let message = shortened(message, LONGEST_LINE);
         self.record(ReportEvent::Log(LogLine {
-            at: Timestamp::now(),
+            at: self.now(),
             level: level.to_owned(),
             source,
             message,
@@ -49,7 +54,7 @@ impl Recorder {
     pub(crate) fn finish(&self, ending: RunEnding, message: Option<String>) {
         let counts = self.spool.counts(self.run);
         self.record(ReportEvent::Finished(RunFinished {
-            at: Timestamp::now(),
+            at: self.now(),
             ending,
             message,
             duration_seconds: self.begun.elapsed().as_secs_f64(),

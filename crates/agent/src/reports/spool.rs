@@ -48,10 +48,15 @@ pub struct SpoolError {
     source: io::Error,
 }
 
+/// Where the times in reports come from.
+type WallClock = Box<dyn Fn() -> Timestamp + Send + Sync>;
+
 /// The spool.
 pub(crate) struct Spool {
     directory: PathBuf,
     options: SpoolOptions,
+    /// The machine's clock, which may be set at any time: what it says is only told.
+    clock: WallClock,
     runs: Mutex<Runs>,
     /// There is something to send.
     pub(super) changed: Notify,
@@ -79,6 +84,14 @@ pub(super) struct Batch {
 impl Spool {
     /// Opens the directory, with what an earlier life left.
     pub(crate) fn open(directory: &Path, options: SpoolOptions) -> Result<Arc<Self>, SpoolError> {
+        Self::open_with_clock(directory, options, Box::new(Timestamp::now))
+    }
+
+    fn open_with_clock(
+        directory: &Path,
+        options: SpoolOptions,
+        clock: WallClock,
+    ) -> Result<Arc<Self>, SpoolError> {
         let failed = |source| SpoolError {
             path: directory.to_owned(),
             source,
@@ -108,9 +121,15 @@ impl Spool {
         Ok(Arc::new(Self {
             directory: directory.to_owned(),
             options,
+            clock,
             runs: Mutex::new(runs),
             changed: Notify::new(),
         }))
+    }
+
+    /// What the machine's clock says.
+    pub(super) fn now(&self) -> Timestamp {
+        (self.clock)()
     }
 
     /// Begins a run's report.
@@ -123,7 +142,7 @@ impl Spool {
         recorder.record(ReportEvent::Started(started));
         if let Some(dropped) = self.take_dropped() {
             recorder.record(ReportEvent::Log(LogLine {
-                at: Timestamp::now(),
+                at: self.now(),
                 level: "warning".to_owned(),
                 source: None,
                 message: format!(

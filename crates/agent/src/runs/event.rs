@@ -7,7 +7,6 @@ use bunraku_engine::{Change, Event, EventSink, Finished, Reason, Shown, Status, 
 use bunraku_model::Catalog;
 use bunraku_model::catalog::ResourceReference;
 use bunraku_wire::api::{EventStatus, PropertyChange, ReportEvent, ResourceEvent};
-use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use crate::reports::Recorder;
@@ -50,7 +49,7 @@ impl ReportSink {
             file: finished.place.file.clone(),
             line: finished.place.line,
             status: status(outcome.status),
-            at: Timestamp::now(),
+            at: self.recorder.now(),
             duration_seconds: outcome.duration.as_secs_f64(),
             corrective: outcome.corrective,
             refreshed: outcome.refreshed,

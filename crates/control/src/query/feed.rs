@@ -5,9 +5,10 @@
 //! makes no difference in which order they came.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 use std::time::Duration;
 
-use bunraku_model::{Administration, Catalog, ContentId, NodeName};
+use bunraku_model::{Administration, Catalog, ContentId, NodeName, NodeRunId};
 use bunraku_store::blobs::BlobError;
 use bunraku_store::{Change, Follow, Followed, KeyValue, StoreError};
 use futures::{StreamExt, TryStreamExt};
@@ -15,6 +16,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use super::Queries;
+use super::node_reports::{self, NodeReports, Told};
 use crate::compiles::Compiled;
 use crate::nodes::NodeDocuments;
 use crate::targets::StoredTarget;
@@ -34,12 +36,15 @@ struct Known {
     target: Option<StoredTarget>,
     facts: Option<ContentId>,
     catalog: Option<ContentId>,
+    reports: NodeReports,
 }
 
-/// Something that must be read from a blob.
+/// Something that must be read before the index can be told.
 enum Wanted {
     Facts(NodeName, ContentId),
     Catalog(NodeName, ContentId),
+    /// What came after that which the index has.
+    Report(NodeName, NodeRunId, Told),
 }
 
 /// One server's way of keeping its index.
@@ -62,8 +67,9 @@ impl Feed {
         let mut nodes = follow(keys::NODES);
         let mut compiled = follow(keys::COMPILED);
         let mut targets = follow(keys::TARGETS);
+        let mut reports = follow(keys::REPORTS);
         // One after the other first: an index is built when all were read.
-        for follow in [&mut nodes, &mut compiled, &mut targets] {
+        for follow in [&mut nodes, &mut compiled, &mut targets, &mut reports] {
             let mut read = false;
             while !read {
                 let first = follow.next().await;
@@ -77,6 +83,7 @@ impl Feed {
                 followed = nodes.next() => followed,
                 followed = compiled.next() => followed,
                 followed = targets.next() => followed,
+                followed = reports.next() => followed,
             };
             self.take(followed).await;
         }
@@ -97,9 +104,16 @@ impl Feed {
         }
         let wanted = touched.into_iter().flat_map(|node| self.tell(node));
         let wanted: Vec<Wanted> = wanted.collect();
-        futures::stream::iter(wanted)
-            .for_each_concurrent(AT_ONCE, async |wanted| self.read_in(wanted).await)
+        let read: Vec<_> = futures::stream::iter(wanted)
+            .map(|wanted| self.read_in(wanted))
+            .buffer_unordered(AT_ONCE)
+            .collect()
             .await;
+        for (node, run, told) in read.into_iter().flatten() {
+            if let Some(known) = self.nodes.get_mut(&node) {
+                known.reports.was_told(run, told);
+            }
+        }
     }
 
     /// Keeps what a document says; tells whose it is.
@@ -119,6 +133,11 @@ impl Feed {
             self.nodes.entry(node.clone()).or_default().target = decoded(entry);
             return Some(node);
         }
+        if let Some((node, run)) = keys::parse_report(key) {
+            let known = self.nodes.entry(node.clone()).or_default();
+            known.reports.note(run, decoded(entry).as_ref());
+            return Some(node);
+        }
         let name = key.strip_prefix(keys::COMPILED)?;
         let node = NodeName::new(name).ok()?;
         self.nodes.entry(node.clone()).or_default().compiled = decoded(entry);
@@ -134,6 +153,7 @@ impl Feed {
             // Without a record there is no such node, whatever else is left of it.
             self.queries.write().remove_node(&node);
             (known.facts, known.catalog) = (None, None);
+            known.reports.tell_anew();
             if known.is_empty() {
                 self.nodes.remove(&node);
             }
@@ -144,8 +164,12 @@ impl Feed {
         let catalog = known.catalog_content();
         let facts_changed = std::mem::replace(&mut known.facts, facts) != facts;
         let catalog_changed = std::mem::replace(&mut known.catalog, catalog) != catalog;
+        let (gone, reports) = known.reports.differences();
         let mut index = self.queries.write();
         index.set_fields(&node, fields);
+        for run in gone {
+            index.remove_report(&node, &run.to_string());
+        }
         if facts_changed && facts.is_none() {
             index.set_facts(&node, &Map::new());
         }
@@ -155,12 +179,19 @@ impl Feed {
         let facts = facts.filter(|_| facts_changed);
         let catalog = catalog.filter(|_| catalog_changed);
         let facts = facts.map(|content| Wanted::Facts(node.clone(), content));
-        let catalog = catalog.map(|content| Wanted::Catalog(node, content));
-        facts.into_iter().chain(catalog).collect()
+        let catalog = catalog.map(|content| Wanted::Catalog(node.clone(), content));
+        let reports = reports.into_iter();
+        let reports = reports.map(|(run, told)| Wanted::Report(node.clone(), run, told));
+        facts.into_iter().chain(catalog).chain(reports).collect()
     }
 
-    async fn read_in(&self, wanted: Wanted) {
+    /// Says how much of a report the index has now, if it was one.
+    async fn read_in(&self, wanted: Wanted) -> Option<(NodeName, NodeRunId, Told)> {
         match wanted {
+            Wanted::Report(node, run, told) => {
+                let told = self.read_report(&node, run, told).await?;
+                return Some((node, run, told));
+            }
             Wanted::Facts(node, content) => {
                 if let Some(facts) = self.read::<Map<String, Value>>(&node, content).await
                     && !self.queries.write().set_facts(&node, &facts)
@@ -174,22 +205,35 @@ impl Feed {
                 }
             }
         }
+        None
+    }
+
+    async fn read_report(&self, node: &NodeName, run: NodeRunId, told: Told) -> Option<Told> {
+        let reports = &self.queries.reports;
+        let (head, events) = loop {
+            let read = reports.differences_from(node, run, told.next).await;
+            if let ControlFlow::Break(found) = judged(node, read).await {
+                break found??;
+            }
+        };
+        let rows = node_reports::event_rows(&events, told.rows);
+        let told = Told {
+            next: head.next,
+            rows: told.rows + rows.len(),
+        };
+        let row = node_reports::report_row(&head);
+        let mut index = self.queries.write();
+        index.extend_report(node, &run.to_string(), row, rows);
+        Some(told)
     }
 
     /// What a content holds. Nothing when it is gone: then something newer
     /// took its place, and its change is on the way.
     async fn read<T: DeserializeOwned>(&self, node: &NodeName, content: ContentId) -> Option<T> {
         loop {
-            match self.read_once(content).await {
-                Ok(found) => return Some(found),
-                Err(ServiceError::Store(StoreError::Unavailable(_))) => {
-                    tokio::time::sleep(RETRY).await;
-                }
-                Err(error) => {
-                    let error = crate::http::chain(&error);
-                    tracing::warn!(%node, %content, error, "what a node refers to is not indexed");
-                    return None;
-                }
+            let read = self.read_once(content).await;
+            if let ControlFlow::Break(found) = judged(node, read).await {
+                return found;
             }
         }
     }
@@ -212,7 +256,8 @@ impl Feed {
 
 impl Known {
     fn is_empty(&self) -> bool {
-        self.documents.is_empty() && self.compiled.is_none() && self.target.is_none()
+        let documents = self.documents.is_empty() && self.reports.is_empty();
+        documents && self.compiled.is_none() && self.target.is_none()
     }
 
     /// What the node was given, or what it would be.
@@ -247,8 +292,27 @@ impl Known {
             "catalog_changed": compiled.map(|compiled| compiled.compiled_at),
         });
         match fields {
-            Value::Object(fields) => Some(fields),
+            Value::Object(mut fields) => {
+                fields.extend(self.reports.fields());
+                Some(fields)
+            }
             _ => unreachable!("it was written as an object"),
+        }
+    }
+}
+
+/// What was read, or nothing if it cannot be; goes on after a pause if the store was away.
+async fn judged<T>(node: &NodeName, read: Result<T, ServiceError>) -> ControlFlow<Option<T>> {
+    match read {
+        Ok(found) => ControlFlow::Break(Some(found)),
+        Err(ServiceError::Store(StoreError::Unavailable(_))) => {
+            tokio::time::sleep(RETRY).await;
+            ControlFlow::Continue(())
+        }
+        Err(error) => {
+            let error = crate::http::chain(&error);
+            tracing::warn!(%node, error, "what a node refers to is not indexed");
+            ControlFlow::Break(None)
         }
     }
 }

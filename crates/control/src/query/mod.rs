@@ -5,6 +5,7 @@
 //! behind; until it is built, queries wait.
 
 mod feed;
+mod node_reports;
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -19,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::ServiceError;
 use crate::releases::Targeting;
+use crate::reports::Reports;
 
 /// How long a query waits for an index that is being built.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -28,16 +30,18 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub struct Queries {
     store: SharedStore,
     blobs: SharedBlobs,
+    reports: Reports,
     index: Arc<RwLock<Index>>,
     built: Arc<watch::Sender<bool>>,
     limits: Limits,
 }
 
 impl Queries {
-    pub fn new(store: SharedStore, blobs: SharedBlobs, limits: Limits) -> Self {
+    pub fn new(store: SharedStore, blobs: SharedBlobs, reports: Reports, limits: Limits) -> Self {
         Self {
             store,
             blobs,
+            reports,
             index: Arc::default(),
             built: Arc::new(watch::Sender::new(false)),
             limits,

@@ -152,6 +152,30 @@ impl Reports {
         self.events_of(&head, from).await
     }
 
+    /// A report as it is now, with its events from this number on, which are not
+    /// read when nothing differed in a finished run. Nothing when it is gone.
+    pub(crate) async fn differences_from(
+        &self,
+        node: &NodeName,
+        run: NodeRunId,
+        from: u64,
+    ) -> Result<Option<(Head, Vec<NumberedEvent>)>, ServiceError> {
+        let Some(known) = self.head(node, run).await? else {
+            return Ok(None);
+        };
+        let head = known.document;
+        if head.finished.is_some() && head.counts.total() == head.counts.unchanged {
+            return Ok(Some((head, Vec::new())));
+        }
+        let mut events = match self.events_of(&head, from).await {
+            Err(ServiceError::NotFound { .. }) => return Ok(None),
+            events => events?,
+        };
+        // More may have come since the head was read; it is the next reader's.
+        events.retain(|event| end_of(event) <= head.next);
+        Ok(Some((head, events)))
+    }
+
     /// What resources gave under the names they registered.
     pub async fn outputs(
         &self,

@@ -18,6 +18,7 @@ mod once;
 mod presence;
 mod puppet_authority;
 mod query;
+mod query_reports;
 mod releases;
 mod reports;
 mod repository;

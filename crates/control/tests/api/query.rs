@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::support::{TestServer, eventually, status};
 
-async fn ask(server: &TestServer, text: &str) -> String {
+pub(crate) async fn ask(server: &TestServer, text: &str) -> String {
     let request = QueryRequest {
         query: text.to_owned(),
     };
@@ -17,7 +17,7 @@ async fn ask(server: &TestServer, text: &str) -> String {
     Value::from_iter(reply.rows.into_iter().map(Value::Object)).to_string()
 }
 
-async fn becomes(server: &TestServer, text: &str, wanted: &str) {
+pub(crate) async fn becomes(server: &TestServer, text: &str, wanted: &str) {
     eventually(async || {
         let told = ask(server, text).await;
         if told != wanted {
@@ -28,7 +28,7 @@ async fn becomes(server: &TestServer, text: &str, wanted: &str) {
     .await;
 }
 
-async fn submit(client: &bunraku_wire::Client, node: &str, facts: Value) {
+pub(crate) async fn submit(client: &bunraku_wire::Client, node: &str, facts: Value) {
     let path = format!("/v1/nodes/{node}/facts");
     let submitted = client.put::<_, FactsReceipt>(&path, &facts).await;
     submitted.expect("taken");

@@ -11,6 +11,7 @@ use bunraku_wire::{Client, ClientError};
 use serde_json::{Value, json};
 
 use crate::fleet::{applied, compile, compile_in, environment, release, try_release};
+use crate::query::{becomes, submit};
 use crate::support::{TestServer, eventually, name, opened, soon, status};
 
 async fn target(client: &Client, node: &str) -> Result<Target, ClientError> {
@@ -241,6 +242,34 @@ async fn a_release_to_some_nodes_leaves_the_others_alone() {
     let seen = target(&one, "web-1").await.expect("released");
     assert_eq!((seen.catalog, seen.mode), (id, RunMode::Noop));
     assert_eq!(status(target(&two, "web-2").await), 404);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_release_to_a_query_reaches_the_nodes_that_it_finds_and_no_others() {
+    let mut server = TestServer::start().await;
+    let (web, db) = (server.node("web-1").await, server.node("db-1").await);
+    for (client, node, family) in [(&web, "web-1", "Debian"), (&db, "db-1", "RedHat")] {
+        submit(client, node, json!({"os": {"family": family}})).await;
+    }
+    let id = compile(&server, "web-1", "one").await;
+    compile(&server, "db-1", "one").await;
+    let query = r#"nodes { facts.os.family = "Debian" }"#;
+    becomes(
+        &server,
+        r#"nodes[certname] { facts.os.family = "Debian" }"#,
+        r#"[{"certname":"web-1"}]"#,
+    )
+    .await;
+    let to = ReleaseTo::Query {
+        query: query.to_owned(),
+    };
+    let made = release(&server, to.clone(), RunMode::Enforce).await;
+    let made = made.expect("released");
+    assert_eq!((made.kind, made.nodes), (ReleaseKind::Created(to), 1));
+    let seen = target(&web, "web-1").await.expect("released");
+    assert_eq!(seen.catalog, id);
+    assert_eq!(status(target(&db, "db-1").await), 404);
     server.shutdown().await;
 }
 

@@ -16,11 +16,11 @@ use uuid::Uuid;
 
 use crate::support::{TestServer, eventually, soon, status};
 
-fn new_run() -> NodeRunId {
+pub(crate) fn new_run() -> NodeRunId {
     NodeRunId(Uuid::now_v7())
 }
 
-fn started() -> ReportEvent {
+pub(crate) fn started() -> ReportEvent {
     ReportEvent::Started(RunStarted {
         at: Timestamp::now(),
         mode: RunMode::Enforce,
@@ -37,7 +37,7 @@ fn started() -> ReportEvent {
     })
 }
 
-fn resource(title: &str, status: EventStatus) -> ReportEvent {
+pub(crate) fn resource(title: &str, status: EventStatus) -> ReportEvent {
     ReportEvent::Resource(Box::new(ResourceEvent {
         type_name: "File".to_owned(),
         title: title.to_owned(),
@@ -68,7 +68,7 @@ fn log(message: &str) -> ReportEvent {
     })
 }
 
-fn finished(ending: RunEnding) -> ReportEvent {
+pub(crate) fn finished(ending: RunEnding) -> ReportEvent {
     ReportEvent::Finished(RunFinished {
         at: Timestamp::now(),
         ending,
@@ -83,7 +83,7 @@ fn finished(ending: RunEnding) -> ReportEvent {
     })
 }
 
-async fn send(
+pub(crate) async fn send(
     node: &Client,
     run: NodeRunId,
     first: u64,
@@ -93,7 +93,7 @@ async fn send(
     node.post(&path, &ReportBatch { first, events }).await
 }
 
-async fn whole(node: &Client, run: NodeRunId, ending: RunEnding) {
+pub(crate) async fn whole(node: &Client, run: NodeRunId, ending: RunEnding) {
     let events = vec![
         started(),
         resource("/a", EventStatus::Changed),
@@ -438,18 +438,56 @@ async fn a_batch_that_is_too_large_is_refused_clearly() {
     server.shutdown().await;
 }
 
-#[tokio::test]
-async fn who_waits_for_runs_hears_of_each_start_and_end_once() {
-    let mut server = TestServer::start().await;
-    let node = server.node("web-1").await;
+/// The service without a server around it.
+fn reports_of(server: &TestServer) -> Reports {
     let store: bunraku_store::SharedStore = std::sync::Arc::new(server.store().clone());
     let blobs = bunraku_store::blobs::StoreBlobs::in_store(store.clone(), Default::default());
-    let reports = Reports::new(
+    Reports::new(
         store,
         std::sync::Arc::new(blobs),
         bunraku_control::Clock::system(),
         Default::default(),
-    );
+    )
+}
+
+#[tokio::test]
+async fn upkeep_finishes_what_a_crash_left_between_the_last_event_and_the_one_piece() {
+    let mut server = TestServer::start().await;
+    server.node("web-1").await;
+    let web = crate::support::name("web-1");
+    let (over, at_work) = (new_run(), new_run());
+    // Stored without what a server does afterwards, as if it had died there.
+    let reports = reports_of(&server);
+    let changed = resource("/a", EventStatus::Changed);
+    let all = vec![started(), changed.clone(), finished(RunEnding::Succeeded)];
+    for (run, events) in [(over, all.clone()), (at_work, vec![started(), changed])] {
+        let batch = ReportBatch { first: 0, events };
+        reports.take(&web, run, batch).await.expect("stored");
+    }
+    drop(reports);
+    let (directory, options) = (server.directory(), server.options());
+    server.shutdown().await;
+    let mut server = TestServer::open(directory, options).await;
+    eventually(async || chunks(&server).await == 1).await;
+    let open = bunraku_store::Range::prefix(bunraku_control::keys::OPEN_REPORTS);
+    let open = bunraku_store::Store::range(server.store(), open).await;
+    let open: Vec<String> = (open.expect("readable").items.into_iter())
+        .map(|entry| entry.key)
+        .collect();
+    let left = bunraku_control::keys::open_report(&web, at_work);
+    assert_eq!(open, [left], "only the run at work is open");
+    let stored = events(&server, over, 0).await;
+    let stored: Vec<ReportEvent> = stored.into_iter().map(|event| event.event).collect();
+    assert_eq!(stored, all);
+    assert_eq!(events(&server, at_work, 0).await.len(), 2);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn who_waits_for_runs_hears_of_each_start_and_end_once() {
+    let mut server = TestServer::start().await;
+    let node = server.node("web-1").await;
+    let reports = reports_of(&server);
     let (before, meanwhile, other) = (new_run(), new_run(), new_run());
     whole(&node, before, RunEnding::Failed).await;
     whole(&node, other, RunEnding::Succeeded).await;

@@ -143,20 +143,36 @@ impl Index {
         events: Vec<Map<String, Value>>,
     ) {
         self.remove_report(node, run);
-        let slot = self.entry(node).0;
+        self.extend_report(node, run, report, events);
+    }
+
+    /// Replaces what is said of a run, and adds events to those that it has.
+    pub fn extend_report(
+        &mut self,
+        node: &NodeName,
+        run: &str,
+        report: Map<String, Value>,
+        events: Vec<Map<String, Value>>,
+    ) {
+        let (slot, entry) = self.entry(node);
+        let mut rows = Vec::new();
+        if let Some((before, had)) = entry.reports.remove(run) {
+            self.reports.remove(slot, before);
+            rows = had;
+        }
         let with_run = |mut row: Row| {
             row.insert("run".to_owned(), Value::from(run));
             row
         };
         let report = self.reports.add(slot, with_run(report));
-        let numbered = events.into_iter().enumerate().map(|(number, event)| {
+        let first = rows.len();
+        for (number, event) in events.into_iter().enumerate() {
             let mut event = with_run(event);
-            event.insert("number".to_owned(), Value::from(number));
-            event
-        });
-        let events = numbered.map(|row| self.events.add(slot, row)).collect();
+            event.insert("number".to_owned(), Value::from(first + number));
+            rows.push(self.events.add(slot, event));
+        }
         let entry = self.entry(node).1;
-        entry.reports.insert(run.to_owned(), (report, events));
+        entry.reports.insert(run.to_owned(), (report, rows));
     }
 
     pub fn remove_report(&mut self, node: &NodeName, run: &str) {

@@ -73,6 +73,50 @@ fn drain(spool: &Spool) -> Vec<(NodeRunId, Vec<ReportEvent>)> {
     taken
 }
 
+/// A clock that somebody sets by so many hours after each look at it.
+fn stepping(hours: i64) -> WallClock {
+    let looks = std::sync::atomic::AtomicI64::new(0);
+    let first: Timestamp = "2026-03-01T12:00:00Z".parse().expect("a time");
+    Box::new(move || {
+        let look = looks.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        first + jiff::SignedDuration::from_hours(look * hours)
+    })
+}
+
+#[test]
+fn a_clock_that_is_set_during_a_run_changes_neither_its_order_nor_its_duration() {
+    for hours in [-24, 24] {
+        let directory = TempDir::new().expect("a directory");
+        let clock = stepping(hours);
+        let spool = Spool::open_with_clock(directory.path(), SpoolOptions::default(), clock);
+        let spool = spool.expect("a spool");
+        let recorder = spool.begin(id(1), started());
+        for number in 0..10 {
+            recorder.log("info", None, &number.to_string());
+        }
+        recorder.finish(RunEnding::Succeeded, None);
+        let taken = drain(&spool);
+        let (lines, times): (Vec<&str>, Vec<Timestamp>) = (taken[0].1.iter())
+            .filter_map(|event| match event {
+                ReportEvent::Log(line) => Some((line.message.as_str(), line.at)),
+                _ => None,
+            })
+            .unzip();
+        let wanted = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"];
+        assert_eq!(lines, wanted, "in the order in which they were written");
+        let stepped = times
+            .windows(2)
+            .all(|pair| (pair[1] < pair[0]) == (hours < 0));
+        assert!(stepped, "times are told as the clock said them: {times:?}");
+        let Some(ReportEvent::Finished(end)) = taken[0].1.last() else {
+            panic!("no end");
+        };
+        // By the clock it took days, to the one or the other side.
+        let day = 24.0 * 3_600.0;
+        assert!((0.0..day).contains(&end.duration_seconds), "{end:?}");
+    }
+}
+
 #[test]
 fn events_are_sent_in_order_and_the_file_goes_with_the_last_receipt() {
     let directory = TempDir::new().expect("a directory");
