@@ -3,6 +3,12 @@
 //!
 //!     cargo bench -p bunraku-sim --bench facts -- [--nodes 1000] [--rounds 10]
 
+#[path = "support/processor.rs"]
+mod processor;
+#[path = "support/settings.rs"]
+mod settings;
+
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,15 +16,23 @@ use bunraku_control::{Clock, FactHooks, FactOptions, Facts, Nodes};
 use bunraku_model::{FactSet, NodeName};
 use bunraku_store::blobs::{BlobOptions, DirectoryBlobs};
 use bunraku_store::{EmbeddedOptions, EmbeddedStore, SharedStore};
+use processor::processor_time;
 use serde_json::{Value, json};
+use settings::setting;
 
-fn setting(name: &str, usual: u64) -> u64 {
-    let words: Vec<String> = std::env::args().collect();
-    let at = words.iter().position(|word| word == name);
-    at.map_or(usual, |at| {
-        let number = words.get(at + 1).and_then(|text| text.parse().ok());
-        number.expect("a number after the flag")
-    })
+/// What the files below a directory hold.
+fn bytes_below(directory: &Path) -> u64 {
+    let entries = std::fs::read_dir(directory).expect("readable");
+    entries
+        .map(|entry| {
+            let entry = entry.expect("readable");
+            let about = entry.metadata().expect("readable");
+            match about.is_dir() {
+                true => bytes_below(&entry.path()),
+                false => about.len(),
+            }
+        })
+        .sum()
 }
 
 /// About as large as a machine's facts are.
@@ -58,7 +72,8 @@ async fn main() {
         service.persist(name).await.expect("persisted");
         changed.1 += started.elapsed();
     }
-    let started = Instant::now();
+    let size = bytes_below(directory.path());
+    let (processor, started) = (processor_time(), Instant::now());
     for round in 1..=rounds {
         let facts = facts(1, round);
         for name in &names {
@@ -66,10 +81,18 @@ async fn main() {
             assert!(!receipt.changed, "only what does not count changed");
         }
     }
-    let each = started.elapsed() / u32::try_from(nodes * rounds).expect("few enough");
+    let submissions = u32::try_from(nodes * rounds).expect("few enough");
+    let each = started.elapsed() / submissions;
+    let processor = (processor_time() - processor) / submissions;
+    let (before, after) = (size, bytes_below(directory.path()));
     let count = u32::try_from(nodes).expect("few enough");
     let (taken, persisted) = (changed.0 / count, changed.1 / count);
     println!("changed, until acknowledged   {taken:>10.1?} each");
     println!("changed, until persisted      {persisted:>10.1?} each");
     println!("unchanged                     {each:>10.1?} each");
+    println!("unchanged, CPU                {processor:>10.1?} each");
+    println!(
+        "store and blobs on disk       {before} bytes before, {after} after {submissions} unchanged: {:+.1} bytes each",
+        (after as f64 - before as f64) / f64::from(submissions)
+    );
 }

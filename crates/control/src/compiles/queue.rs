@@ -121,7 +121,7 @@ impl CompileQueue {
 
     /// Puts many nodes into the queue, in transactions of some each. A node
     /// that was removed meanwhile is left out. Asking twice is harmless.
-    pub(crate) async fn request_all(
+    pub async fn request_all(
         &self,
         nodes: &[(NodeName, EnvironmentName)],
         reason: CompileReason,

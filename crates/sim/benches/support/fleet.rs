@@ -1,0 +1,228 @@
+//! A server's services on the embedded store, and nodes that ask it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bunraku_control::backstage::{Backstage, BackstageParts, CompileOptions, CompileQueue};
+use bunraku_control::{Clock, FactOptions, ReleaseOptions, keys};
+use bunraku_model::{CatalogId, FactSet, NodeName, ServerId, default_environment};
+use bunraku_store::blobs::{BlobOptions, DirectoryBlobs};
+use bunraku_store::{EmbeddedOptions, EmbeddedStore, Range, SharedStore, Transaction};
+use bunraku_wire::api::{CompileReason, Deployed};
+use futures::StreamExt;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use crate::code::{SiteCode, Version};
+
+/// Nodes that submit at the same time.
+const AT_ONCE: usize = 64;
+/// Everything that must happen happens within this, on any machine.
+const PATIENCE: Duration = Duration::from_secs(1_800);
+
+pub(crate) fn name(number: u64) -> NodeName {
+    NodeName::new(format!("node-{number}.bench")).expect("a name")
+}
+
+/// Some kilobytes, as a machine's facts are.
+pub(crate) fn facts(number: u64) -> FactSet {
+    let filler: Vec<Value> = (0..50)
+        .map(|fact| json!({"name": format!("fact {fact}"), "value": fact * 7919}))
+        .collect();
+    let facts = json!({"number": number, "kernel": "Linux", "filler": filler});
+    facts.try_into().expect("an object")
+}
+
+/// What a node remembers of its last answer.
+struct Remembered {
+    tag: String,
+    catalog: CatalogId,
+}
+
+pub(crate) struct Fleet {
+    backstage: Backstage,
+    store: SharedStore,
+    names: Vec<NodeName>,
+    remembered: HashMap<NodeName, Remembered>,
+    directory: tempfile::TempDir,
+}
+
+impl Fleet {
+    /// Nodes that are known, code that is deployed, and no facts yet.
+    pub(crate) async fn start(nodes: u64, code: &SiteCode) -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let place = directory.path().join("store");
+        let store = EmbeddedStore::open(&place, EmbeddedOptions::default()).await;
+        let store: SharedStore = Arc::new(store.expect("the store opens"));
+        let place = directory.path().join("blobs");
+        let blobs =
+            DirectoryBlobs::in_directory(place, store.clone(), BlobOptions::default()).await;
+        let backstage = Backstage::start(BackstageParts {
+            store: store.clone(),
+            blobs: Arc::new(blobs.expect("the blobs open")),
+            clock: Clock::system(),
+            server: ServerId(Uuid::from_u128(1)),
+            directory: directory.path().join("code"),
+            compiler: Box::new(code.clone()),
+            facts: FactOptions::default(),
+            compiles: CompileOptions::default(),
+            releases: ReleaseOptions::default(),
+        });
+        let fleet = Self {
+            names: (0..nodes).map(name).collect(),
+            backstage,
+            store,
+            remembered: HashMap::new(),
+            directory,
+        };
+        let settings = json!({"url": "file:///nowhere", "policy": "auto"});
+        let key = keys::environment_settings(&default_environment());
+        fleet.put(key, settings.to_string()).await;
+        fleet.deploy(Version::Old, 1).await;
+        let registering =
+            futures::stream::iter(fleet.names.clone()).map(|name| register(&fleet.backstage, name));
+        registering
+            .buffer_unordered(AT_ONCE)
+            .for_each(async |()| {})
+            .await;
+        fleet
+    }
+
+    async fn put(&self, key: String, value: String) {
+        let transaction = Transaction::new().put(key, value);
+        self.store.commit(transaction).await.expect("written");
+    }
+
+    /// As a deploy leaves it.
+    async fn deploy(&self, version: Version, number: u64) {
+        let deployed = Deployed {
+            code_id: version.code_id(),
+            number,
+            at: Clock::system().now(),
+            compiler: "states".to_owned(),
+        };
+        let text = serde_json::to_string(&deployed).expect("plain data");
+        let key = keys::environment_deployed(&default_environment());
+        self.put(key, text).await;
+    }
+
+    pub(crate) async fn submit_facts(&self) {
+        let submissions = futures::stream::iter(self.names.clone().into_iter().zip(0..))
+            .map(|(name, number)| submit(&self.backstage, name, number));
+        submissions
+            .buffer_unordered(AT_ONCE)
+            .for_each(async |()| {})
+            .await;
+    }
+
+    pub(crate) async fn push_new_code(&self) {
+        self.deploy(Version::New, 2).await;
+        let environment = default_environment();
+        let nodes: Vec<_> = self
+            .names
+            .iter()
+            .map(|name| (name.clone(), environment.clone()))
+            .collect();
+        let queue = CompileQueue::new(self.store.clone(), Clock::system());
+        let asked = queue.request_all(&nodes, CompileReason::Code).await;
+        asked.expect("asked for");
+    }
+
+    /// Until nothing is left to do, and so many nodes, no fewer and no more,
+    /// have another catalog than they remember.
+    pub(crate) async fn wait_for(&self, expected: u64) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.is_busy().await || self.changed().await != expected {
+            let changed = self.changed().await;
+            assert!(
+                Instant::now() < deadline,
+                "{changed} have another catalog, not {expected}"
+            );
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+        // A release that nobody expects comes within this.
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        assert_eq!(self.changed().await, expected, "with another catalog");
+    }
+
+    async fn is_busy(&self) -> bool {
+        for prefix in [keys::FACT_QUEUE, keys::COMPILE_QUEUE] {
+            let range = Range {
+                limit: 1,
+                keys_only: true,
+                ..Range::prefix(prefix)
+            };
+            let page = self.store.range(range).await.expect("readable");
+            if !page.items.is_empty() {
+                return true;
+            }
+        }
+        false
+    }
+
+    async fn changed(&self) -> u64 {
+        let mut changed = 0;
+        for name in &self.names {
+            let known = self.backstage.board.get(name).await.expect("readable");
+            let catalog = known.map(|known| known.stored.target.catalog);
+            let remembered = self.remembered.get(name).map(|it| it.catalog);
+            changed += u64::from(catalog.is_some() && catalog != remembered);
+        }
+        changed
+    }
+
+    /// Every node asks "anything newer?", and fetches what is. Gives back how
+    /// many were told something, and the bytes of all bodies.
+    pub(crate) async fn ask(&mut self) -> (u64, u64) {
+        let (mut replies, mut bytes) = (0, 0);
+        for name in &self.names {
+            let known = self.backstage.board.get(name).await.expect("readable");
+            let known = known.expect("released before");
+            let before = self.remembered.get(name);
+            if before.is_some_and(|before| before.tag == known.entity_tag) {
+                continue;
+            }
+            let target = &known.stored.target;
+            replies += 1;
+            bytes += serde_json::to_vec(target).expect("plain data").len() as u64;
+            if before.is_none_or(|before| before.catalog != target.catalog) {
+                bytes += self.fetch(target.catalog).await;
+            }
+            let remembered = Remembered {
+                tag: known.entity_tag.clone(),
+                catalog: target.catalog,
+            };
+            self.remembered.insert(name.clone(), remembered);
+        }
+        (replies, bytes)
+    }
+
+    async fn fetch(&self, catalog: CatalogId) -> u64 {
+        let opened = self.backstage.catalogs.open(catalog).await;
+        let (_, mut text) = opened.expect("what is released is kept");
+        let mut bytes = 0;
+        while let Some(piece) = text.next().await {
+            bytes += piece.expect("readable").len() as u64;
+        }
+        bytes
+    }
+
+    /// Ends the services, so that they cost nothing from here on.
+    pub(crate) async fn end(self) {
+        drop(self.backstage);
+        drop(self.store);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        self.directory.close().expect("removed");
+    }
+}
+
+async fn register(backstage: &Backstage, name: NodeName) {
+    let registered = backstage.nodes.register(&name).await;
+    registered.expect("registered");
+}
+
+async fn submit(backstage: &Backstage, name: NodeName, number: u64) {
+    let taken = backstage.facts.submit(&name, &facts(number), None).await;
+    taken.expect("taken");
+}
