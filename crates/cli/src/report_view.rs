@@ -229,7 +229,7 @@ async fn tell(
 }
 
 /// One event as it happens.
-fn live(node: &NodeName, event: &ReportEvent, all: bool) -> String {
+pub(crate) fn live(node: &NodeName, event: &ReportEvent, all: bool) -> String {
     match event {
         ReportEvent::Started(started) => format!("{node}: {}\n", begun(started)),
         ReportEvent::Resource(resource) if all || resource.status != EventStatus::Unchanged => {

@@ -90,6 +90,14 @@ async fn perform(
         stage.act("four agents join, each with a one-time token and a pinned authority");
         fleet.start_agents(stage).await?;
         fleet.wait_until_all_answer(stage).await?;
+        stage.act("code from git: catalogs are compiled ahead of time, and held");
+        fleet.deploy(stage).await?;
+        stage.act("a release to half of the nodes; they run it, and every event streams back");
+        fleet.release(stage).await?;
+        stage.act("a change that is wrong, and the way back");
+        fleet.roll_back(stage).await?;
+        stage.act("the site's two applications run in order, the database first");
+        fleet.run_site(stage).await?;
         stage.act("an operator takes a node out of service, and says why");
         fleet.disable_one(stage).await?;
         stage.act(

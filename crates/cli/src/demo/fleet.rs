@@ -123,7 +123,12 @@ impl Fleet {
                 .map_err(|error| failed(&error))?;
             let home = self.directory.join(name);
             std::fs::create_dir_all(home.join("facts.d"))?;
-            std::fs::write(home.join("facts.d/role.yaml"), format!("role: {role}\n"))?;
+            let facts = format!(
+                "role: {role}\nbalancer: {}\ndemo_root: {}\n",
+                name == NODES[3].0,
+                home.join("machine").display()
+            );
+            std::fs::write(home.join("facts.d/role.yaml"), facts)?;
             std::fs::write(home.join("token"), &token.token)?;
             self.start_agent(name)?;
         }
@@ -153,6 +158,11 @@ impl Fleet {
                 home.join("agent").display().to_string(),
                 "--external-facts".to_owned(),
                 home.join("facts.d").display().to_string(),
+                "--state-dir".to_owned(),
+                home.join("state").display().to_string(),
+                "--run-interval".to_owned(),
+                "0s".to_owned(),
+                "--run-on-release".to_owned(),
                 "--end-with-parent".to_owned(),
                 std::process::id().to_string(),
             ],
@@ -205,6 +215,15 @@ impl Fleet {
             fact("kernelrelease"),
             fact("role")
         ))
+    }
+
+    /// The server, and the credentials to talk to it, as flags take them.
+    pub(super) fn operator(&self) -> Result<(String, String), Failure> {
+        let ready = self
+            .ready
+            .as_ref()
+            .ok_or_else(|| Failure::new("the server is not up"))?;
+        Ok((ready.listening.to_string(), self.path("server/operator")))
     }
 
     pub(crate) async fn wait_until_all_answer(&self, stage: &Stage) -> Result<(), Failure> {

@@ -1,6 +1,7 @@
 //! What the demo is made of: the processes, and what people see of them.
 
 mod cluster;
+mod code;
 mod fleet;
 mod process;
 mod stage;
