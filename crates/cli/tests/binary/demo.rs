@@ -13,12 +13,19 @@ fn the_demo_comes_to_its_end_and_leaves_nothing_behind() {
     assert_eq!(demo.wait(), Some(0), "{text}{}", demo.log());
     for told in [
         "all four answered",
+        "4 nodes compiled",
+        "held",
+        "to 50 %  enforce  2 of 2 nodes changed",
+        "back to 2  enforce  3 of 4 nodes changed",
+        "4 nodes, 2 groups  succeeded",
         "answered the command that waited",
         "nothing was lost",
         "its disk is being replaced",
     ] {
         assert!(text.contains(told), "`{told}` is missing in:\n{text}");
     }
+    // A new release is a new wish, not drift.
+    assert!(!text.contains("corrected"), "{text}");
     assert!(!directory.exists());
     assert!(left_over(&directory.display().to_string()).is_empty());
 }

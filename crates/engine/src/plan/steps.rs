@@ -1,11 +1,11 @@
 //! From the resources of a catalog to steps and containers.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use bunraku_model::Catalog;
 use bunraku_model::canonical_json;
-use bunraku_model::catalog::{Place, Resource, ResourceReference, plain};
+use bunraku_model::catalog::{CatalogSource, Place, Resource, ResourceReference, plain};
 use foldhash::fast::RandomState;
 use sha2::{Digest, Sha256};
 
@@ -93,6 +93,7 @@ pub(super) fn read(
                 known,
                 &registered,
                 &usual,
+                &catalog.sources,
             )),
             Err(kind) => kind,
         };
@@ -192,6 +193,7 @@ fn step(
     known: &Arc<dyn AnyType>,
     registered: &HashSet<&str>,
     usual: &Arc<Control>,
+    sources: &BTreeMap<String, CatalogSource>,
 ) -> Result<Box<Step>, ProblemKind> {
     let spec = known.spec();
     check_names(resource, spec)?;
@@ -216,7 +218,7 @@ fn step(
         control,
         body,
         sensitive,
-        declared: declared(resource),
+        declared: declared(resource, sources),
         order: (resource.state.as_ref().and_then(|state| state.order)).unwrap_or(index as i64),
     }))
 }
@@ -374,19 +376,58 @@ fn check_names(resource: &Resource, spec: &'static TypeSpec) -> Result<(), Probl
     }
 }
 
-/// A hash of what was declared. Sixteen bytes are enough to tell one wish of
-/// the same resource from another.
-fn declared(resource: &Resource) -> [u8; 16] {
+/// A hash of what was declared, with what lies at the addresses that it names.
+/// Sixteen bytes are enough to tell one wish of the same resource from another.
+fn declared(resource: &Resource, sources: &BTreeMap<String, CatalogSource>) -> [u8; 16] {
     let mut hasher = Sha256::new();
+    let content = |hasher: &mut Sha256, address: &str| {
+        if let Some(source) = sources.get(address) {
+            let files = source.files().map(|file| file.content);
+            files.for_each(|content| hasher.update(content.as_bytes()));
+        }
+    };
     for (name, value) in &resource.parameters {
         hasher.update(name.as_bytes());
         hasher.update([0]);
         match value {
-            serde_json::Value::String(text) => hasher.update(text.as_bytes()),
-            value => hasher.update(canonical_json(value).as_bytes()),
+            serde_json::Value::String(text) => {
+                hasher.update(text.as_bytes());
+                content(&mut hasher, text);
+            }
+            value => {
+                hasher.update(canonical_json(value).as_bytes());
+                let several = value.as_array().into_iter().flatten();
+                (several.filter_map(serde_json::Value::as_str))
+                    .for_each(|address| content(&mut hasher, address));
+            }
         }
         hasher.update([0]);
     }
     let digest: [u8; 32] = hasher.finalize().into();
     std::array::from_fn(|index| digest[index])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_content_at_the_same_address_is_another_wish() {
+        let resource: Resource = serde_json::from_value(serde_json::json!({
+            "type": "File", "title": "/page", "parameters": {"source": "salt://web/page"}
+        }))
+        .unwrap();
+        let sources = |content: &str| {
+            let file = serde_json::json!({
+                "kind": "file", "content": bunraku_model::ContentId::of(content.as_bytes()), "size": 1
+            });
+            BTreeMap::from([(
+                "salt://web/page".to_owned(),
+                serde_json::from_value(file).unwrap(),
+            )])
+        };
+        let (one, two) = (sources("1"), sources("2"));
+        assert_eq!(declared(&resource, &one), declared(&resource, &one));
+        assert_ne!(declared(&resource, &one), declared(&resource, &two));
+    }
 }
