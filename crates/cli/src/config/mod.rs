@@ -86,7 +86,7 @@ mod tests {
                   |
                 3 | liten = 1
                   | ^^^^^
-                unknown field `liten`, expected one of `listen`, `name`, `names`, `data_dir`, `health_listen`, `store`, `authority`, `certificates`, `limits`, `cluster`, `facts`, `reports`
+                unknown field `liten`, expected one of `listen`, `name`, `names`, `data_dir`, `health_listen`, `store`, `authority`, `certificates`, `limits`, `cluster`, `facts`, `reports`, `compile`, `releases`
             "#]],
         );
     }

@@ -27,8 +27,17 @@ pub(super) struct Member {
     process: Option<Process>,
 }
 
+/// A port that nobody listens on, below those that outgoing connections get:
+/// one of them could take it before its server does.
 fn free_port() -> Result<u16, Failure> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+    for _ in 0..1_000 {
+        let random = uuid::Uuid::new_v4().as_u128() % 12_000;
+        let port = 20_000 + u16::try_from(random).unwrap_or(0);
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    Err(Failure::new("no port is free between 20000 and 32000"))
 }
 
 impl Fleet {

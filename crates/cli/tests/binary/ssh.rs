@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -25,11 +24,7 @@ impl SshServer {
         key(&directory.join("user_key"));
         key(&directory.join("stranger"));
         std::fs::copy(directory.join("user_key.pub"), directory.join("authorized")).unwrap();
-        let port = TcpListener::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap()
-            .port();
+        let port = bunraku_store::testing::free_port();
         let place = directory.display();
         let settings = format!(
             "ListenAddress 127.0.0.1\nPort {port}\nHostKey {place}/host_key\n\

@@ -6,7 +6,6 @@ pub(crate) mod faults;
 pub(crate) mod history;
 pub(crate) mod workload;
 
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -18,6 +17,7 @@ use bunraku_cluster::identity::MemberTls;
 use bunraku_cluster::setup::{self, NewMember};
 use bunraku_model::NodeName;
 use bunraku_store::etcd::{EtcdOptions, EtcdStore};
+use bunraku_store::testing::free_port;
 use bunraku_store::{SharedStore, Store, Transaction};
 use bunraku_wire::api::cluster::{
     AuthorityFiles, ClusterEvent, ClusterWelcome, DatastoreRecord, MemberRecord, keys,
@@ -124,11 +124,6 @@ fn member_program() -> PathBuf {
             .expect("a running program has a path")
             .with_file_name("bunraku-cluster-member"),
     }
-}
-
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("an address").port()
 }
 
 fn new_member(number: usize) -> NewMember {

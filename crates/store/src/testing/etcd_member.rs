@@ -103,7 +103,7 @@ impl Drop for EtcdMember {
 
 /// A port that nobody listens on. Below the range from which the kernel takes
 /// ports for outgoing connections, so that a member can come back to its own.
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     loop {
         let random = uuid::Uuid::new_v4().as_u128();
         let port = 20_000 + u16::try_from(random % 12_000).expect("less than 12,000");

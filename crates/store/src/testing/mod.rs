@@ -13,4 +13,5 @@ mod memory_store;
 pub use authority::TestAuthority;
 pub use cut_store::{Cut, CutStore};
 pub use etcd_cluster::EtcdCluster;
+pub use etcd_member::free_port;
 pub use memory_store::MemoryStore;
