@@ -80,6 +80,7 @@ fn options(directory: &Path) -> ServerOptions {
         compiles: CompileOptions::default(),
         releases: ReleaseOptions::default(),
         reports: ReportOptions::default(),
+        orchestration: bunraku_control::OrchestrationOptions::default(),
         upkeep: UpkeepOptions::default(),
         router: RouterOptions::default(),
         accept: AcceptOptions::default(),
