@@ -1,6 +1,7 @@
 //! Why a service said no, in terms that the API can pass on.
 
 use bunraku_store::StoreError;
+use bunraku_store::blobs::BlobError;
 
 /// What can go wrong in any service.
 #[derive(Debug, thiserror::Error)]
@@ -82,6 +83,14 @@ impl ServiceError {
         Self::NotFound {
             what: format!("node `{node}`"),
             hint: Some("list the nodes with `bunraku node list`".to_owned()),
+        }
+    }
+
+    /// Content that cannot be used: the store's own failure, or a fault of ours.
+    pub(crate) fn content(what: &'static str, error: BlobError) -> Self {
+        match error {
+            BlobError::Store(error) => Self::Store(error),
+            error => Self::internal(what, error),
         }
     }
 

@@ -69,7 +69,10 @@ const GRAPH: &str = r#"{"environment":"production","applications":{
   "code_id":null}"#;
 
 fn manifest() -> Site {
-    let text = include_str!("../../puppet/tests/lamp/init.pp");
+    let text = concat!(
+        include_str!("../../puppet/tests/lamp/init.pp"),
+        include_str!("../../puppet/tests/lamp/site.pp")
+    );
     let files = [("site.pp".to_owned(), text.to_owned())];
     site_manifest(&files, &NoModules, "production").expect("a site")
 }

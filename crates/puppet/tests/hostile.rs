@@ -213,7 +213,9 @@ proptest! {
 
     #[test]
     fn a_good_file_that_is_cut_or_damaged_gets_an_answer(cut in 0usize..2_000, byte in any::<u8>(), at in 0usize..2_000) {
-        let mut bytes = include_bytes!("lamp/init.pp").to_vec();
+        let mut bytes = concat!(include_str!("lamp/init.pp"), include_str!("lamp/site.pp"))
+            .as_bytes()
+            .to_vec();
         let length = bytes.len();
         bytes[at % length] = byte;
         bytes.truncate(length - cut % length);

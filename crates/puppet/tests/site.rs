@@ -3,93 +3,10 @@
 use bunraku_puppet::{Limits, NoModules, Site, evaluate_site};
 use expect_test::{Expect, expect};
 
-const LAMP: &str = r#"
-application lamp (
-  String $db_user,
-  String $db_password,
-  Integer[1] $web_instances = 1,
-) {
-  lamp::mysql { $name:
-    db_user     => $db_user,
-    db_password => $db_password,
-    export      => Sql[$name],
-  }
-
-  range(1, $web_instances).each |$instance| {
-    lamp::webapp { "${name}-${instance}":
-      consume => Sql[$name],
-    }
-  }
-}
-
-define lamp::mysql (
-  String $db_user,
-  String $db_password,
-  String $host     = "db.${name}.example.com",
-  String $database = $name,
-) {
-  package { 'mysql-server': ensure => installed }
-  -> service { 'mysql': ensure => running, enable => true }
-}
-
-Lamp::Mysql produces Sql {
-  user     => $db_user,
-  password => $db_password,
-  host     => $host,
-  port     => 3300 + 6,
-  database => $database,
-}
-
-define lamp::webapp (
-  String  $db_user,
-  String  $db_password,
-  String  $db_host,
-  Integer $db_port,
-  String  $docroot = '/var/www/html',
-) {
-  file { "${docroot}/index.php":
-    content => @("PHP"/L),
-      <?php connect("${db_host}", "${db_user}"); ?>
-      | PHP
-  }
-}
-
-Lamp::Webapp consumes Sql {
-  db_user     => $user,
-  db_password => $password,
-  db_host     => $host,
-  db_port     => $port,
-}
-"#;
+const LAMP: &str = include_str!("lamp/init.pp");
 
 /// The seed's example, as it stands in its README.
-const SITE: &str = r#"
-site {
-  lamp{'app2':
-    db_user       => 'user',
-    db_password   => 'secret',
-    web_instances => 3,
-    nodes                    => {
-      Node['dev1.devco.net'] => Lamp::Mysql['app2'],
-      Node['dev2.devco.net'] => Lamp::Webapp['app2-1'],
-      Node['dev3.devco.net'] => Lamp::Webapp['app2-2'],
-      Node['dev4.devco.net'] => Lamp::Webapp['app2-3']
-    }
-  }
-
-  lamp{'app1':
-    db_user       => 'user',
-    db_password   => 'secret',
-    web_instances => 3,
-    nodes                    => {
-      Node['dev1.devco.net'] => Lamp::Mysql['app1'],
-      Node['dev2.devco.net'] => Lamp::Webapp['app1-1'],
-      Node['dev3.devco.net'] => Lamp::Webapp['app1-2'],
-      Node['dev4.devco.net'] => Lamp::Webapp['app1-3']
-    }
-  }
-}
-"#;
+const SITE: &str = include_str!("lamp/site.pp");
 
 fn shown(site: &Site) -> String {
     let mut text = String::new();
@@ -230,8 +147,8 @@ fn a_missing_parameter_shows_where_it_is_declared() {
          --> site.pp:1:8
         1 | site { lamp { 'a': db_user => 'u' } }
           |        ^^^^^^^^^^
-         ::: lamp.pp:4:3
-        4 |   String $db_password,
+         ::: lamp.pp:3:3
+        3 |   String $db_password,
           |   ------------------- it has no default
     "#]]
     .assert_eq(&text);
@@ -247,8 +164,8 @@ fn a_value_of_the_wrong_type_is_refused_at_the_value() {
          --> site.pp:2:68
         2 |   lamp { 'a': db_user => 'u', db_password => 'p', web_instances => 'three' }
           |                                                                    ^^^^^^^
-         ::: lamp.pp:5:3
-        5 |   Integer[1] $web_instances = 1,
+         ::: lamp.pp:4:3
+        4 |   Integer[1] $web_instances = 1,
           |   ----------------------------- declared here
     "#]]
     .assert_eq(&text);

@@ -215,13 +215,7 @@ impl CatalogDiffs {
         if size.is_none_or(|size| size > text::LARGEST) {
             return Ok(None);
         }
-        let stream = self.blobs.open(id).await.map_err(content_error)?;
-        let bytes = stream
-            .try_fold(Vec::new(), async |mut bytes, piece| {
-                bytes.extend_from_slice(&piece);
-                Ok(bytes)
-            })
-            .await;
+        let bytes = self.blobs.read(id).await;
         bytes.map(Some).map_err(content_error)
     }
 }
@@ -285,8 +279,5 @@ fn fill_in(difference: &mut Difference) {
 }
 
 fn content_error(error: BlobError) -> ServiceError {
-    match error {
-        BlobError::Store(error) => ServiceError::Store(error),
-        error => ServiceError::internal("content cannot be compared", error),
-    }
+    ServiceError::content("content cannot be compared", error)
 }

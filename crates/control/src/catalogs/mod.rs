@@ -35,7 +35,6 @@ use bunraku_model::{Catalog, CatalogId, CodeId, ContentId, EnvironmentName, Node
 use bunraku_store::SharedStore;
 use bunraku_store::blobs::{BlobStream, SharedBlobs};
 use bytes::Bytes;
-use futures::TryStreamExt;
 
 pub use collect::CollectedCatalogs;
 pub use error::CatalogError;
@@ -126,13 +125,8 @@ impl Catalogs {
 
     /// The catalog.
     pub async fn get(&self, id: CatalogId) -> Result<Catalog, CatalogError> {
-        let (_, stream) = self.open(id).await?;
-        let text: Vec<u8> = stream
-            .try_fold(Vec::new(), async |mut text, chunk| {
-                text.extend_from_slice(&chunk);
-                Ok(text)
-            })
-            .await?;
+        let record = self.record(id).await?.ok_or(CatalogError::Missing(id))?;
+        let text = self.blobs.read(record.content).await?;
         Catalog::from_json(&text).map_err(|source| CatalogError::Unreadable { id, source })
     }
 

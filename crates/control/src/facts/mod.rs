@@ -191,8 +191,5 @@ impl Facts {
 }
 
 fn blob_error(error: BlobError) -> ServiceError {
-    match error {
-        BlobError::Store(error) => ServiceError::Store(error),
-        error => ServiceError::internal("the facts' content cannot be used", error),
-    }
+    ServiceError::content("the facts' content cannot be used", error)
 }

@@ -9,7 +9,6 @@ use super::queue::Payload;
 use super::{Facts, blob_error};
 use crate::document::{self, Stored};
 use crate::{ServiceError, keys};
-use futures::TryStreamExt;
 
 /// Where the facts of a set are.
 enum Place {
@@ -111,14 +110,7 @@ impl Facts {
         node: &NodeName,
         content: ContentId,
     ) -> Result<FactSet, ServiceError> {
-        let stream = self.blobs.open(content).await.map_err(blob_error)?;
-        let text: Vec<u8> = stream
-            .try_fold(Vec::new(), async |mut text, chunk| {
-                text.extend_from_slice(&chunk);
-                Ok(text)
-            })
-            .await
-            .map_err(blob_error)?;
+        let text = self.blobs.read(content).await.map_err(blob_error)?;
         serde_json::from_slice(&text).map_err(|source| ServiceError::Document {
             key: keys::node_facts(node),
             source,

@@ -9,9 +9,8 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use bunraku_model::{Administration, Catalog, ContentId, NodeName, NodeRunId};
-use bunraku_store::blobs::BlobError;
 use bunraku_store::{Change, Follow, Followed, KeyValue, StoreError};
-use futures::{StreamExt, TryStreamExt};
+use futures::StreamExt;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
@@ -239,16 +238,8 @@ impl Feed {
     }
 
     async fn read_once<T: DeserializeOwned>(&self, content: ContentId) -> Result<T, ServiceError> {
-        let failed = |error: BlobError| match error {
-            BlobError::Store(error) => ServiceError::Store(error),
-            error => ServiceError::internal("a content cannot be read", error),
-        };
-        let stream = self.queries.blobs.open(content).await.map_err(failed)?;
-        let bytes = stream.try_fold(Vec::new(), async |mut bytes, chunk| {
-            bytes.extend_from_slice(&chunk);
-            Ok(bytes)
-        });
-        let bytes: Vec<u8> = bytes.await.map_err(failed)?;
+        let bytes = (self.queries.blobs.read(content).await)
+            .map_err(|error| ServiceError::content("a content cannot be read", error))?;
         serde_json::from_slice(&bytes)
             .map_err(|error| ServiceError::internal("a content is not what it should be", error))
     }

@@ -4,7 +4,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bunraku_model::ContentId;
 use bunraku_store::blobs::{BlobError, PinnedBlob, SharedBlobs};
-use futures::TryStreamExt;
 use serde::de::DeserializeOwned;
 
 use super::document::{self, MapAddress, ReleaseMap};
@@ -111,22 +110,12 @@ impl Maps {
     }
 
     async fn json<T: DeserializeOwned>(&self, id: ContentId) -> Result<T, ServiceError> {
-        let stream = self.blobs.open(id).await.map_err(map_error)?;
-        let text: Vec<u8> = stream
-            .try_fold(Vec::new(), async |mut text, chunk| {
-                text.extend_from_slice(&chunk);
-                Ok(text)
-            })
-            .await
-            .map_err(map_error)?;
+        let text = self.blobs.read(id).await.map_err(map_error)?;
         serde_json::from_slice(&text)
             .map_err(|error| ServiceError::internal("the map of a release cannot be read", error))
     }
 }
 
 pub(super) fn map_error(error: BlobError) -> ServiceError {
-    match error {
-        BlobError::Store(error) => ServiceError::Store(error),
-        error => ServiceError::internal("the map of a release cannot be used", error),
-    }
+    ServiceError::content("the map of a release cannot be used", error)
 }

@@ -205,8 +205,5 @@ fn indexed_ids(head: &Head) -> impl Iterator<Item = NodeRunId> + '_ {
 }
 
 fn blob_error(error: BlobError) -> ServiceError {
-    match error {
-        BlobError::Store(error) => ServiceError::Store(error),
-        error => ServiceError::internal("a report's events cannot be used", error),
-    }
+    ServiceError::content("a report's events cannot be used", error)
 }

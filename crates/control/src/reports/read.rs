@@ -244,14 +244,7 @@ impl Reports {
     }
 
     async fn in_one_piece(&self, content: ContentId) -> Result<Vec<NumberedEvent>, ServiceError> {
-        let stream = self.blobs.open(content).await.map_err(blob_error)?;
-        let zipped: Vec<u8> = stream
-            .try_fold(Vec::new(), async |mut bytes, piece| {
-                bytes.extend_from_slice(&piece);
-                Ok(bytes)
-            })
-            .await
-            .map_err(blob_error)?;
+        let zipped = self.blobs.read(content).await.map_err(blob_error)?;
         let unreadable = |source: std::io::Error| {
             ServiceError::internal("a report's events cannot be read", source)
         };

@@ -54,7 +54,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bunraku_model::ContentId;
 use bytes::Bytes;
-use futures::Stream;
+use futures::{Stream, StreamExt};
 use jiff::Timestamp;
 use tokio::io::AsyncRead;
 
@@ -105,6 +105,16 @@ pub trait Blobs: Send + Sync + 'static {
 
     /// Everything, verified.
     async fn open(&self, id: ContentId) -> Result<BlobStream, BlobError>;
+
+    /// Everything in memory, verified: for what is known to be small enough.
+    async fn read(&self, id: ContentId) -> Result<Vec<u8>, BlobError> {
+        let mut stream = self.open(id).await?;
+        let mut bytes = Vec::new();
+        while let Some(piece) = stream.next().await {
+            bytes.extend_from_slice(&piece?);
+        }
+        Ok(bytes)
+    }
 
     /// A part, verified: `0..1` is the first byte.
     async fn open_range(&self, id: ContentId, range: Range<u64>) -> Result<BlobStream, BlobError>;
