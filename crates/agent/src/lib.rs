@@ -167,11 +167,29 @@ pub async fn run(options: AgentOptions, shutdown: CancellationToken) -> Result<(
     Ok(())
 }
 
+/// A resource that calls the program speaks to our servers, as this node.
+fn surroundings(options: &AgentOptions) -> bunraku_engine::Surroundings {
+    let servers: Vec<String> = options.servers.iter().map(ToString::to_string).collect();
+    let credentials = options.data_dir.join("tls");
+    let program = options.runs.engine.program.as_ref();
+    bunraku_engine::Surroundings {
+        program: program.map(|program| program.display().to_string()),
+        variables: vec![
+            ("BUNRAKU_SERVERS".to_owned(), servers.join(",")),
+            (
+                "BUNRAKU_CREDENTIALS".to_owned(),
+                credentials.display().to_string(),
+            ),
+        ],
+    }
+}
+
 fn methods(options: &AgentOptions, catalogs: &catalogs::Catalogs) -> Methods {
     let engine: Arc<dyn RunMethod> = Arc::new(runs::EngineMethod {
         catalogs: catalogs.clone(),
         collect_facts: Arc::clone(&options.collect_facts),
         options: options.runs.engine.clone(),
+        surroundings: surroundings(options),
     });
     let configured: Arc<dyn RunMethod> = match &options.runs.method {
         ConfiguredMethod::Engine => Arc::clone(&engine),

@@ -39,4 +39,4 @@ pub use secrets::Secrets;
 pub use sight::{Hands, LocalSources, Sight, SourceEntry, Sources};
 pub use spec::{Argument, EVERYWHERE, ParameterSpec, StateFunction, TypeSpec};
 pub use types::file::{Backup, BackupError, backups};
-pub use types::{Registry, Trigger};
+pub use types::{Lock, Registry, Surroundings, Trigger};

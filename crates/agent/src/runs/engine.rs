@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bunraku_engine::{
-    ApplyLock, Cancellation, CarryOut, LockOwner, Mode, Plan, PlanOptions, Registry,
-    RunEnd as Early, Summary, Trigger, carry_out,
+    ApplyLock, Cancellation, CarryOut, Lock, LockOwner, Mode, Plan, PlanOptions, Registry,
+    RunEnd as Early, Summary, Surroundings, Trigger, carry_out,
 };
 use bunraku_model::Catalog;
 use bunraku_wire::api::{Cause, RunEnding, RunMode, RunSubject};
@@ -30,6 +30,8 @@ pub struct EngineOptions {
     /// How long to wait for somebody's `bunraku apply`.
     pub lock_wait: Duration,
     pub catalogs: CatalogOptions,
+    /// The program that resources of a catalog call to cue other nodes.
+    pub program: Option<PathBuf>,
 }
 
 /// Carries out released catalogs.
@@ -37,6 +39,8 @@ pub(crate) struct EngineMethod {
     pub(crate) catalogs: Catalogs,
     pub(crate) collect_facts: CollectFacts,
     pub(crate) options: EngineOptions,
+    /// What the program finds when a resource calls it: our servers, as us.
+    pub(crate) surroundings: Surroundings,
 }
 
 struct PreparedCatalog {
@@ -83,9 +87,9 @@ impl RunMethod for EngineMethod {
         };
         let (node_cache, collect) = (self.catalogs.cache.clone(), Arc::clone(&self.collect_facts));
         let (options, known_target) = (self.options.clone(), known.clone());
-        let causes = order.causes.clone();
+        let registry = registry(&self.surroundings, &order.causes);
         let planned = tokio::task::spawn_blocking(move || {
-            let plan = plan(&catalog, &causes)?;
+            let plan = plan(&catalog, &registry)?;
             let sources = CachedSources::new(node_cache, &catalog);
             let facts = wants_facts(&catalog).then_some(collect);
             let sink = Box::new(move |recorder| ReportSink::new(recorder, &catalog));
@@ -110,14 +114,15 @@ impl RunMethod for EngineMethod {
 }
 
 /// The types, with a `trigger` that hands on why this run happens.
-fn registry(causes: &[Cause]) -> Registry {
+fn registry(surroundings: &Surroundings, causes: &[Cause]) -> Registry {
     let causes = serde_json::to_string(causes).expect("causes are plain data");
     let mut registry = Registry::standard();
-    registry.add(Trigger::with_causes(causes));
+    registry.add(Trigger::within(surroundings.clone().with_causes(causes)));
+    registry.add(Lock::within(surroundings.clone()));
     registry
 }
 
-fn plan(catalog: &Catalog, causes: &[Cause]) -> Result<Plan, NotStarted> {
+fn plan(catalog: &Catalog, registry: &Registry) -> Result<Plan, NotStarted> {
     // States are carried out in the order of their files, as Salt does it.
     let states = (catalog.resources.iter()).any(|resource| resource.state.is_some());
     let mode = if states {
@@ -127,7 +132,7 @@ fn plan(catalog: &Catalog, causes: &[Cause]) -> Result<Plan, NotStarted> {
     };
     Plan::new(
         catalog,
-        &registry(causes),
+        registry,
         PlanOptions {
             mode,
             threads: std::thread::available_parallelism().map_or(1, usize::from),

@@ -193,6 +193,7 @@ fn run_options(arguments: RunArguments, section: &AgentSection) -> Result<RunOpt
             state_directory: (arguments.state_dir).unwrap_or_else(|| section.state_dir.clone()),
             root: arguments.root.or_else(|| section.root.clone()),
             lock_wait: section.lock_wait.0,
+            program: std::env::current_exe().ok(),
             catalogs: CatalogOptions {
                 largest_catalog: section.catalog_bytes,
                 ..CatalogOptions::default()

@@ -77,6 +77,7 @@ impl Machine {
                     root: Some(self.directory.path().join("root")),
                     lock_wait: Duration::from_secs(60),
                     catalogs: CatalogOptions::default(),
+                    program: None,
                 },
                 spool: SpoolOptions::default(),
             },

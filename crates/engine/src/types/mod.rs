@@ -34,6 +34,7 @@ pub(crate) mod file;
 mod git;
 mod group;
 mod host;
+mod lock;
 mod marker;
 mod mount;
 mod notify;
@@ -43,6 +44,7 @@ mod presence;
 mod service;
 mod single_line;
 mod ssh_authorized_key;
+mod surroundings;
 mod sysctl;
 mod test;
 #[cfg(test)]
@@ -57,6 +59,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 pub(crate) use erased::{AnyInstance, AnyType, Observing};
+pub use lock::Lock;
+pub use surroundings::Surroundings;
 pub use trigger::Trigger;
 
 use crate::{Provider, TypeSpec};
@@ -81,6 +85,7 @@ impl Registry {
         registry.add(git::Git);
         registry.add(group::Group);
         registry.add(host::Host);
+        registry.add(lock::Lock::default());
         registry.add(mount::Mount);
         registry.add(package::Package);
         registry.add(pkgrepo::Pkgrepo);

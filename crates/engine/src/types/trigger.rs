@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::exec::Run;
+use super::surroundings::Surroundings;
 use crate::spec::{argument, parameter};
 use crate::{
     Applied, Change, Declaration, Hands, Provider, Refusal, ResourceType, Sight, StateFunction,
@@ -21,18 +21,16 @@ const STOPPED: i32 = 4;
 /// A server that does not answer must not hold a run up for ever.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The type, with the causes of the run that it is used in.
+/// The type, with what its run is surrounded by.
 #[derive(Default)]
 pub struct Trigger {
-    causes: Option<String>,
+    surroundings: Surroundings,
 }
 
 impl Trigger {
-    /// Hands these causes on, as JSON; without, those in the environment are.
-    pub fn with_causes(causes: String) -> Self {
-        Self {
-            causes: Some(causes),
-        }
+    /// Hands on the causes in there; without, those in the environment are.
+    pub fn within(surroundings: Surroundings) -> Self {
+        Self { surroundings }
     }
 }
 
@@ -42,7 +40,10 @@ static SPEC: TypeSpec = TypeSpec {
     summary: "Starts a run on other nodes when something notifies it; declaring it does nothing.",
     name_parameter: "name",
     parameters: &[
-        parameter("hosts", "the nodes to start a run on"),
+        parameter(
+            "hosts",
+            "the nodes to start a run on; without, those that the trigger is defined for",
+        ),
         parameter("query", "every node that this query finds"),
         parameter(
             "ttl",
@@ -66,6 +67,7 @@ static SPEC: TypeSpec = TypeSpec {
 
 pub struct Cue {
     name: String,
+    program: Option<String>,
     words: Vec<String>,
 }
 
@@ -79,17 +81,17 @@ impl ResourceType for Trigger {
 
     fn desire(&self, declaration: &Declaration) -> Result<Cue, Refusal> {
         let name = declaration.name()?;
-        let program = declaration.text("program")?;
         let mut words = vec![
-            program.unwrap_or_else(|| "bunraku".to_owned()),
             "trigger".to_owned(),
             "fire".to_owned(),
             name.clone(),
             "--changed".to_owned(),
         ];
         let hosts = declaration.texts("hosts")?.unwrap_or_default();
-        if hosts.is_empty() && !declaration.has("query") {
-            return Err(declaration.refuse("hosts", "at least one node, or a `query`"));
+        let provider = declaration.text("provider")?;
+        // Only a server knows whom a trigger is for when nobody says.
+        if hosts.is_empty() && provider.is_some_and(|provider| provider != "bunraku") {
+            return Err(declaration.refuse("hosts", "at least one node"));
         }
         if !hosts.is_empty() {
             words.extend(["--hosts".to_owned(), hosts.join(",")]);
@@ -114,7 +116,11 @@ impl ResourceType for Trigger {
         if let Some(endpoints) = declaration.texts("endpoints")? {
             words.extend(["--etcd".to_owned(), endpoints.join(",")]);
         }
-        Ok(Cue { name, words })
+        Ok(Cue {
+            name,
+            program: declaration.text("program")?,
+            words,
+        })
     }
 
     fn changes(&self, _desired: &Cue, (): &()) -> Vec<Change> {
@@ -142,11 +148,10 @@ impl Provider for Trigger {
     }
 
     fn refresh(&self, desired: &Cue, (): &(), hands: &Hands<'_>) -> Result<Applied, StepError> {
-        let mut run = Run::new(desired.words.iter().map(String::as_str)).timeout(PATIENCE);
-        if let Some(causes) = &self.causes {
-            run = run.environment("BUNRAKU_CAUSES", causes);
-        }
-        let done = run.run(hands)?;
+        let run = self
+            .surroundings
+            .call(desired.program.as_ref(), &desired.words);
+        let done = run.timeout(PATIENCE).run(hands)?;
         let said = done.stderr_text().trim().to_owned();
         match done.code {
             Some(0 | STOPPED) => Ok(Applied {
