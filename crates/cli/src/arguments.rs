@@ -6,8 +6,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
     agent, apply, bound, catalog, cert, cluster, compile, completions, config, demo, environment,
-    facts, lock, man, module, node, once, plan, query, release, report, restore, run, server,
-    states, token, trigger,
+    facts, lock, man, module, node, once, plan, query, reactor, release, report, restore, run,
+    server, states, token, trigger,
 };
 
 /// An asynchronous control plane for configuration management.
@@ -160,6 +160,9 @@ pub(crate) enum Command {
     /// Cues that start runs on other nodes
     #[command(subcommand)]
     Trigger(trigger::TriggerCommand),
+    /// Rules that fire triggers when something happens
+    #[command(subcommand)]
+    Reactor(reactor::ReactorCommand),
     #[command(hide = true)]
     Bound(bound::BoundArguments),
     /// The configuration

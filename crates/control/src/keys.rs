@@ -257,6 +257,52 @@ pub fn trigger_announced(id: bunraku_model::FiringId) -> String {
     format!("{TRIGGER_ANNOUNCED}{id}")
 }
 
+/// What happened and some reactor is about, until it was looked at.
+pub const REACTOR_EVENTS: &str = "reactors/events/";
+/// What reactors do later.
+pub const REACTOR_LATER: &str = "reactors/later/";
+/// What the limits of reactors hold back.
+pub const REACTOR_HELD: &str = "reactors/later/held/";
+/// Nodes that are lost, and may be back in time.
+pub const REACTOR_WAITS: &str = "reactors/later/waits/";
+
+/// Written with what happened; deleted with what follows from it.
+pub fn reactor_event(id: uuid::Uuid) -> String {
+    format!("{REACTOR_EVENTS}{id}")
+}
+
+/// Written and deleted by the reactor service.
+pub fn reactor_wait(id: uuid::Uuid) -> String {
+    format!("{REACTOR_WAITS}{id}")
+}
+
+/// Everything that one reactor's limits hold back.
+pub fn reactor_held_of(environment: &EnvironmentName, reactor: &str) -> String {
+    format!("{REACTOR_HELD}{environment}/{reactor}/")
+}
+
+/// Written and deleted by the reactor service: of all nodes, or of one.
+pub fn reactor_held(
+    environment: &EnvironmentName,
+    reactor: &str,
+    node: Option<&NodeName>,
+) -> String {
+    let node = node.map(NodeName::as_str).unwrap_or_default();
+    format!("{}{node}", reactor_held_of(environment, reactor))
+}
+
+/// Whose a key under [`REACTOR_HELD`] is.
+pub fn parse_reactor_held(key: &str) -> Option<(EnvironmentName, &str)> {
+    let (environment, rest) = key.strip_prefix(REACTOR_HELD)?.split_once('/')?;
+    let (reactor, _) = rest.split_once('/')?;
+    Some((EnvironmentName::new(environment).ok()?, reactor))
+}
+
+/// Written with each deploy: the rules of its code.
+pub fn environment_reactors(environment: &EnvironmentName) -> String {
+    format!("{}reactors", environment_prefix(environment))
+}
+
 /// Reports without their events, by node and run.
 pub const REPORTS: &str = "reports/";
 /// Events of reports that are not in one piece yet.

@@ -33,6 +33,7 @@ mod once;
 mod orchestration;
 mod presence;
 mod query;
+mod reactors;
 pub mod releases;
 mod reports;
 mod server;
@@ -57,6 +58,7 @@ pub use once::Once;
 pub use orchestration::{Hold, Orchestration, OrchestrationOptions, RunRequestKind};
 pub use presence::{Presence, PresenceOptions, Session};
 pub use query::Queries;
+pub use reactors::Reactors;
 pub use releases::{ReleaseOptions, Releases};
 pub use reports::{
     FollowedEvents, NodeRunNews, ReportFilter, ReportHead, ReportOptions, ReportSubscription,

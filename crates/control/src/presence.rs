@@ -23,7 +23,8 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::clock::Clock;
-use crate::document::{self, Decision};
+use crate::document;
+use crate::reactors::ReactorInbox;
 use crate::{ServiceError, keys};
 
 /// How often a server proves that it lives, and whether it is the only one.
@@ -67,16 +68,19 @@ struct Inner {
     clock: Clock,
     server: ServerId,
     options: PresenceOptions,
+    /// Told of nodes that are lost.
+    inbox: ReactorInbox,
     sessions: Mutex<HashMap<Uuid, Session>>,
 }
 
 impl Presence {
     /// Registers the server. Call [`Presence::run`] right after it.
-    pub async fn start(
+    pub(crate) async fn start(
         store: SharedStore,
         clock: Clock,
         server: ServerId,
         options: PresenceOptions,
+        inbox: ReactorInbox,
     ) -> Result<(Self, LeaseId), ServiceError> {
         let presence = Self {
             inner: Arc::new(Inner {
@@ -84,6 +88,7 @@ impl Presence {
                 clock,
                 server,
                 options,
+                inbox,
                 sessions: Mutex::new(HashMap::new()),
             }),
         };
@@ -191,30 +196,30 @@ impl Presence {
         still: impl Fn(&StoredConnection) -> bool,
     ) -> Result<(), ServiceError> {
         let key = keys::node_connection(node);
-        document::update(
-            &*self.inner.store,
-            &key,
-            |current: Option<StoredConnection>| {
-                Ok(match current {
-                    Some(stored)
-                        if matches!(stored.connection, Connection::Connected { .. })
-                            && still(&stored) =>
-                    {
-                        let connection = Connection::Lost {
-                            since,
-                            reason: reason.to_owned(),
-                        };
-                        Decision::Write(StoredConnection {
-                            connection,
-                            ..stored
-                        })
-                    }
-                    _ => Decision::Keep,
-                })
-            },
-        )
-        .await?;
-        Ok(())
+        loop {
+            let read = document::read::<StoredConnection>(&*self.inner.store, &key).await?;
+            let Some(read) = read.filter(|read| {
+                let connected = matches!(read.document.connection, Connection::Connected { .. });
+                connected && still(&read.document)
+            }) else {
+                return Ok(());
+            };
+            let connection = Connection::Lost {
+                since,
+                reason: reason.to_owned(),
+            };
+            let lost = StoredConnection {
+                connection,
+                ..read.document
+            };
+            let transaction = Transaction::new()
+                .when_unchanged(&key, Some(&read.entry))
+                .put(key.clone(), document::encode(&lost));
+            let transaction = self.inner.inbox.lost(transaction, node, since, reason);
+            if self.inner.store.commit(transaction).await?.is_committed() {
+                return Ok(());
+            }
+        }
     }
 
     async fn keep_alive(&self, mut lease: LeaseId, shutdown: &CancellationToken) {

@@ -20,13 +20,15 @@ use crate::compiles::{CompileOptions, CompileParts, CompileQueue, Compiles, Leas
 use crate::credentials::{self, Wanted};
 use crate::environments::{Code, CodeOptions, Environments};
 use crate::http::{self, AcceptOptions, RouterOptions, ServerIdentity, ServiceSet, Services};
+use crate::reactors::{FactNews, ReactorInbox};
 use crate::releases::ReleaseWorker;
 use crate::upkeep::Upkeep;
 use crate::{
     CatalogDiffs, CertificateOptions, Certificates, Clock, Cluster, ClusterLink, CommandHub,
     CommandOptions, Commands, Contents, FactHooks, FactOptions, Facts, Locks, Nodes, Once,
-    Orchestration, OrchestrationOptions, Presence, PresenceOptions, Queries, ReleaseOptions,
-    Releases, ReportOptions, Reports, ServiceError, TargetBoard, Triggers, UpkeepOptions,
+    Orchestration, OrchestrationOptions, Presence, PresenceOptions, Queries, Reactors,
+    ReleaseOptions, Releases, ReportOptions, Reports, ServiceError, TargetBoard, Triggers,
+    UpkeepOptions,
 };
 
 /// How often the server looks at the age of its own certificate and of its peers'.
@@ -224,8 +226,15 @@ async fn build_services(
         server_ttl: options.server_ttl,
         exclusive: options.exclusive_store,
     };
-    let (presence, lease) =
-        Presence::start(store.clone(), clock.clone(), id, presence_options).await?;
+    let inbox = ReactorInbox::open(&store).await?;
+    let (presence, lease) = Presence::start(
+        store.clone(),
+        clock.clone(),
+        id,
+        presence_options,
+        inbox.clone(),
+    )
+    .await?;
     let nodes = Nodes::new(store.clone(), clock.clone());
     let commands = Commands::new(store.clone(), clock.clone(), options.commands.clone());
     let revocations = Revocations::new([]);
@@ -240,7 +249,10 @@ async fn build_services(
             ..options.facts.clone()
         },
         FactHooks {
-            changed: Some(queue.clone()),
+            changed: Some(Arc::new(FactNews {
+                queue: Arc::clone(&queue),
+                inbox: inbox.clone(),
+            })),
             environment: Some(queue),
         },
     );
@@ -264,7 +276,8 @@ async fn build_services(
         blobs.clone(),
         clock.clone(),
         options.reports.clone(),
-    );
+    )
+    .with_reactors(inbox.clone());
     let queries = Queries::new(store.clone(), blobs.clone(), reports.clone(), limits);
     let code = Code::new(
         store.clone(),
@@ -291,12 +304,6 @@ async fn build_services(
         Arc::new(queries.clone()),
         options.releases.clone(),
     );
-    let reports = Reports::new(
-        store.clone(),
-        blobs.clone(),
-        clock.clone(),
-        options.reports.clone(),
-    );
     let orchestration = Orchestration::new(
         store.clone(),
         clock.clone(),
@@ -305,9 +312,20 @@ async fn build_services(
         releases.clone(),
         options.orchestration.clone(),
     );
+    let reactors = Reactors::new(
+        store.clone(),
+        clock.clone(),
+        inbox,
+        facts.clone(),
+        reports.clone(),
+        queries.find_nodes(),
+        Arc::clone(&metrics),
+    );
     let services = ServiceSet {
+        reactors,
         orchestration,
-        triggers: Triggers::new(store.clone(), clock.clone(), Arc::clone(&metrics)),
+        triggers: Triggers::new(store.clone(), clock.clone(), Arc::clone(&metrics))
+            .with_queries(queries.find_nodes()),
         diffs: CatalogDiffs::new(
             store.clone(),
             blobs.clone(),
@@ -315,12 +333,12 @@ async fn build_services(
             releases.clone(),
         ),
         contents: Contents::new(blobs.clone(), catalogs.clone()),
+        once: Once::new(store.clone(), clock.clone()).with_queries(queries.find_nodes()),
         queries,
         board: TargetBoard::new(store.clone()),
         catalogs,
         releases,
         reports,
-        once: Once::new(store.clone(), clock.clone()),
         locks: Locks::new(store.clone(), clock.clone()),
         facts,
         environments: Environments::new(store.clone(), clock.clone(), code, compiles.clone()),
@@ -476,6 +494,8 @@ fn spawn_background(
     tasks.spawn(async move { hub.run(stop).await });
     let (triggers, stop) = (services.triggers.clone(), background.clone());
     tasks.spawn(async move { triggers.run(stop).await });
+    let (reactors, stop) = (services.reactors.clone(), background.clone());
+    tasks.spawn(async move { reactors.run(stop).await });
     let (facts, metrics) = (services.facts.clone(), Arc::clone(&services.metrics));
     let stop = background.clone();
     tasks.spawn(async move { facts.run_workers(metrics, stop).await });

@@ -308,6 +308,9 @@ impl QueuedRun {
             if self.request.causes.contains(&cause) {
                 continue;
             }
+            if let Cause::Trigger(trigger) = &cause {
+                self.more_causes += trigger.more;
+            }
             if self.request.causes.len() < CAUSES_KEPT {
                 self.request.causes.push(cause);
             } else {

@@ -183,6 +183,7 @@ fn trigger(name: &str) -> Cause {
         reason: None,
         chain: Vec::new(),
         firing: None,
+        more: 0,
     })
 }
 

@@ -104,7 +104,9 @@ async fn perform(
             "the server is killed (kill -9) with a command still waiting for a node that is away",
         );
         fleet.lose_the_server(stage).await?;
-        fleet.show_nodes(stage).await
+        fleet.show_nodes(stage).await?;
+        stage.act("the disk is replaced; web nodes cue the load balancer, which runs once for all");
+        fleet.cue(stage).await
     };
     tokio::time::timeout(PATIENCE, play).await.map_err(|_| {
         Failure::new(format!(

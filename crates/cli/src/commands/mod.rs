@@ -24,6 +24,7 @@ pub(crate) mod node_run;
 pub(crate) mod once;
 pub(crate) mod plan;
 pub(crate) mod query;
+pub(crate) mod reactor;
 pub(crate) mod release;
 pub(crate) mod report;
 pub(crate) mod restore;
@@ -75,6 +76,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Lock(command) => return lock::run(command, &context),
         Command::Once(command) => once::run(command, &context),
         Command::Trigger(command) => trigger::run(command, &context),
+        Command::Reactor(command) => reactor::run(command, &context),
         Command::Bound(arguments) => bound::run(&arguments),
         Command::Module(command) => module::run(command, context.global.json),
         Command::Server(arguments) => server::run(arguments, &context),

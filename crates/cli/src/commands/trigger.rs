@@ -164,7 +164,7 @@ async fn history(
     Ok(Exit::Done)
 }
 
-fn sentence(news: &TriggerNews) -> String {
+pub(super) fn sentence(news: &TriggerNews) -> String {
     match news {
         TriggerNews::Fired {
             by,

@@ -31,6 +31,7 @@ use tokio::sync::{Semaphore, watch};
 
 pub use carry_out::Proposed;
 pub use compiled::{CompileFailed, Compiled, holder};
+pub(crate) use compiler::compile_problem;
 pub use compiler::{CompileFailure, CompileRequest, Compiler, StateFunctions};
 pub(crate) use lease::{LeaseKeeper, WorkLease};
 pub use metrics::CompileMetrics;

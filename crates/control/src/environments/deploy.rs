@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use bunraku_model::{CodeId, EnvironmentName};
 use bunraku_store::{Compare, Follow, Revision, StoreError, Transaction, TransactionOutcome};
+use bunraku_wire::api::reactors::Reactor;
 use bunraku_wire::api::{
     CompileProblem, CompileReason, Deploy, DeployRequest, DeployState, DeployStatus, Deployed,
     HookReply,
@@ -25,6 +26,13 @@ use crate::compiles::{CompileFailure, WorkLease};
 use crate::document::{self, Stored};
 use crate::http::chain;
 use crate::{ServiceError, keys};
+
+/// Code that can be taken into use.
+struct Prepared {
+    code_id: CodeId,
+    compiler: String,
+    reactors: Vec<Reactor>,
+}
 
 /// Deploys that are remembered per environment.
 const REMEMBERED: usize = 50;
@@ -366,10 +374,7 @@ impl Environments {
                 self.write(name, claim, &deploy, state, Transaction::new())
                     .await
             }
-            Ok((code_id, compiler)) => {
-                self.take_into_use(name, claim, &deploy, code_id, compiler)
-                    .await
-            }
+            Ok(prepared) => self.take_into_use(name, claim, &deploy, prepared).await,
         }
     }
 
@@ -379,7 +384,7 @@ impl Environments {
         &self,
         name: &EnvironmentName,
         deploy: &Deploy,
-    ) -> Result<Result<(CodeId, String), CompileProblem>, ServiceError> {
+    ) -> Result<Result<Prepared, CompileProblem>, ServiceError> {
         let settings = self.settings(name).await?;
         let wanted = wanted(&settings, deploy.commit.as_deref());
         let code_id = match self.code.fetch(name, &settings.url, &wanted).await {
@@ -392,8 +397,16 @@ impl Environments {
             }
             Err(error) => return Err(super::code_error(error)),
         };
+        let reactors = match self.reactors(name, &code_id).await? {
+            Ok(reactors) => reactors,
+            Err(problem) => return Ok(Err(problem)),
+        };
         match self.compiles.compiler_name(name, &code_id).await {
-            Ok(compiler) => Ok(Ok((code_id, compiler))),
+            Ok(compiler) => Ok(Ok(Prepared {
+                code_id,
+                compiler,
+                reactors,
+            })),
             Err(CompileFailure::Problems(mut problems)) => {
                 Ok(Err(problems.pop().unwrap_or_default()))
             }
@@ -404,14 +417,31 @@ impl Environments {
         }
     }
 
+    /// The rules that the code has.
+    async fn reactors(
+        &self,
+        name: &EnvironmentName,
+        code_id: &CodeId,
+    ) -> Result<Result<Vec<Reactor>, CompileProblem>, ServiceError> {
+        let tree = self.code.tree(name, code_id).await;
+        let tree = tree.map_err(super::code_error)?;
+        tokio::task::spawn_blocking(move || crate::reactors::read_all(&tree))
+            .await
+            .map_err(|error| ServiceError::internal("the reactors cannot be read", error))
+    }
+
     async fn take_into_use(
         &self,
         name: &EnvironmentName,
         claim: Revision,
         deploy: &Stored<Deploy>,
-        code_id: CodeId,
-        compiler: String,
+        prepared: Prepared,
     ) -> Result<(), ServiceError> {
+        let Prepared {
+            code_id,
+            compiler,
+            reactors,
+        } = prepared;
         let key = keys::environment_deployed(name);
         let known = document::read::<Deployed>(&*self.store, &key).await?;
         let same = known
@@ -432,6 +462,11 @@ impl Environments {
         let transaction = Transaction::new()
             .when_unchanged(&key, known.as_ref().map(|known| &known.entry))
             .put(key, document::encode(&deployed));
+        let key = keys::environment_reactors(name);
+        let transaction = match reactors.is_empty() {
+            true => transaction.delete(key),
+            false => transaction.put(key, document::encode(&reactors)),
+        };
         let state = DeployState::Queueing { code_id };
         self.write(name, claim, deploy, state, transaction).await?;
         let touched = self.code.touch(name, &deployed.code_id).await;

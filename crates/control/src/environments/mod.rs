@@ -30,6 +30,7 @@ use serde::{Deserialize, Serialize};
 
 pub use code::{Code, CodeError, CodeOptions};
 pub use git::GitError;
+pub(crate) use hook::is_signed;
 pub(crate) use process_group::ProcessGroup;
 pub use tree::TreeError;
 pub(crate) use tree::is_below;
@@ -54,8 +55,8 @@ pub struct EnvironmentSettings {
 
 /// What webhooks are signed with.
 #[derive(Clone, Serialize, Deserialize)]
-struct Secret {
-    secret: String,
+pub(crate) struct Secret {
+    pub(crate) secret: String,
 }
 
 /// The handle on environments.
@@ -330,7 +331,7 @@ fn check(url: Option<&str>, branch: Option<&str>) -> Result<(), ServiceError> {
 }
 
 /// 128 bits from the system's own source, in words that headers can hold.
-fn new_secret() -> String {
+pub(crate) fn new_secret() -> String {
     let (one, two) = (uuid::Uuid::new_v4(), uuid::Uuid::new_v4());
     format!("{}{}", one.simple(), two.simple())
 }

@@ -203,6 +203,14 @@ pub(crate) const TABLE: &[(&str, &str, Access)] = &[
     ("PUT", "/v1/triggers/{trigger}", Access::Operator),
     ("DELETE", "/v1/triggers/{trigger}", Access::Operator),
     ("GET", "/v1/trigger-events", Access::Operator),
+    ("GET", "/v1/reactors", Access::Operator),
+    ("POST", "/v1/reactors/test", Access::Operator),
+    // The environment's secret says who may.
+    (
+        "POST",
+        "/v1/hooks/{environment}/events/{hook}",
+        Access::Anonymous,
+    ),
 ];
 
 /// What a route asks, if it is in the table.

@@ -44,6 +44,12 @@ struct StateLabels {
     state: &'static str,
 }
 
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct ReactorLabels {
+    environment: String,
+    reactor: String,
+}
+
 /// Every metric of a server.
 pub struct Metrics {
     registry: Registry,
@@ -58,6 +64,7 @@ pub struct Metrics {
     triggers: Counter<u64, AtomicU64>,
     stopped_triggers: Family<ReasonLabels, Counter>,
     expired_triggers: Counter<u64, AtomicU64>,
+    reactors: Family<ReactorLabels, Counter>,
     runs: Family<EndingLabels, Counter>,
     report_events: Counter<u64, AtomicU64>,
     pub(crate) compiles: std::sync::Arc<crate::compiles::CompileMetrics>,
@@ -81,6 +88,7 @@ impl Default for Metrics {
             triggers: Counter::default(),
             stopped_triggers: Family::default(),
             expired_triggers: Counter::default(),
+            reactors: Family::default(),
             runs: Family::default(),
             report_events: Counter::default(),
             compiles: std::sync::Arc::default(),
@@ -142,6 +150,11 @@ impl Default for Metrics {
             "triggers_expired",
             "Triggers whose node was away until their time was up",
             metrics.expired_triggers.clone(),
+        );
+        registry.register(
+            "reactor_matches",
+            "Events that reactors were about",
+            metrics.reactors.clone(),
         );
         registry.register(
             "node_runs",
@@ -241,6 +254,20 @@ impl Metrics {
         self.stopped_triggers
             .get_or_create(&ReasonLabels { reason })
             .inc();
+    }
+
+    pub(crate) fn reactor_matched(
+        &self,
+        environment: &bunraku_model::EnvironmentName,
+        reactor: &str,
+        count: usize,
+    ) {
+        let labels = ReactorLabels {
+            environment: environment.to_string(),
+            reactor: reactor.to_owned(),
+        };
+        let matches = self.reactors.get_or_create(&labels);
+        matches.inc_by(count as u64);
     }
 
     pub(crate) fn trigger_expired(&self) {

@@ -12,7 +12,8 @@ use utoipa_axum::routes;
 
 use super::routes::{
     Services, catalogs, certificates, cluster, commands, compiles, content, environments, facts,
-    join, locks, nodes, once, query, releases, reports, runs, server, targets, tokens, triggers,
+    join, locks, nodes, once, query, reactors, releases, reports, runs, server, targets, tokens,
+    triggers,
 };
 use super::{access, health, reply::Refusal};
 
@@ -143,7 +144,10 @@ fn routes() -> (OpenApiRouter<Services>, OpenApiRouter<Services>) {
         .routes(routes!(triggers::fire))
         .routes(routes!(triggers::list))
         .routes(routes!(triggers::show, triggers::define, triggers::forget))
-        .routes(routes!(triggers::history));
+        .routes(routes!(triggers::history))
+        .routes(routes!(reactors::list))
+        .routes(routes!(reactors::test))
+        .routes(routes!(reactors::hook));
     (facts, others)
 }
 

@@ -103,6 +103,7 @@ pub(super) fn announced(
     after: &Line,
     lock: &LockName,
     id: FiringId,
+    at: Timestamp,
 ) -> Option<Announced> {
     let trigger = after.on_change.clone()?;
     let owners = |line: &Line| -> BTreeSet<String> {
@@ -124,12 +125,9 @@ pub(super) fn announced(
             .collect(),
     };
     let now: Vec<&str> = new.iter().map(String::as_str).collect();
-    Some(Announced {
-        id,
-        trigger,
-        hosts,
-        reason: format!("`{lock}` is held by {} now", now.join(", ")),
-    })
+    let reason = format!("`{lock}` is held by {} now", now.join(", "));
+    let by = "a lock".to_owned();
+    Some(Announced::beginning(id, trigger, by, hosts, reason, at))
 }
 
 #[cfg(test)]

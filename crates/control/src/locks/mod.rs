@@ -250,9 +250,9 @@ impl Locks {
             transaction = transaction.when(Compare::Exists(session_key(name, next)));
         }
         // In the same step: no change of holders goes untold.
-        if let Some(announced) = line::announced(&read.line, line, name, FiringId(Uuid::now_v7())) {
-            let key = keys::trigger_announced(announced.id);
-            transaction = transaction.put(key, document::encode(&announced));
+        let (id, now) = (FiringId(Uuid::now_v7()), self.clock.now());
+        if let Some(announced) = line::announced(&read.line, line, name, id, now) {
+            transaction = announced.put_in(transaction);
         }
         transaction.put(keys::lock_line(name), document::encode(line))
     }

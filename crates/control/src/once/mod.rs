@@ -64,7 +64,6 @@ impl Once {
 
     /// Lets definitions name their hosts by a query.
     #[must_use]
-    #[allow(dead_code, reason = "called once there is a query service")]
     pub(crate) fn with_queries(mut self, find_nodes: FindNodes) -> Self {
         self.find_nodes = Some(find_nodes);
         self
@@ -123,6 +122,16 @@ impl Once {
             return Err(ServiceError::invalid(
                 "this server answers no queries: give `expected_hosts` as a number or a list",
             ));
+        }
+        if let Expected::Query(query) = &parsed.expected {
+            // What it finds is told as missing: nodes may not ask.
+            if asker.role == Role::Node {
+                return Err(ServiceError::Forbidden {
+                    message: "a node may not expect hosts by a query".to_owned(),
+                    hint: Some("an operator may define it: `bunraku once define`".to_owned()),
+                });
+            }
+            crate::Queries::check_target(query)?;
         }
         match current {
             Some(current) if current.document == parsed.document => Ok(Ok(current.clone())),

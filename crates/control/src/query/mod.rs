@@ -18,9 +18,9 @@ use bunraku_store::blobs::SharedBlobs;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::ServiceError;
 use crate::releases::Targeting;
 use crate::reports::Reports;
+use crate::{FindNodes, ServiceError};
 
 /// How long a query waits for an index that is being built.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -69,6 +69,15 @@ impl Queries {
         let query = Query::parse_target(text).map_err(|error| refused(&error, text))?;
         self.look(move |index, limits| index.nodes_matching(&query, limits))
             .await
+    }
+
+    /// For services that take hosts by a query.
+    pub(crate) fn find_nodes(&self) -> FindNodes {
+        let queries = self.clone();
+        Arc::new(move |text| {
+            let queries = queries.clone();
+            Box::pin(async move { queries.nodes_matching(&text).await })
+        })
     }
 
     /// Says what is wrong with a query that is to name nodes, without answering it.

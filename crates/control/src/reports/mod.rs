@@ -31,8 +31,10 @@ pub use subscribe::{NodeRunNews, ReportSubscription};
 
 use crate::clock::Clock;
 use crate::document::{self, Stored};
+use crate::reactors::ReactorInbox;
 use crate::{ServiceError, keys};
-use head::{Accepted, Arrival, Head};
+pub(crate) use head::Head;
+use head::{Accepted, Arrival};
 
 /// Ids of folded requests that lead to the report of the run that served them.
 const ALSO_INDEXED: usize = 64;
@@ -62,6 +64,8 @@ pub struct Reports {
     blobs: SharedBlobs,
     clock: Clock,
     options: ReportOptions,
+    /// Told of what happens in runs.
+    inbox: ReactorInbox,
 }
 
 /// What became of a batch.
@@ -93,7 +97,15 @@ impl Reports {
             blobs,
             clock,
             options,
+            inbox: ReactorInbox::default(),
         }
+    }
+
+    /// Tells reactors of what happens in runs.
+    #[must_use]
+    pub(crate) fn with_reactors(mut self, inbox: ReactorInbox) -> Self {
+        self.inbox = inbox;
+        self
     }
 
     /// Takes some events of a run. When this returns they are durable; the
@@ -154,6 +166,7 @@ impl Reports {
         if known.is_none() {
             transaction = index(transaction, head);
         }
+        transaction = self.inbox.report(transaction, head, events);
         match self.store.commit(transaction).await? {
             TransactionOutcome::Committed(_) => Ok(true),
             TransactionOutcome::Refused(reads) if reads.first().is_some_and(Option::is_none) => {

@@ -267,6 +267,24 @@ impl Reports {
         }
     }
 
+    /// One run's report, without its events.
+    pub(crate) async fn head_of(
+        &self,
+        node: &NodeName,
+        run: NodeRunId,
+    ) -> Result<Option<Head>, ServiceError> {
+        Ok(self.head(node, run).await?.map(|head| head.document))
+    }
+
+    /// A node's newest report, without its events.
+    pub(crate) async fn newest_of(&self, node: &NodeName) -> Result<Option<Head>, ServiceError> {
+        let heads = self.heads_of(node).await?;
+        let newest = heads
+            .into_iter()
+            .max_by_key(|head| (head.first_received, head.run));
+        Ok(newest)
+    }
+
     async fn heads_of(&self, node: &NodeName) -> Result<Vec<Head>, ServiceError> {
         let entries = document::read_all(&*self.store, &keys::reports_of(node)).await?;
         entries.iter().map(document::decode).collect()

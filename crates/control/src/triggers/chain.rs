@@ -54,6 +54,7 @@ pub fn continue_chains(
         reason: request.reason.clone(),
         chain,
         firing: Some(request.id),
+        more: 0,
     };
     if earlier.is_empty() || earlier.len() < request.causes.len() {
         return match wanted {

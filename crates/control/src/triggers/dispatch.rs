@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use bunraku_model::{CommandId, NodeName, TriggerName};
-use bunraku_store::{Change, Follow, Followed, KeyValue, Transaction, TransactionOutcome};
+use bunraku_store::{Change, Follow, Followed, Transaction, TransactionOutcome};
 use bunraku_wire::api::triggers::TriggerNews;
 use bunraku_wire::api::{CommandOutcome, CommandResult};
 use tokio_util::sync::CancellationToken;
@@ -58,7 +58,7 @@ impl Triggers {
         }
     }
 
-    /// Fires what other services announced, then crosses it out.
+    /// Carries out what is announced, by other services or before a crash.
     async fn follow_announced(&self) {
         let mut announced = Follow::new(self.store.clone(), keys::TRIGGER_ANNOUNCED);
         loop {
@@ -78,26 +78,12 @@ impl Triggers {
                 }
             };
             for entry in entries {
-                while let Err(error) = self.fire_entry(&entry).await {
+                while let Err(error) = self.carry_out(&entry.key).await {
                     tracing::warn!(error = %error, "an announced trigger waits; trying again");
                     tokio::time::sleep(RETRY).await;
                 }
             }
         }
-    }
-
-    async fn fire_entry(&self, entry: &KeyValue) -> Result<(), ServiceError> {
-        // Another server may have been quicker.
-        if self.store.get(&entry.key).await?.is_none() {
-            return Ok(());
-        }
-        match document::decode(entry) {
-            Ok(announced) => self.fire_announced(&announced).await?,
-            Err(error) => tracing::error!(error = %error, "an announced trigger is left out"),
-        }
-        let done = Transaction::new().delete(entry.key.clone());
-        self.store.commit(done).await?;
-        Ok(())
     }
 
     async fn look_now_and_then(&self) {

@@ -11,20 +11,20 @@ const MOST_CAUSES: usize = 200;
 
 /// What is held back of one trigger.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
-pub(super) struct Held {
+pub(crate) struct Held {
     /// When each occurrence was; as many as the limits look at.
-    pub(super) occurrences: Vec<Timestamp>,
-    pub(super) hosts: Vec<NodeName>,
-    pub(super) causes: Vec<TriggerCause>,
-    pub(super) deadline_seconds: u64,
-    pub(super) by: String,
+    pub(crate) occurrences: Vec<Timestamp>,
+    pub(crate) hosts: Vec<NodeName>,
+    pub(crate) causes: Vec<TriggerCause>,
+    pub(crate) deadline_seconds: u64,
+    pub(crate) by: String,
     /// When it went out last.
-    pub(super) last: Option<Timestamp>,
+    pub(crate) last: Option<Timestamp>,
 }
 
 /// What to do now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Due {
+pub(crate) enum Due {
     Now,
     At(Timestamp),
     /// Not before it is fired again.
@@ -32,7 +32,7 @@ pub(super) enum Due {
 }
 
 impl Held {
-    pub(super) fn add(
+    pub(crate) fn add(
         &mut self,
         hosts: Vec<NodeName>,
         causes: Vec<TriggerCause>,
@@ -52,11 +52,15 @@ impl Held {
         self.hosts.sort();
         self.hosts.dedup();
         let room = MOST_CAUSES.saturating_sub(self.causes.len());
+        let surplus = causes.len().saturating_sub(room) as u64;
         self.causes.extend(causes.into_iter().take(room));
+        if let Some(last) = self.causes.last_mut() {
+            last.more += surplus;
+        }
     }
 
     /// When it may go out, under these limits.
-    pub(super) fn due(&self, limits: &TriggerLimits, now: Timestamp) -> Due {
+    pub(crate) fn due(&self, limits: &TriggerLimits, now: Timestamp) -> Due {
         let Some(newest) = self.occurrences.last() else {
             return Due::NotYet;
         };
@@ -75,7 +79,7 @@ impl Held {
     }
 
     /// What is left after it went out: when that was.
-    pub(super) fn released(now: Timestamp) -> Self {
+    pub(crate) fn released(now: Timestamp) -> Self {
         Self {
             last: Some(now),
             ..Self::default()
@@ -84,7 +88,7 @@ impl Held {
 }
 
 /// Does it hold anything back at all?
-pub(super) fn are_any(limits: &TriggerLimits) -> bool {
+pub(crate) fn are_any(limits: &TriggerLimits) -> bool {
     limits.quiet_seconds.is_some()
         || limits.interval_seconds.is_some()
         || limits.occurrences.is_some_and(|count| count > 1)

@@ -8,6 +8,7 @@
 //!
 //! Absent: running anything. A node gets a run command and has its own queue.
 
+mod announced;
 pub mod chain;
 mod dispatch;
 mod history;
@@ -18,22 +19,22 @@ mod node_queue;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bunraku_model::{CommandId, FiringId, NodeName, NodeRunId, Role, TriggerName};
+use bunraku_model::{CommandId, NodeName, NodeRunId, Role, TriggerName};
 use bunraku_store::{Compare, KeyValue, SharedStore, Transaction};
 use bunraku_wire::api::triggers::{
     FireReply, FireTrigger, TriggerLimits, TriggerNews, TriggerSummary,
 };
 use bunraku_wire::api::{Cause, Command, Envelope, RunRequest, RunSubject, TriggerCause};
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::clock::Clock;
 use crate::document::{self, Decision};
 use crate::once::Asker;
 use crate::{FindNodes, Metrics, ServiceError, keys};
+pub(crate) use announced::Announced;
 use chain::Chained;
-use limits::{Due, Held};
+pub(crate) use limits::{Due, Held, are_any as limits_hold};
 use node_queue::NodeQueue;
 
 /// Nodes per transaction: two compares and two writes each, of 128.
@@ -55,15 +56,6 @@ pub struct Triggers {
     lanes: Arc<lanes::Lanes>,
     /// Those who send out what was held back take turns.
     releasing: Arc<tokio::sync::Mutex<()>>,
-}
-
-/// What another service asks to be fired, in the transaction of its own change.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub(crate) struct Announced {
-    pub(crate) id: FiringId,
-    pub(crate) trigger: TriggerName,
-    pub(crate) hosts: Vec<NodeName>,
-    pub(crate) reason: String,
 }
 
 /// A firing that passed the first gate.
@@ -89,7 +81,6 @@ impl Triggers {
 
     /// Lets triggers name their hosts by a query.
     #[must_use]
-    #[allow(dead_code, reason = "called once there is a query service")]
     pub(crate) fn with_queries(mut self, find_nodes: FindNodes) -> Self {
         self.find_nodes = Some(find_nodes);
         self
@@ -115,7 +106,17 @@ impl Triggers {
             });
         }
         let node = (asker.role == Role::Node).then_some(asker.name);
-        let hosts = self.hosts(request).await?;
+        if node.is_some() && request.query.is_some() {
+            return Err(ServiceError::Forbidden {
+                message: "a node may not choose hosts by a query of its own".to_owned(),
+                hint: Some(format!(
+                    "an operator says whom it is for, with `bunraku trigger define '{trigger}' --query …`"
+                )),
+            });
+        }
+        let hosts = self
+            .hosts(&request.hosts, request.query.as_ref(), &limits)
+            .await?;
         match chain::continue_chains(trigger, node, request, self.clock.now()) {
             Chained::Stopped { why, chain } => {
                 self.metrics.trigger_stopped(why);
@@ -153,36 +154,19 @@ impl Triggers {
         }
     }
 
-    /// Fires what another service announced: the beginning of a chain.
-    async fn fire_announced(&self, announced: &Announced) -> Result<(), ServiceError> {
-        let request = FireTrigger {
-            id: announced.id,
-            hosts: announced.hosts.clone(),
-            query: None,
-            ttl: None,
-            reason: Some(announced.reason.clone()),
-            deadline_seconds: None,
-            causes: Vec::new(),
-            changed: true,
+    /// Whom a firing is for: those it names, or those the trigger is for.
+    async fn hosts(
+        &self,
+        named: &[NodeName],
+        query: Option<&String>,
+        limits: &TriggerLimits,
+    ) -> Result<Vec<NodeName>, ServiceError> {
+        let mut hosts = named.to_vec();
+        let query = match hosts.is_empty() {
+            true => query.or(limits.query.as_ref()),
+            false => query,
         };
-        let limits = self.limits(&announced.trigger).await?;
-        let chained = chain::continue_chains(&announced.trigger, None, &request, self.clock.now());
-        if let Chained::On(causes) = chained {
-            let firing = Firing {
-                trigger: &announced.trigger,
-                by: "a lock".to_owned(),
-                hosts: announced.hosts.clone(),
-                causes,
-                deadline_seconds: DEFAULT_DEADLINE,
-            };
-            self.go_on(&firing, &limits).await?;
-        }
-        Ok(())
-    }
-
-    async fn hosts(&self, request: &FireTrigger) -> Result<Vec<NodeName>, ServiceError> {
-        let mut hosts = request.hosts.clone();
-        match (&request.query, &self.find_nodes) {
+        match (query, &self.find_nodes) {
             (None, _) => {}
             (Some(query), Some(find)) => hosts.extend(find(query.clone()).await?),
             (Some(_), None) => {
@@ -197,10 +181,14 @@ impl Triggers {
             let message = format!("{} hosts are more than {MOST_HOSTS}", hosts.len());
             return Err(ServiceError::invalid(message));
         }
-        if hosts.is_empty() && request.query.is_none() {
-            return Err(ServiceError::invalid(
-                "a trigger needs hosts to start runs on",
-            ));
+        if hosts.is_empty() && query.is_none() {
+            return Err(ServiceError::Invalid {
+                message: "a trigger needs hosts to start runs on".to_owned(),
+                hint: Some(
+                    "name them, or say whom it is for with `bunraku trigger define NAME --query …`"
+                        .to_owned(),
+                ),
+            });
         }
         Ok(hosts)
     }
@@ -260,33 +248,26 @@ impl Triggers {
             if held.due(&limits, now) != Due::Now {
                 return Ok(None);
             }
-            let firing = Firing {
-                trigger,
-                by: held.by,
-                hosts: held.hosts,
-                causes: held.causes,
-                deadline_seconds: held.deadline_seconds,
+            // From here on it is announced, and that is carried out once.
+            let announced = Announced {
+                deadline_seconds: Some(held.deadline_seconds),
+                released: true,
+                ..Announced::new(trigger.clone(), held.by, held.hosts, held.causes)
             };
-            // First to the nodes' queues, where the same firing twice is one;
-            // then off the list: a crash in between repeats, and loses nothing.
-            let reply = self.send_out(&firing).await?;
             let transaction = Transaction::new()
                 .when_unchanged(&key, Some(&read.entry))
                 .put(key.clone(), document::encode(&Held::released(now)));
+            let transaction = announced.put_in(transaction);
             if self.store.commit(transaction).await?.is_committed() {
-                return Ok(Some(reply));
+                let key = keys::trigger_announced(announced.id);
+                return Ok(Some(self.carry_out(&key).await?));
             }
         }
     }
 
     /// Tells every host, or leaves it in the host's queue.
     async fn send_out(&self, firing: &Firing<'_>) -> Result<FireReply, ServiceError> {
-        let span = jiff::SignedDuration::from_secs(
-            i64::try_from(firing.deadline_seconds).unwrap_or(i64::MAX),
-        );
-        let expires = self.clock.now().checked_add(span);
-        let expires =
-            expires.map_err(|_| ServiceError::invalid("deadline_seconds is too large"))?;
+        let expires = expires(self.clock.now(), firing.deadline_seconds)?;
         let chunks = firing
             .hosts
             .chunks(PER_TRANSACTION)
@@ -413,6 +394,9 @@ impl Triggers {
         trigger: &TriggerName,
         limits: &TriggerLimits,
     ) -> Result<(), ServiceError> {
+        if let Some(query) = &limits.query {
+            crate::Queries::check_target(query)?;
+        }
         let transaction =
             Transaction::new().put(keys::trigger_limits(trigger), document::encode(limits));
         self.store.commit(transaction).await?;
@@ -480,6 +464,12 @@ fn run_request(causes: Vec<TriggerCause>, expires: Timestamp) -> RunRequest {
         timeout_seconds: None,
         coalesce: true,
     }
+}
+
+fn expires(now: Timestamp, seconds: u64) -> Result<Timestamp, ServiceError> {
+    let span = jiff::SignedDuration::from_secs(i64::try_from(seconds).unwrap_or(i64::MAX));
+    now.checked_add(span)
+        .map_err(|_| ServiceError::invalid("deadline_seconds is too large"))
 }
 
 /// How long to wait before asking a store again that was away.

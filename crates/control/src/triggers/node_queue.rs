@@ -53,9 +53,11 @@ impl NodeQueue {
         for cause in causes {
             let known = cause.firing.is_some_and(|firing| {
                 let under_way = self.under_way.iter().any(|under_way| {
-                    chain::is_known(&under_way.causes, firing) && under_way.causes.contains(cause)
+                    chain::is_known(&under_way.causes, firing)
+                        && (under_way.causes.iter()).any(|known| is_same(known, cause))
                 });
-                under_way || self.waiting.iter().any(|waiting| waiting.cause == *cause)
+                let waits = |waiting: &Waiting| is_same(&waiting.cause, cause);
+                under_way || self.waiting.iter().any(waits)
             });
             if known {
                 continue;
@@ -96,8 +98,11 @@ impl NodeQueue {
         let expires = self.waiting.iter().map(|waiting| waiting.expires).max()?;
         let waiting = std::mem::take(&mut self.waiting);
         let triggers = triggers_of(waiting.iter().map(|waiting| &waiting.trigger));
-        let causes: Vec<TriggerCause> = waiting.into_iter().map(|waiting| waiting.cause).collect();
-        self.more = 0;
+        let mut causes: Vec<TriggerCause> =
+            waiting.into_iter().map(|waiting| waiting.cause).collect();
+        if let Some(last) = causes.last_mut() {
+            last.more += std::mem::take(&mut self.more);
+        }
         self.under_way = Some(UnderWay {
             command,
             triggers,
@@ -111,9 +116,102 @@ impl NodeQueue {
     }
 }
 
+/// The same firing by the same way, however many came with it.
+fn is_same(one: &TriggerCause, other: &TriggerCause) -> bool {
+    one.firing == other.firing && one.name == other.name && one.chain == other.chain
+}
+
 fn triggers_of<'a>(names: impl Iterator<Item = &'a TriggerName>) -> Vec<TriggerName> {
     let mut names: Vec<TriggerName> = names.cloned().collect();
     names.sort();
     names.dedup();
     names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bunraku_model::FiringId;
+    use uuid::Uuid;
+
+    fn cause(number: u128) -> TriggerCause {
+        TriggerCause {
+            name: "go".to_owned(),
+            ttl: 7,
+            reason: None,
+            chain: Vec::new(),
+            firing: Some(FiringId(Uuid::from_u128(number))),
+            more: 0,
+        }
+    }
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).expect("a time")
+    }
+
+    fn add(queue: &mut NodeQueue, number: u128, expires: i64) -> bool {
+        let trigger = TriggerName::new("go").expect("a name");
+        queue.add(&trigger, &[cause(number)], at(expires))
+    }
+
+    fn id(number: u128) -> CommandId {
+        CommandId(Uuid::from_u128(number))
+    }
+
+    #[test]
+    fn one_command_is_on_its_way_and_what_comes_meanwhile_is_the_next() {
+        let mut queue = NodeQueue::default();
+        assert!(add(&mut queue, 1, 100));
+        assert!(queue.send(id(1)).is_some());
+        assert!(add(&mut queue, 2, 100) && add(&mut queue, 3, 200));
+        assert_eq!(queue.send(id(2)), None, "one is on its way");
+        queue.under_way = None;
+        let (causes, expires) = queue.send(id(2)).expect("the next");
+        assert_eq!((causes.len(), expires), (2, at(200)));
+        queue.under_way = None;
+        assert!(queue.is_empty() && queue.send(id(3)).is_none());
+    }
+
+    #[test]
+    fn the_same_firing_again_changes_nothing_whether_it_waits_or_is_on_its_way() {
+        let mut queue = NodeQueue::default();
+        assert!(add(&mut queue, 1, 100));
+        assert!(!add(&mut queue, 1, 100), "it waits");
+        queue.send(id(1));
+        assert!(!add(&mut queue, 1, 100), "it is on its way");
+        // Also when it is the last of very many, which carries how many more there were.
+        let mut queue = NodeQueue::default();
+        for number in 0..=MOST_WAITING as u128 {
+            add(&mut queue, number, 100);
+        }
+        queue.send(id(1));
+        assert!(!add(&mut queue, MOST_WAITING as u128 - 1, 100));
+    }
+
+    #[test]
+    fn very_many_are_kept_one_by_one_up_to_a_limit_and_the_others_are_counted() {
+        let mut queue = NodeQueue::default();
+        for number in 0..1_000 {
+            assert!(add(
+                &mut queue,
+                number,
+                100 + i64::try_from(number).unwrap_or(0)
+            ));
+        }
+        assert_eq!(queue.waiting.len(), MOST_WAITING);
+        let (causes, expires) = queue.send(id(1)).expect("a command");
+        let more: u64 = causes.iter().map(|cause| cause.more).sum();
+        assert_eq!(causes.len() as u64 + more, 1_000);
+        assert_eq!(expires, at(1_099), "as late as the latest allows");
+        assert_eq!(queue.more, 0);
+    }
+
+    #[test]
+    fn what_is_too_late_goes_and_the_rest_stays() {
+        let mut queue = NodeQueue::default();
+        add(&mut queue, 1, 100);
+        add(&mut queue, 2, 200);
+        assert_eq!(queue.expire(at(150)).len(), 1);
+        assert_eq!(queue.waiting.len(), 1);
+    }
 }

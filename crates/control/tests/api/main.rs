@@ -19,6 +19,7 @@ mod presence;
 mod puppet_authority;
 mod query;
 mod query_reports;
+mod reactors;
 mod releases;
 mod reports;
 mod repository;

@@ -12,6 +12,7 @@ use bunraku_wire::api::once::{
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use crate::query::{becomes, submit};
 use crate::support::{TestServer, soon, status};
 
 fn request(lease_seconds: u64) -> ClaimOnce {
@@ -467,4 +468,51 @@ async fn history_and_logs_do_not_grow_without_end() {
     tokio::time::timeout(Duration::from_secs(60), server.shutdown())
         .await
         .expect("it ends");
+}
+
+#[tokio::test]
+async fn a_set_of_hosts_may_be_whatever_a_query_finds_and_finding_none_is_too_early() {
+    let mut server = TestServer::start().await;
+    let definition =
+        json!({"command": "true", "expected_hosts": {"query": "nodes { facts.app = 1 }"}});
+    define(&server.operator, "app", definition.clone()).await;
+    let missing = |standing: OnceStanding| match standing {
+        OnceStanding::NotReady { missing } => missing,
+        other => panic!("it is too early: {other:?}"),
+    };
+    assert_eq!(
+        missing(stat(&server.operator, "app").await),
+        ["hosts: `nodes { facts.app = 1 }` finds none"]
+    );
+    let (a, b) = (server.node("a").await, server.node("b").await);
+    submit(&a, "a", json!({"app": 1})).await;
+    submit(&b, "b", json!({"app": 1})).await;
+    let both = r#"[{"certname":"a"},{"certname":"b"}]"#;
+    becomes(&server, "nodes[certname] { facts.app = 1 }", both).await;
+    let part = json!({"fragment": {"port": 80}});
+    let given = a.put::<_, ()>("/v1/once/app/fragments/a", &part).await;
+    given.expect("taken");
+    assert_eq!(
+        missing(stat(&server.operator, "app").await),
+        ["the fragment of `b`"]
+    );
+    let too_early = claim(&server.operator, "app", &request(30)).await;
+    assert!(!matches!(too_early, ClaimReply::Granted { .. }));
+    let given = b.put::<_, ()>("/v1/once/app/fragments/b", &part).await;
+    given.expect("taken");
+    assert_eq!(stat(&server.operator, "app").await, OnceStanding::Ready);
+    granted(&server.operator, "app", &request(30)).await;
+    for (client, wrong, code) in [
+        (&a, definition, 403),
+        (
+            &server.operator,
+            json!({"command": "true", "expected_hosts": {"query": "nodes { facts.app = }"}}),
+            400,
+        ),
+    ] {
+        let body = json!({ "definition": wrong });
+        let refused = client.put::<_, ()>("/v1/once/other/definition", &body);
+        assert_eq!(status(refused.await), code);
+    }
+    server.shutdown().await;
 }

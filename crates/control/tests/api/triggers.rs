@@ -15,6 +15,7 @@ use jiff::Timestamp;
 use serde_json::json;
 use uuid::Uuid;
 
+use crate::query::{becomes, submit};
 use crate::support::{TestServer, eventually, name, soon, status};
 
 fn request(hosts: &[&str]) -> FireTrigger {
@@ -156,9 +157,15 @@ async fn a_storm_at_one_node_is_a_few_commands_that_carry_every_cause() {
     answer(&node, "lb-1", first).await;
     let (second, run) = next_run(&mut stream).await;
     let after = causes(&run).len();
+    let more: u64 = causes(&run).iter().map(|cause| cause.more).sum();
     answer(&node, "lb-1", second).await;
     assert_eq!(before, 1, "the first goes out at once");
     assert!(after >= 100, "the others together: {after}");
+    assert_eq!(
+        before as u64 + after as u64 + more,
+        1_000,
+        "and none is forgotten"
+    );
     nothing_comes(&mut stream).await;
     eventually(|| async {
         let nodes: Vec<bunraku_wire::api::NodeSummary> =
@@ -403,6 +410,49 @@ async fn limits_hold_back_until_it_is_quiet_and_then_everything_goes_out_as_one(
         fire(&b, "often", &request(&["b"])).await,
         FireReply::Fired { .. }
     ));
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn hosts_are_those_that_a_query_finds_when_it_is_fired() {
+    let mut server = TestServer::start().await;
+    let mut nodes = BTreeMap::new();
+    for (node, role) in [("lb-1", "lb"), ("lb-2", "lb"), ("web-1", "web")] {
+        let client = server.node(node).await;
+        submit(&client, node, json!({ "role": role })).await;
+        nodes.insert(node, client);
+    }
+    let found = r#"[{"certname":"lb-1"},{"certname":"lb-2"}]"#;
+    let query = r#"nodes[certname] { facts.role = "lb" }"#;
+    becomes(&server, query, found).await;
+    let by_query = || FireTrigger {
+        query: Some(r#"nodes { facts.role = "lb" }"#.to_owned()),
+        ..request(&[])
+    };
+    let both = FireReply::Fired {
+        hosts: vec![name("lb-1"), name("lb-2")],
+        unknown: Vec::new(),
+    };
+    assert_eq!(fire(&server.operator, "go", &by_query()).await, both);
+    let none = FireTrigger {
+        query: Some(r#"nodes { facts.role = "db" }"#.to_owned()),
+        ..request(&[])
+    };
+    assert!(matches!(
+        fire(&server.operator, "go", &none).await,
+        FireReply::Fired { hosts, .. } if hosts.is_empty()
+    ));
+    // What a node may not ask, it may not learn from a reply either.
+    let path = "/v1/triggers/go/fire";
+    let refused = nodes["web-1"].post::<_, FireReply>(path, &by_query()).await;
+    assert_eq!(status(refused), 403);
+    let wrong = json!({"query": "nodes { facts.role = }"});
+    let refused = server.operator.put::<_, ()>("/v1/triggers/go", &wrong);
+    assert_eq!(status(refused.await), 400);
+    let defined = json!({"query": r#"nodes { facts.role = "lb" }"#});
+    let defined = server.operator.put::<_, ()>("/v1/triggers/go", &defined);
+    defined.await.expect("defined");
+    assert_eq!(fire(&nodes["web-1"], "go", &request(&[])).await, both);
     server.shutdown().await;
 }
 

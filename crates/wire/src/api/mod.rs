@@ -16,6 +16,7 @@ mod nodes;
 pub mod once;
 mod problem;
 mod query;
+pub mod reactors;
 mod releases;
 mod reports;
 mod runs;

@@ -97,6 +97,9 @@ pub struct TriggerCause {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub firing: Option<FiringId>,
+    /// Further firings, beyond those that are told one by one up to this one.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub more: u64,
 }
 
 /// One link of a chain of causes.
@@ -157,4 +160,8 @@ pub struct NodeQueue {
     pub received: Timestamp,
     /// Commands that wait on the server for the node.
     pub waiting_commands: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }

@@ -105,6 +105,9 @@ pub struct TriggerLimits {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>)]
     pub fired_by: Vec<NodeName>,
+    /// Whom it is for when a firing names nobody: every node that this query finds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub query: Option<String>,
 }
 
 /// A trigger that is defined, or that waits.

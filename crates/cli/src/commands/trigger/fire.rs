@@ -25,12 +25,12 @@ Exit code 3: some hosts are unknown. Exit code 4: the chain of causes ends here.
 
 Examples:
   bunraku trigger fire 'refresh load balancers' --hosts lb01.example.com,lb02.example.com
-  bunraku trigger fire rebuild --query 'facts.role = \"build\"' --reason 'new compiler'"
+  bunraku trigger fire rebuild --query 'nodes { facts.role = \"build\" }' --reason 'new compiler'"
 )]
 pub(crate) struct FireArguments {
     name: TriggerName,
 
-    /// Hosts to start a run on
+    /// Hosts to start a run on; without, those that the trigger is defined for
     #[arg(long, value_delimiter = ',', value_name = "HOST,…")]
     hosts: Vec<NodeName>,
 
@@ -60,8 +60,9 @@ pub(crate) struct FireArguments {
 
 pub(super) fn run(arguments: FireArguments, context: &Context) -> Result<Exit, Failure> {
     let json = context.global.json;
-    if arguments.hosts.is_empty() && arguments.query.is_none() {
-        return Err(Failure::usage("a trigger needs hosts").hint("give `--hosts` or `--query`"));
+    let own = arguments.providers.provider == Provider::Bunraku;
+    if arguments.hosts.is_empty() && arguments.query.is_none() && !own {
+        return Err(Failure::usage("a trigger needs hosts").hint("give `--hosts`"));
     }
     let request = FireTrigger {
         id: FiringId(Uuid::now_v7()),

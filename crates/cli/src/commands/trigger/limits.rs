@@ -37,6 +37,10 @@ pub(crate) struct DefineArguments {
     /// Only these nodes may fire it; operators always may
     #[arg(long, value_delimiter = ',', value_name = "NODE,…")]
     fired_by: Vec<NodeName>,
+
+    /// Whom it is for when a firing names no hosts
+    #[arg(long)]
+    query: Option<String>,
 }
 
 pub(super) async fn define(client: &Client, arguments: DefineArguments) -> Result<Exit, Failure> {
@@ -47,6 +51,7 @@ pub(super) async fn define(client: &Client, arguments: DefineArguments) -> Resul
         occurrences: arguments.occurrences,
         within_seconds: seconds(arguments.within),
         fired_by: arguments.fired_by,
+        query: arguments.query,
     };
     let defined = client.put::<_, ()>(&path(&arguments.name), &limits).await;
     defined.map_err(|error| failed(&error))?;
@@ -70,6 +75,9 @@ pub(super) fn words(limits: &TriggerLimits) -> String {
     }
     if !limits.fired_by.is_empty() {
         words.push(format!("fired by {} nodes only", limits.fired_by.len()));
+    }
+    if let Some(query) = &limits.query {
+        words.push(format!("for {query}"));
     }
     match words.is_empty() {
         true => "none".to_owned(),

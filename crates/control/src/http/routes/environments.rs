@@ -134,7 +134,7 @@ pub(crate) async fn hook(
     delivered.await?.map(Json).ok_or_else(unsigned)
 }
 
-fn header(headers: &http::HeaderMap, name: &str) -> Option<String> {
+pub(super) fn header(headers: &http::HeaderMap, name: &str) -> Option<String> {
     headers.get(name)?.to_str().ok().map(str::to_owned)
 }
 

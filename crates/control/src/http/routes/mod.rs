@@ -13,6 +13,7 @@ pub(super) mod locks;
 pub(super) mod nodes;
 pub(super) mod once;
 pub(super) mod query;
+pub(super) mod reactors;
 pub(super) mod releases;
 pub(super) mod reports;
 pub(super) mod runs;
@@ -72,6 +73,7 @@ pub(crate) struct ServiceSet {
     pub(crate) once: Once,
     pub(crate) orchestration: Orchestration,
     pub(crate) triggers: Triggers,
+    pub(crate) reactors: crate::Reactors,
     pub(crate) locks: Locks,
     pub(crate) commands: Commands,
     pub(crate) reports: Reports,

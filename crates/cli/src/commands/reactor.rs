@@ -1,0 +1,257 @@
+//! `bunraku reactor`: rules that fire triggers when something happens.
+
+use std::path::{Path, PathBuf};
+
+use bunraku_model::EnvironmentName;
+use bunraku_wire::Client;
+use bunraku_wire::api::reactors::{
+    Happening, Reactor, ReactorLimits, ReactorStatus, ReactorVerdict, TestReactors,
+};
+use bunraku_wire::api::triggers::{TriggerEvent, TriggerNews};
+use clap::Subcommand;
+use serde_json::Value;
+
+use super::Context;
+use super::trigger::sentence;
+use crate::connection::failed;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{self, Table};
+
+#[derive(Subcommand)]
+pub(crate) enum ReactorCommand {
+    /// Every rule of every environment
+    List,
+    /// One rule, and what it did last
+    Show {
+        name: String,
+        /// Where several environments have one of this name
+        #[arg(long)]
+        environment: Option<EnvironmentName>,
+    },
+    /// Say what each rule would make of an event; nothing is fired
+    #[command(
+        after_help = "Exit code 0: some rule is about it. Exit code 3: none is.
+
+Example of an event:
+  {\"event\": \"resource\", \"node\": \"web-1\", \"type\": \"Service\", \"title\": \"nginx\", \"status\": \"failed\"}"
+    )]
+    Test {
+        /// A file with the event as JSON; `-` is standard input
+        #[arg(value_name = "EVENT.json")]
+        event: PathBuf,
+        /// Of an event without a node
+        #[arg(long)]
+        environment: Option<EnvironmentName>,
+    },
+}
+
+pub(crate) fn run(command: ReactorCommand, context: &Context) -> Result<Exit, Failure> {
+    let json = context.global.json;
+    let request = match &command {
+        ReactorCommand::Test { event, environment } => Some(TestReactors {
+            event: read(event)?,
+            environment: environment.clone(),
+        }),
+        _ => None,
+    };
+    context.with_client(|client| async move {
+        match command {
+            ReactorCommand::List => list(&client, json).await,
+            ReactorCommand::Show { name, environment } => {
+                show(&client, &name, environment.as_ref(), json).await
+            }
+            ReactorCommand::Test { .. } => test(&client, request, json).await,
+        }
+    })
+}
+
+fn read(file: &Path) -> Result<Happening, Failure> {
+    let text = match file.as_os_str() == "-" {
+        true => std::io::read_to_string(std::io::stdin()),
+        false => std::fs::read_to_string(file),
+    };
+    let shown = file.display();
+    let text =
+        text.map_err(|error| Failure::new(format!("cannot read {shown}")).caused_by(&error))?;
+    serde_json::from_str(&text)
+        .map_err(|error| Failure::new(format!("{shown} is not an event")).caused_by(&error))
+}
+
+async fn all(client: &Client) -> Result<Vec<ReactorStatus>, Failure> {
+    let all = client.get("/v1/reactors").await;
+    all.map_err(|error| failed(&error))
+}
+
+async fn list(client: &Client, json: bool) -> Result<Exit, Failure> {
+    let all = all(client).await?;
+    if json {
+        output::json(&all)?;
+        return Ok(Exit::Done);
+    }
+    if all.is_empty() {
+        eprintln!("no environment has reactors\n\nhint: docs/reactors.md says how to write one");
+        return Ok(Exit::Done);
+    }
+    let mut table = Table::new(&["REACTOR", "ENVIRONMENT", "WHEN", "TRIGGER", "HELD", "PLACE"]);
+    for status in all {
+        let place = format!("{}:{}", status.reactor.file, status.reactor.line);
+        table.row(vec![
+            status.reactor.name.clone(),
+            status.environment.to_string(),
+            when(&status.reactor),
+            status.reactor.trigger.to_string(),
+            status.held.to_string(),
+            place,
+        ]);
+    }
+    table.print()?;
+    Ok(Exit::Done)
+}
+
+async fn show(
+    client: &Client,
+    name: &str,
+    environment: Option<&EnvironmentName>,
+    json: bool,
+) -> Result<Exit, Failure> {
+    let mut found = all(client).await?;
+    found.retain(|status| {
+        status.reactor.name == name
+            && environment.is_none_or(|environment| status.environment == *environment)
+    });
+    let Some(status) = found.pop() else {
+        return Err(Failure::new(format!("there is no reactor `{name}`"))
+            .hint("list them with `bunraku reactor list`"));
+    };
+    if !found.is_empty() {
+        return Err(
+            Failure::new(format!("several environments have a `{name}`"))
+                .hint("say which with `--environment`"),
+        );
+    }
+    let by = format!("reactor {name} of {}", status.environment);
+    let events: Vec<TriggerEvent> = client
+        .get("/v1/trigger-events?most=1000")
+        .await
+        .map_err(|error| failed(&error))?;
+    let mut events: Vec<TriggerEvent> = events
+        .into_iter()
+        .filter(|event| match &event.what {
+            TriggerNews::Fired { by: who, .. } | TriggerNews::Stopped { by: who, .. } => *who == by,
+            _ => false,
+        })
+        .collect();
+    events.truncate(10);
+    if json {
+        output::json(&serde_json::json!({ "reactor": status, "history": events }))?;
+        return Ok(Exit::Done);
+    }
+    output::write(&page(&status))?;
+    for event in events {
+        output::write(&format!(
+            "{}  {}  {}\n",
+            event.at,
+            event.trigger,
+            sentence(&event.what)
+        ))?;
+    }
+    Ok(Exit::Done)
+}
+
+fn page(status: &ReactorStatus) -> String {
+    let reactor = &status.reactor;
+    let mut whom = reactor.hosts.clone();
+    whom.extend(reactor.query.clone());
+    if whom.is_empty() {
+        whom.push("those that the trigger is defined for".to_owned());
+    }
+    let mut text = format!(
+        "reactor      {}\nenvironment  {}\nplace        {}:{}\nwhen         {}\ntrigger      {}\nfor          {}\n",
+        reactor.name,
+        status.environment,
+        reactor.file,
+        reactor.line,
+        when(reactor),
+        reactor.trigger,
+        whom.join(", "),
+    );
+    if let Some(words) = limits(&reactor.limits) {
+        text.push_str(&format!("limits       {words}\n"));
+    }
+    text.push_str(&format!("held         {}\n", status.held));
+    text
+}
+
+fn when(reactor: &Reactor) -> String {
+    let mut words = vec![reactor.event.as_str().to_owned()];
+    for (field, values) in &reactor.matches {
+        let values: Vec<String> = values
+            .iter()
+            .map(|value| match value {
+                Value::String(text) => text.clone(),
+                other => other.to_string(),
+            })
+            .collect();
+        words.push(format!("{field}={}", values.join("|")));
+    }
+    if let Some(seconds) = reactor.for_seconds {
+        words.push(format!("for {seconds} s"));
+    }
+    words.join(" ")
+}
+
+fn limits(limits: &ReactorLimits) -> Option<String> {
+    let mut words = Vec::new();
+    if let Some(seconds) = limits.quiet_seconds {
+        words.push(format!("after {seconds} s of quiet"));
+    }
+    if let Some(seconds) = limits.interval_seconds {
+        words.push(format!("once in {seconds} s"));
+    }
+    if let Some(count) = limits.occurrences {
+        let within = limits.within_seconds;
+        let within = within.map(|seconds| format!(" within {seconds} s"));
+        words.push(format!("after {count} times{}", within.unwrap_or_default()));
+    }
+    if limits.per_node {
+        words.push("each node for itself".to_owned());
+    }
+    (!words.is_empty()).then(|| words.join(", "))
+}
+
+async fn test(client: &Client, request: Option<TestReactors>, json: bool) -> Result<Exit, Failure> {
+    let verdicts: Vec<ReactorVerdict> = client
+        .post("/v1/reactors/test", &request)
+        .await
+        .map_err(|error| failed(&error))?;
+    let any = verdicts.iter().any(|verdict| verdict.mismatch.is_none());
+    if json {
+        output::json(&verdicts)?;
+    } else {
+        for verdict in &verdicts {
+            output::write(&line(verdict))?;
+        }
+        if verdicts.is_empty() {
+            eprintln!("no environment has reactors that could be about it");
+        }
+    }
+    Ok(match any {
+        true => Exit::Done,
+        false => Exit::SomeNodesFailed,
+    })
+}
+
+fn line(verdict: &ReactorVerdict) -> String {
+    let name = &verdict.name;
+    if let Some(why) = &verdict.mismatch {
+        return format!("- {name}  {why}\n");
+    }
+    let hosts: Vec<&str> = verdict.hosts.iter().map(|host| host.as_str()).collect();
+    let hosts = match hosts.is_empty() {
+        true => "whom it is defined for".to_owned(),
+        false => hosts.join(", "),
+    };
+    let reason = verdict.reason.as_deref().unwrap_or_default();
+    format!("✓ {name}  fires {} at {hosts}: {reason}\n", verdict.trigger)
+}

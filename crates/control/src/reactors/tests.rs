@@ -1,0 +1,220 @@
+//! A server that is killed at any write between an event and its trigger.
+
+use std::sync::Arc;
+
+use bunraku_model::{EnvironmentName, NodeName, NodeRunId};
+use bunraku_store::blobs::{BlobOptions, StoreBlobs};
+use bunraku_store::testing::{Cut, CutStore, MemoryStore};
+use bunraku_wire::api::reactors::Reactor;
+use bunraku_wire::api::triggers::{TriggerEvent, TriggerNews};
+use bunraku_wire::api::{
+    Cause, EventStatus, ReportBatch, ReportEvent, ResourceEvent, RunMode, RunStarted,
+};
+use jiff::Timestamp;
+
+use super::*;
+use crate::{FactHooks, FactOptions, Nodes, ReportOptions, Triggers};
+
+/// What one server has of it.
+struct Services {
+    reports: Reports,
+    reactors: Reactors,
+    triggers: Triggers,
+}
+
+impl Services {
+    async fn over(store: &SharedStore) -> Result<Self, ServiceError> {
+        let clock = Clock::system();
+        let blobs = Arc::new(StoreBlobs::in_store(store.clone(), BlobOptions::default()));
+        let inbox = ReactorInbox::open(store).await?;
+        let reports = Reports::new(
+            store.clone(),
+            blobs.clone(),
+            clock.clone(),
+            ReportOptions::default(),
+        )
+        .with_reactors(inbox.clone());
+        let facts = Facts::new(
+            store.clone(),
+            blobs,
+            clock.clone(),
+            FactOptions::default(),
+            FactHooks::default(),
+        );
+        let metrics: Arc<Metrics> = Arc::default();
+        let nobody: FindNodes = Arc::new(|_| Box::pin(async { Ok(Vec::new()) }));
+        let reactors = Reactors::new(
+            store.clone(),
+            clock.clone(),
+            inbox,
+            facts,
+            reports.clone(),
+            nobody,
+            Arc::clone(&metrics),
+        );
+        Ok(Self {
+            reports,
+            reactors,
+            triggers: Triggers::new(store.clone(), clock, metrics),
+        })
+    }
+
+    /// Everything that the background work would do.
+    async fn work(&self, store: &SharedStore) -> Result<(), ServiceError> {
+        for key in document::keys_under(&**store, keys::REACTOR_EVENTS).await? {
+            self.reactors.react(&key).await?;
+        }
+        for key in document::keys_under(&**store, keys::TRIGGER_ANNOUNCED).await? {
+            self.triggers.carry_out(&key).await?;
+        }
+        Ok(())
+    }
+}
+
+fn name(text: &str) -> NodeName {
+    NodeName::new(text).expect("a name")
+}
+
+/// Hosts for more than one step, so that a kill may fall between two.
+fn hosts() -> Vec<NodeName> {
+    (0..70)
+        .map(|number| name(&format!("lb-{number:02}")))
+        .collect()
+}
+
+async fn prepared() -> SharedStore {
+    let store: SharedStore = Arc::new(MemoryStore::new());
+    let nodes = Nodes::new(store.clone(), Clock::system());
+    nodes.register(&name("web-1")).await.expect("registered");
+    let text: Vec<String> = hosts().iter().map(ToString::to_string).collect();
+    for host in hosts() {
+        nodes.register(&host).await.expect("registered");
+    }
+    let rules: Vec<Reactor> = rules::parse(
+        "reactors/a.yaml",
+        &format!(
+            "go:\n  when: {{event: resource, status: failed}}\n  then: {{hosts: [{}]}}\n",
+            text.join(", ")
+        ),
+    )
+    .expect("rules");
+    let environment = EnvironmentName::new("production").expect("a name");
+    let key = keys::environment_reactors(&environment);
+    let put = Transaction::new().put(key, document::encode(&rules));
+    store.commit(put).await.expect("stored");
+    store
+}
+
+fn batch() -> ReportBatch {
+    let started = RunStarted {
+        at: Timestamp::UNIX_EPOCH,
+        mode: RunMode::Enforce,
+        causes: vec![Cause::Schedule],
+        more_causes: 0,
+        also: Vec::new(),
+        environment: None,
+        release: None,
+        catalog: None,
+        code_id: None,
+        from_cache: false,
+        resources: 1,
+        method: "engine".to_owned(),
+    };
+    let failed = ResourceEvent {
+        type_name: "Service".to_owned(),
+        title: "nginx".to_owned(),
+        file: None,
+        line: None,
+        status: EventStatus::Failed,
+        at: Timestamp::UNIX_EPOCH,
+        duration_seconds: 0.0,
+        corrective: false,
+        refreshed: false,
+        changes: Vec::new(),
+        reasons: Vec::new(),
+        message: None,
+        register: None,
+        outputs: serde_json::Map::new(),
+    };
+    ReportBatch {
+        first: 0,
+        events: vec![
+            ReportEvent::Started(started),
+            ReportEvent::Resource(Box::new(failed)),
+        ],
+    }
+}
+
+/// How often each host was told: commands that wait are answered first, so
+/// that a second one cannot hide behind the first.
+async fn answer_all(store: &SharedStore) -> usize {
+    let mut told = 0;
+    for host in hosts() {
+        let prefix = format!("{}{host}/", keys::all_pending_commands());
+        for key in document::keys_under(&**store, &prefix).await.expect("read") {
+            let answered = Transaction::new()
+                .delete(key)
+                .delete(keys::trigger_queue(&host));
+            store.commit(answered).await.expect("answered");
+            told += 1;
+        }
+    }
+    told
+}
+
+async fn fired(store: &SharedStore) -> Vec<usize> {
+    let entries = document::read_all(&**store, keys::TRIGGER_EVENTS).await;
+    let events = entries.expect("read");
+    let counts = events.iter().filter_map(|entry| {
+        let event: TriggerEvent = document::decode(entry).expect("an event");
+        match event.what {
+            TriggerNews::Fired { count, .. } => Some(count),
+            _ => None,
+        }
+    });
+    counts.collect()
+}
+
+#[tokio::test]
+async fn killed_at_any_write_an_event_fires_its_trigger_once() {
+    let run = NodeRunId(uuid::Uuid::now_v7());
+    let mut cuts = 0;
+    for cut in [Cut::Before, Cut::After] {
+        for at in 0.. {
+            let inner = prepared().await;
+            let cut_off = Arc::new(CutStore::new(inner.clone(), at, cut));
+            let store: SharedStore = cut_off.clone();
+            let first = Services::over(&store).await.expect("it starts");
+            // Whatever fails, fails because the process is gone.
+            if first
+                .reports
+                .take(&name("web-1"), run, batch())
+                .await
+                .is_ok()
+            {
+                let _ = first.work(&store).await;
+            }
+            let mut told = answer_all(&inner).await;
+            let second = Services::over(&inner).await.expect("it starts");
+            // The agent sends again what it has no receipt for.
+            let sent = second.reports.take(&name("web-1"), run, batch()).await;
+            sent.expect("stored");
+            second.work(&inner).await.expect("it works");
+            told += answer_all(&inner).await;
+            assert_eq!(told, hosts().len(), "cut {cut:?} write {at}");
+            assert_eq!(
+                fired(&inner).await,
+                [hosts().len()],
+                "cut {cut:?} write {at}"
+            );
+            if !cut_off.is_cut() {
+                break;
+            }
+            cuts += 1;
+        }
+    }
+    assert!(
+        cuts >= 8,
+        "events, announcing and two steps, before and after: {cuts}"
+    );
+}
