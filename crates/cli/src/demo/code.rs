@@ -47,6 +47,9 @@ const CODE: &[(&str, &str)] = &[
     ),
 ];
 
+/// What the last act adds to the web nodes' code.
+const CUE: &str = include_str!("../../../../examples/fleet/balancer/cue.sls");
+
 const SITE: &str = include_str!("../../../../examples/site/site.yaml");
 
 impl Fleet {
@@ -129,14 +132,56 @@ impl Fleet {
         self.show(stage, &["run", "--site", &site, "--yes"]).await
     }
 
-    /// Releases, and tells of the runs that this starts until all have ended.
+    /// Web nodes whose page changes cue the load balancers: three cues, one run.
+    pub(crate) async fn cue(&self, stage: &Stage) -> Result<(), Failure> {
+        self.show(stage, &["node", "enable", "dev4.devco.net"])
+            .await?;
+        let define = [
+            "trigger",
+            "define",
+            "refresh load balancers",
+            "--query",
+            "nodes { facts.balancer = true }",
+            "--quiet",
+            "1s",
+        ];
+        self.show(stage, &define).await?;
+        let repository = self.within("code.git");
+        let web = repository.join("web/init.sls");
+        let code = std::fs::read_to_string(&web)? + CUE;
+        std::fs::write(web, code)?;
+        let page = "<p>Version 3 of the shop.</p>\n";
+        std::fs::write(repository.join("web/index.html"), page)?;
+        commit(
+            &repository,
+            "version 3 of the shop; web nodes cue the balancers",
+        )
+        .await?;
+        self.show(stage, &["environment", "deploy", "production", "--wait"])
+            .await?;
+        let release = ["release", "create", "production"];
+        self.release_and_follow_more(stage, &release, 1).await?;
+        self.show(stage, &["trigger", "history"]).await
+    }
+
     async fn release_and_follow(&self, stage: &Stage, command: &[&str]) -> Result<(), Failure> {
+        self.release_and_follow_more(stage, command, 0).await
+    }
+
+    /// Releases, and tells of the runs that this starts until all have ended,
+    /// and so many more.
+    async fn release_and_follow_more(
+        &self,
+        stage: &Stage,
+        command: &[&str],
+        more: usize,
+    ) -> Result<(), Failure> {
         let client = self.client()?;
         // Opened before the release: nothing that follows is missed.
         let stream = client.stream("/v1/reports/stream?").await;
         let mut events: Lines<ReportStreamMessage> = stream.map_err(|error| failed(&error))?;
         let told = self.show_told(stage, command).await?;
-        let mut running = changed(&told)?;
+        let mut running = changed(&told)? + more;
         while running > 0 {
             let message = events.next().await;
             let message = message
@@ -161,7 +206,11 @@ impl Fleet {
 
     /// Runs a command as people type it, and shows what it prints.
     async fn show_told(&self, stage: &Stage, command: &[&str]) -> Result<String, Failure> {
-        let typed = command.join(" ");
+        let words = command.iter().map(|word| match word.contains(' ') {
+            true => format!("'{word}'"),
+            false => (*word).to_owned(),
+        });
+        let typed = words.collect::<Vec<_>>().join(" ");
         stage.text(&format!("$ bunraku {typed}"));
         let told = self.quietly(command).await?;
         stage.text(&told);

@@ -21,9 +21,13 @@ fn the_demo_comes_to_its_end_and_leaves_nothing_behind() {
         "answered the command that waited",
         "nothing was lost",
         "its disk is being replaced",
+        "refresh load balancers  fired by",
     ] {
         assert!(text.contains(told), "`{told}` is missing in:\n{text}");
     }
+    // Each of the three web nodes cues the balancer.
+    let cues = text.matches("Trigger[refresh load balancers]").count();
+    assert!(cues >= 3, "{text}");
     // A new release is a new wish, not drift.
     assert!(!text.contains("corrected"), "{text}");
     assert!(!directory.exists());

@@ -196,13 +196,34 @@ fn through_the_server_a_trigger_waits_for_hosts_that_are_away() {
         "{}",
         told(&failed)
     );
-    let wrong = puppet.apply("trigger { 'go': }", &[]);
+    let wrong = puppet.apply("trigger { 'go': provider => 'etcd' }", &[]);
     ended(&wrong, 1);
-    assert!(
-        told(&wrong).contains("needs `hosts` or a `query`"),
-        "{}",
-        told(&wrong)
+    assert!(told(&wrong).contains("needs `hosts`"), "{}", told(&wrong));
+}
+
+#[test]
+fn the_hosts_of_a_trigger_come_from_a_query() {
+    let site = Site::new();
+    let server = site.server("server", 0, &[]);
+    for node in ["lb-1", "lb-2", "web-1"] {
+        let mut agent = site.agent(node, &[&server], true);
+        server.wait_for(node, "idle");
+        assert_eq!(agent.end(), Some(0), "{}", agent.log());
+    }
+    let puppet = Puppet::with_server(site.path("."), &server, &server.credentials());
+    let manifest = "notify { 'changed': notify => Trigger['go'] }
+        trigger { 'go': hosts => bunraku::query_nodes('nodes { certname ~ \"^lb-\" }') }";
+    ended(&puppet.apply(manifest, &[]), 2);
+    let history = server.json(&["trigger", "history"]);
+    assert_eq!(history[0]["hosts"], json!(["lb-1", "lb-2"]));
+    let pending = |node: &str| server.json(&["node", "show", node])["pending_commands"].clone();
+    assert_eq!((pending("lb-2"), pending("web-1")), (json!(1), json!(0)));
+    let wrong = "notice(bunraku::query_nodes('resources[type, title] { }'))";
+    let wrong = puppet.apply(
+        &format!("{wrong} notice(bunraku::query_nodes('nodes {{'))"),
+        &[],
     );
+    ended(&wrong, 1);
 }
 
 /// The layout of the deploy host: ten definitions, and what four hosts export.

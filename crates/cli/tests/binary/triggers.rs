@@ -107,3 +107,111 @@ fn agents_that_cue_each_other_from_their_runs_come_to_an_end() {
         "{history}"
     );
 }
+
+/// Code whose runs always change something, and cue the other node.
+fn code(site: &Site, runs: &Path) -> std::path::PathBuf {
+    let place = site.path("code");
+    std::fs::create_dir_all(&place).expect("a directory");
+    let groups = "groups: {a: {nodes: a, resources: a.yaml}, b: {nodes: b, resources: b.yaml}}\n";
+    std::fs::write(place.join("site.yaml"), groups).expect("written");
+    for (own, other) in [("a", "b"), ("b", "a")] {
+        let resources = format!(
+            "resources:\n  Lock[master]: {{ensure: held, lease: 1h}}\n  \
+             Exec[work]: {{command: \"/bin/sh -c 'echo {own} >> {}'\", notify: 'Trigger[go]'}}\n  \
+             Trigger[go]: {{hosts: [{other}], ttl: 3}}\n",
+            runs.display()
+        );
+        std::fs::write(place.join(format!("{own}.yaml")), resources).expect("written");
+    }
+    for words in [
+        &["init", "--quiet", "--initial-branch=main"][..],
+        &["add", "--all"],
+        &[
+            "-c",
+            "user.name=test",
+            "-c",
+            "user.email=test@example.com",
+            "commit",
+            "--quiet",
+            "--message=one",
+        ],
+    ] {
+        let git = std::process::Command::new("git")
+            .current_dir(&place)
+            .args(words)
+            .output()
+            .expect("git runs; scripts/setup installs it");
+        assert!(git.status.success(), "{}", told(&git));
+    }
+    place
+}
+
+#[test]
+fn a_trigger_resource_hands_the_chain_of_its_run_on_and_one_node_holds_the_lock() {
+    let site = Site::new();
+    let server = site.server("server", 0, &[]);
+    let runs = site.path("runs");
+    let code = code(&site, &runs);
+    // Who holds a lock is a fact of every node that asks.
+    let facts = site.path("facts.d");
+    std::fs::create_dir_all(&facts).expect("a directory");
+    let script = format!(
+        "#!/bin/sh\nexec {} lock facts --server {} --credentials {}\n",
+        env!("CARGO_BIN_EXE_bunraku"),
+        server.address,
+        site.path("b").join("tls").display()
+    );
+    let file = facts.join("locks.sh");
+    std::fs::write(&file, script).expect("written");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&file, mode).expect("executable");
+    let facts = facts.display().to_string();
+    let flags = ["--run-interval", "0s"];
+    let _a = site.agent_with("a", &[&server], true, &flags);
+    let flags = [
+        "--run-interval",
+        "0s",
+        "--facts-interval",
+        "1s",
+        "--external-facts",
+        &facts,
+    ];
+    let _b = site.agent_with("b", &[&server], true, &flags);
+    for node in ["a", "b"] {
+        eventually("facts are there", || {
+            server.operator(&["facts", "show", node, "kernel"]).stdout == b"Linux\n"
+        });
+    }
+    let url = format!("file://{}", code.display());
+    for words in [
+        &["environment", "add", "production", &url][..],
+        &["environment", "deploy", "production", "--wait"],
+        &["release", "create", "production"],
+    ] {
+        let done = server.operator(words);
+        assert_eq!(done.status.code(), Some(0), "{}", told(&done));
+    }
+    fire(&server, "go", "a");
+    let stopped = || told(&server.operator(&["trigger", "history"])).contains("no hops are left");
+    eventually("the chain ends", stopped);
+    assert_eq!(text(&runs), "a\nb\na\nb\n");
+    let reports = server.json(&["report", "list", "--node", "b"]);
+    let chain = &reports[0]["started"]["causes"][0]["chain"];
+    let nodes: Vec<Option<&str>> = chain
+        .as_array()
+        .expect("a chain")
+        .iter()
+        .map(|hop| hop["node"].as_str())
+        .collect();
+    assert_eq!(nodes, [None, Some("a"), Some("b"), Some("a")]);
+    let holders = server.json(&["lock", "show", "master"])["holders"].clone();
+    assert_eq!(holders.as_array().expect("a list").len(), 1, "{holders}");
+    assert_eq!(
+        (&holders[0]["owner"], &holders[0]["session"]),
+        (&"a".into(), &"engine".into())
+    );
+    eventually("the fact is there", || {
+        let rows = server.json(&["query", "nodes[facts.bunraku_locks] { certname = \"b\" }"]);
+        rows.to_string().contains(r#"{"master":["a"]}"#)
+    });
+}

@@ -28,7 +28,7 @@ Puppet::Type.newtype(:trigger) do
   end
 
   newparam(:hosts, array_matching: :all) do
-    desc 'The nodes to start a run on.'
+    desc 'The nodes to start a run on. With the bunraku provider, without: those that the trigger is defined for.'
   end
 
   newparam(:query) do
@@ -67,8 +67,9 @@ Puppet::Type.newtype(:trigger) do
   end
 
   validate do
-    if Array(self[:hosts]).empty? && self[:query].nil?
-      raise Puppet::Error, 'a trigger needs `hosts` or a `query`'
+    # Only a Bunraku server knows whom a trigger is for when nobody says.
+    if Array(self[:hosts]).empty? && !%i[bunraku dummy].include?(provider.class.name)
+      raise Puppet::Error, 'a trigger needs `hosts` with this provider'
     end
   end
 
