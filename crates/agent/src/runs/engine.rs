@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bunraku_engine::{
-    ApplyLock, Cancellation, CarryOut, Lock, LockOwner, Mode, Plan, PlanOptions, Registry,
-    RunEnd as Early, Summary, Surroundings, Trigger, carry_out,
+    ApplyLock, Cancellation, CarryOut, Lock, LockOwner, Mode, OtherNodes, Plan, PlanOptions,
+    Registry, RunEnd as Early, Summary, Surroundings, Trigger, carry_out,
 };
 use bunraku_model::Catalog;
 use bunraku_wire::api::{Cause, RunEnding, RunMode, RunSubject};
@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::event::ReportSink;
 use super::method::{NotStarted, PreparedRun, RunDescription, RunEnd, RunMethod, RunOrder};
+use super::modules::PinnedPackages;
 use crate::CollectFacts;
 use crate::catalogs::{CachedSources, CatalogOptions, Catalogs, KnownTarget};
 use crate::reports::Recorder;
@@ -29,6 +30,8 @@ pub struct EngineOptions {
     pub root: Option<PathBuf>,
     /// How long to wait for somebody's `bunraku apply`.
     pub lock_wait: Duration,
+    /// Keys whose modules may run here (`*.pub`), and the list of revoked ones.
+    pub module_keys: PathBuf,
     pub catalogs: CatalogOptions,
     /// The program that resources of a catalog call to cue other nodes.
     pub program: Option<PathBuf>,
@@ -51,6 +54,7 @@ struct PreparedCatalog {
     known: KnownTarget,
     mode: RunMode,
     options: EngineOptions,
+    other_nodes: OtherNodes,
 }
 
 #[async_trait]
@@ -85,10 +89,18 @@ impl RunMethod for EngineMethod {
             // What was delivered for noop only is never enforced.
             _ => RunMode::Noop,
         };
+        let packages = PinnedPackages::of(&self.catalogs, &known.target, &catalog).await?;
+        let other_nodes =
+            super::inputs::inputs(&self.catalogs, &known.target, &catalog, &order.causes).await;
         let (node_cache, collect) = (self.catalogs.cache.clone(), Arc::clone(&self.collect_facts));
         let (options, known_target) = (self.options.clone(), known.clone());
-        let registry = registry(&self.surroundings, &order.causes);
+        let mut registry = registry(&self.surroundings, &order.causes);
         let planned = tokio::task::spawn_blocking(move || {
+            if let Some(packages) = packages {
+                // Only a run that may change things takes note of versions.
+                let remember = mode == RunMode::Enforce;
+                packages.add_to(&mut registry, &catalog, &options, remember)?;
+            }
             let plan = plan(&catalog, &registry)?;
             let sources = CachedSources::new(node_cache, &catalog);
             let facts = wants_facts(&catalog).then_some(collect);
@@ -101,6 +113,7 @@ impl RunMethod for EngineMethod {
                 known: known_target,
                 mode,
                 options,
+                other_nodes,
             })
         });
         match planned.await {
@@ -213,6 +226,7 @@ impl PreparedCatalog {
             root: self.options.root.clone(),
             sources: Arc::new(self.sources),
             facts: Arc::new(facts),
+            other_nodes: Arc::new(self.other_nodes),
             ..CarryOut::new(&self.options.state_directory, cancellation, &sink)
         };
         match carry_out(&self.plan, how) {

@@ -11,7 +11,7 @@ use bunraku_wire::api::reactors::{HappeningKind, Reactor, ReactorLimits};
 use serde_json::Value;
 
 use super::matching::fields_of;
-use crate::compiles::compile_problem;
+use crate::compiles::problem_of_states;
 
 /// Where the files are.
 const DIRECTORY: &str = "reactors";
@@ -70,7 +70,7 @@ fn read(tree: &Path, file: &str) -> Result<String, CompileProblem> {
 
 /// The rules of one file.
 pub(crate) fn parse(file: &str, text: &str) -> Result<Vec<Reactor>, CompileProblem> {
-    let document = read_document(file, text).map_err(|problem| compile_problem(&problem))?;
+    let document = read_document(file, text).map_err(|problem| problem_of_states(&problem))?;
     let reader = Reader { file };
     if document.is_null() {
         return Ok(Vec::new());
