@@ -163,6 +163,7 @@ impl PreparedRun for PreparedCatalog {
         let failed = |message: String| RunEnd {
             ending: RunEnding::Failed,
             message: Some(message),
+            failure: None,
         };
         let cancellation = match Cancellation::new() {
             Ok(cancellation) => cancellation,
@@ -194,6 +195,7 @@ impl PreparedCatalog {
                     return RunEnd {
                         ending: RunEnding::NotStarted,
                         message: Some(message),
+                        failure: None,
                     };
                 }
             },
@@ -215,6 +217,7 @@ impl PreparedCatalog {
             Err(error) => RunEnd {
                 ending: RunEnding::Failed,
                 message: Some(NotStarted::because("the run was not recorded", &error).message),
+                failure: None,
             },
         }
     }
@@ -243,5 +246,6 @@ fn end_of(summary: &Summary) -> RunEnd {
             false => RunEnding::Failed,
         },
         message,
+        failure: None,
     }
 }
