@@ -68,6 +68,17 @@ pub enum ConfiguredMethod {
     Puppet(Box<PuppetOptions>),
 }
 
+impl ConfiguredMethod {
+    /// Whether its runs are of released catalogs: without one, there is nothing to do.
+    fn is_of_releases(&self) -> bool {
+        match self {
+            Self::Engine => true,
+            Self::Command(_) => false,
+            Self::Puppet(puppet) => puppet.released,
+        }
+    }
+}
+
 /// How runs are carried out on this node.
 #[derive(Clone, Debug)]
 pub struct RunOptions {

@@ -353,7 +353,7 @@ async fn resume(
     let (record, before) = run_follow::fetch(client, run).await?;
     let mut site = SiteArguments::remembered(record.site.as_ref())?;
     if !files.is_empty() {
-        site.files = files;
+        site.replace_files(files);
     }
     let nodes = site_source::node_summaries(client).await?;
     let plan = site_source::planned(&site, Some(&nodes))?;

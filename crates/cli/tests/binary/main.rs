@@ -11,6 +11,8 @@ mod locks;
 mod once;
 mod orchestration;
 mod puppet_module;
+mod puppet_runs;
+mod puppet_server;
 mod runs;
 mod ssh;
 mod support;

@@ -1,5 +1,7 @@
 //! Puppets that misbehave, as shell scripts: real ones cannot be made to.
-//! What real Puppet does is in `crates/cli/tests/binary/puppet_runs.rs`.
+//! What real Puppet does is in `real`, and in `crates/cli/tests/binary/puppet_runs.rs`.
+
+mod real;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -67,6 +69,7 @@ struct Node {
     options: PuppetOptions,
 }
 
+#[derive(Debug)]
 struct Outcome {
     end: RunEnd,
     events: Vec<ReportEvent>,
@@ -119,9 +122,18 @@ async fn carry_out(
     mode: RunMode,
     stop: CancellationToken,
 ) -> Outcome {
+    let method = PuppetMethod::without_catalogs(options.clone());
+    carry_out_with(&method, directory, mode, stop).await
+}
+
+async fn carry_out_with(
+    method: &PuppetMethod,
+    directory: &Path,
+    mode: RunMode,
+    stop: CancellationToken,
+) -> Outcome {
     let spool = Spool::open(&directory.join("spool"), SpoolOptions::default()).expect("a spool");
     let order = order(mode);
-    let method = PuppetMethod::without_catalogs(options.clone());
     let prepared = match method.prepare(&order).await {
         Ok(prepared) => prepared,
         Err(not_started) => {
@@ -151,8 +163,8 @@ async fn carry_out(
         method: method.name().to_owned(),
     };
     let recorder = spool.begin(order.id, started);
-    let end = tokio::time::timeout(Duration::from_secs(60), prepared.carry_out(recorder, stop));
-    let end = end.await.expect("it ends within a minute");
+    let end = tokio::time::timeout(Duration::from_secs(120), prepared.carry_out(recorder, stop));
+    let end = end.await.expect("it ends within two minutes");
     let path = directory.join("spool").join(format!("{}.events", order.id));
     let text = std::fs::read_to_string(path).expect("a report");
     let events = text
