@@ -23,6 +23,8 @@ pub(crate) struct PuppetSection {
     pub(crate) released: bool,
     /// Puppet's own setting decides when not given.
     pub(crate) environment: Option<EnvironmentName>,
+    /// The name in Puppet's certificate.
+    pub(crate) certname: Option<String>,
     pub(crate) confdir: Option<PathBuf>,
     pub(crate) vardir: Option<PathBuf>,
     pub(crate) ssldir: Option<PathBuf>,
@@ -61,6 +63,7 @@ impl PuppetSection {
             programs: self.programs(),
             released: self.released,
             environment: self.environment.clone(),
+            certname: self.certname.clone(),
             confdir: self.confdir.clone(),
             vardir: self.vardir.clone(),
             ssldir: self.ssldir.clone(),

@@ -88,7 +88,7 @@ pub(super) fn arguments(
         "--color=false",
     ]);
     arguments.pair("--lastrunreport", files.report());
-    arguments.0.extend(directories(options));
+    arguments.0.extend(identity(options));
     if let Some(environment) = &options.environment {
         arguments.pair("--environment", environment.as_str());
     }
@@ -119,9 +119,12 @@ pub(super) fn arguments(
     arguments.0
 }
 
-/// Where Puppet finds its things, if not where it usually does.
-pub(super) fn directories(options: &PuppetOptions) -> Vec<OsString> {
+/// Who it is and where it finds its things, if not as usual.
+pub(super) fn identity(options: &PuppetOptions) -> Vec<OsString> {
     let mut arguments = Arguments::default();
+    if let Some(name) = &options.certname {
+        arguments.pair("--certname", name);
+    }
     let directories: [(&str, &Option<PathBuf>); 4] = [
         ("--confdir", &options.confdir),
         ("--vardir", &options.vardir),

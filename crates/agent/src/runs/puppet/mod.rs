@@ -48,11 +48,13 @@ pub struct PuppetOptions {
     /// Every run carries out the node's released catalog, and nothing else.
     pub released: bool,
     pub environment: Option<EnvironmentName>,
+    /// The name in its certificate, by which it finds a catalog.
+    pub certname: Option<String>,
     pub confdir: Option<PathBuf>,
     pub vardir: Option<PathBuf>,
     pub ssldir: Option<PathBuf>,
     pub publicdir: Option<PathBuf>,
-    /// Further arguments.
+    /// Further arguments. None that says where something is, or who this is.
     pub arguments: Vec<String>,
     /// For the files of the run at work.
     pub data_dir: PathBuf,
@@ -66,6 +68,7 @@ impl PuppetOptions {
             programs: Vec::new(),
             released: false,
             environment: None,
+            certname: None,
             confdir: None,
             vardir: None,
             ssldir: None,

@@ -78,7 +78,7 @@ fn stamp_of(config: &Path) -> Stamp {
 async fn ask(program: &Path, options: &PuppetOptions) -> Result<Places, PuppetFailure> {
     let output = Command::new(program)
         .args(["config", "print", "--section", "agent", "--color=false"])
-        .args(invocation::directories(options))
+        .args(invocation::identity(options))
         .args(NAMES)
         .stdin(Stdio::null())
         .kill_on_drop(true)

@@ -24,6 +24,8 @@ struct RealNode {
 
 impl RealNode {
     fn new() -> Self {
+        let installed = Path::new("/usr/bin/puppet").is_file();
+        assert!(installed, "no Puppet here; scripts/setup test installs it");
         let authority = Authority::create("Puppet CA", Timestamp::now()).expect("an authority");
         let node = Self {
             directory: TempDir::new().expect("a directory"),
@@ -64,11 +66,12 @@ impl RealNode {
     }
 
     fn options(&self, form: PuppetForm) -> PuppetOptions {
-        let arguments = ["--certname", NAME, "--certificate_revocation", "false"];
+        let arguments = ["--certificate_revocation", "false"];
         PuppetOptions {
             form,
             programs: vec!["/usr/bin/puppet".into()],
             released: true,
+            certname: Some(NAME.to_owned()),
             confdir: Some(self.path("conf")),
             vardir: Some(self.path("var")),
             publicdir: Some(self.path("public")),
@@ -171,6 +174,8 @@ async fn a_catalog_that_puppet_does_not_take_ends_as_that() {
         Some(RunFailure::OtherCatalog),
         "{outcome:#?}"
     );
+    let why = outcome.end.message.as_deref().unwrap_or_default();
+    assert!(why.contains("Nonsense"), "{outcome:#?}");
 }
 
 #[tokio::test]
