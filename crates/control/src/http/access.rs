@@ -103,7 +103,10 @@ pub(crate) const TABLE: &[(&str, &str, Access)] = &[
     ("POST", "/v1/cluster/invitations", Access::Operator),
     // The token in it says that an operator wants it.
     ("POST", "/v1/cluster/join", Access::Anonymous),
+    // The server that asks is looked at over SSH.
+    ("POST", "/v1/cluster/join-over-ssh", Access::Anonymous),
     ("POST", "/v1/cluster/members/{name}/drain", Access::Operator),
+    ("DELETE", "/v1/cluster/members/{name}", Access::Operator),
     ("GET", "/v1/tokens", Access::Operator),
     ("POST", "/v1/tokens", Access::Operator),
     ("DELETE", "/v1/tokens/{id}", Access::Operator),
@@ -183,6 +186,20 @@ pub(crate) const TABLE: &[(&str, &str, Access)] = &[
     ),
     ("GET", "/v1/once/{app}/attempts/{token}", Access::AnyRole),
     ("POST", "/v1/once/{app}/reset", Access::Operator),
+    ("GET", "/v1/outputs/reads", Access::Operator),
+    // To a node, only what its released catalogs read.
+    ("GET", "/v1/nodes/{node}/inputs", Access::OwnNode),
+    ("GET", "/v1/modules", Access::Operator),
+    ("POST", "/v1/modules", Access::Operator),
+    ("GET", "/v1/modules/{module}", Access::Operator),
+    ("GET", "/v1/modules/{module}/{version}", Access::Operator),
+    ("DELETE", "/v1/modules/{module}/{version}", Access::Operator),
+    ("GET", "/v1/module-events", Access::Operator),
+    ("GET", "/v1/module-keys", Access::Operator),
+    ("POST", "/v1/module-keys", Access::Operator),
+    ("POST", "/v1/module-keys/revoke", Access::Operator),
+    // Nodes ask before they use a module.
+    ("GET", "/v1/module-keys/revoked", Access::AnyRole),
     ("GET", "/v1/runs", Access::Operator),
     ("POST", "/v1/runs", Access::Operator),
     ("GET", "/v1/runs/{id}", Access::Operator),

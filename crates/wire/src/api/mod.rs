@@ -12,8 +12,10 @@ mod environments;
 mod facts;
 mod join;
 pub mod locks;
+pub mod modules;
 mod nodes;
 pub mod once;
+pub mod outputs;
 mod problem;
 mod query;
 mod releases;
@@ -22,6 +24,10 @@ mod runs;
 mod server;
 mod targets;
 pub mod triggers;
+
+/// On a reply that was made without a majority of the datastores: for how many
+/// seconds there has been none. What it says may be old.
+pub const OLD_DATA_HEADER: &str = "bunraku-old-data";
 
 pub use catalogs::{
     CatalogDiffReply, CatalogState, CatalogSummary, FleetChange, FleetDiff, FleetDiffRequest,

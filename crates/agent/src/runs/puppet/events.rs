@@ -150,6 +150,7 @@ impl ResourceStatus {
             },
             register: None,
             outputs: Map::new(),
+            outputs_withheld: None,
         }
     }
 
