@@ -133,6 +133,7 @@ async fn one_stream(
             }
             Ok(StreamMessage::Command(envelope)) => take(shared, journal, &envelope).await,
             Ok(StreamMessage::Target { target }) => shared.catalogs.told(target),
+            Ok(StreamMessage::Hold { hold }) => shared.runs.hold(hold),
             Ok(StreamMessage::Goodbye) => return Some(Ended::Goodbye),
             Ok(StreamMessage::Superseded) => return Some(Ended::Superseded),
             Err(_) => not_understood(shared, journal, &message).await,
