@@ -4,12 +4,13 @@ use std::path::{Path, PathBuf};
 
 use bunraku_model::NodeName;
 use bunraku_plan::{
-    Filter, Inventory, NodePattern, Plan, PlanOptions, ReadError, Site, environment_graph,
-    site_file, site_manifest, site_queries,
+    Filter, Inventory, NodePattern, NodeRead, Plan, PlanOptions, ReadError, Site,
+    environment_graph, site_file, site_manifest, site_queries,
 };
 use bunraku_puppet::{World, WorldError};
 use bunraku_wire::Client;
 use bunraku_wire::api::NodeSummary;
+use bunraku_wire::api::outputs::NodeReads;
 use futures::FutureExt;
 
 use crate::connection::failed;
@@ -93,7 +94,8 @@ pub(crate) async fn planned(arguments: &SiteArguments, client: &Client) -> Resul
         Some(facts) => Knower::File(Box::new(facts)),
         None => Knower::Server(client, &nodes),
     };
-    let mut plan = plan(arguments, &knower).await?;
+    let reads = output_reads(client).await?;
+    let mut plan = plan(arguments, &knower, reads).await?;
     plan.warnings.extend(plan_view::unfit_nodes(&plan, &nodes));
     Ok(plan)
 }
@@ -102,7 +104,7 @@ pub(crate) async fn planned(arguments: &SiteArguments, client: &Client) -> Resul
 pub(crate) fn planned_offline(arguments: &SiteArguments) -> Result<Plan, Failure> {
     let knower =
         facts_file(arguments)?.map_or(Knower::Nobody, |facts| Knower::File(Box::new(facts)));
-    plan(arguments, &knower)
+    plan(arguments, &knower, Vec::new())
         .now_or_never()
         .expect("nothing in it waits: a file answers, or nobody does")
 }
@@ -113,11 +115,28 @@ fn facts_file(arguments: &SiteArguments) -> Result<Option<FactsFile>, Failure> {
         .transpose()
 }
 
-/// Reads the site and plans it.
-async fn plan(arguments: &SiteArguments, knower: &Knower<'_>) -> Result<Plan, Failure> {
+/// What released catalogs read of other nodes, by the server.
+async fn output_reads(client: &Client) -> Result<Vec<NodeReads>, Failure> {
+    let reads = client.get("/v1/outputs/reads").await;
+    reads.map_err(|error| failed(&error))
+}
+
+/// Reads the site and plans it, with the waits that outputs imply.
+async fn plan(
+    arguments: &SiteArguments,
+    knower: &Knower<'_>,
+    reads: Vec<NodeReads>,
+) -> Result<Plan, Failure> {
     let mut inventory = inventory(arguments, knower)?;
     inventory.answers = asked(arguments, knower).await?;
-    let site = read(arguments, &inventory)?;
+    let mut site = read(arguments, &inventory)?;
+    for NodeReads { node, reads } in reads {
+        site.reads.extend(reads.into_iter().map(|read| NodeRead {
+            reader: node.to_string(),
+            source: read.node,
+            name: read.name,
+        }));
+    }
     let only = match &arguments.query {
         None => None,
         Some(query) => {

@@ -52,8 +52,7 @@ fn site(nodes: u64, edges: u64, dice: &mut Dice) -> Site {
             name: "site".to_owned(),
             components,
         }],
-        code_id: None,
-        notes: Vec::new(),
+        ..Site::default()
     }
 }
 
