@@ -33,6 +33,8 @@ enum Signal {
     Target,
     /// A run has the node for itself, or does not any more: look at the holds.
     Hold,
+    /// The servers of the cluster changed.
+    Servers,
 }
 
 /// What a subscription gives.
@@ -42,6 +44,8 @@ pub enum Told {
     Target,
     /// Who has the node for itself is to be told.
     Hold,
+    /// The servers of the cluster changed.
+    Servers,
 }
 
 /// Ids that a subscription remembers before it asks which of them still wait.
@@ -140,6 +144,14 @@ impl CommandHub {
         }
     }
 
+    /// Tells every agent that is connected here that the servers changed.
+    pub fn tell_servers(&self) {
+        let same = |waiting: &Signal| matches!(waiting, Signal::Servers);
+        self.subscribers()
+            .by_node
+            .retain(|_, subscriber| subscriber.signals.send_once(Signal::Servers, same));
+    }
+
     /// Hands commands on until cancelled.
     pub async fn run(&self, shutdown: CancellationToken) {
         let mut next: Option<Revision> = None;
@@ -236,6 +248,7 @@ impl Subscription {
                 Some(Signal::Reread) => self.reread = true,
                 Some(Signal::Target) => return Ok(Some(Told::Target)),
                 Some(Signal::Hold) => return Ok(Some(Told::Hold)),
+                Some(Signal::Servers) => return Ok(Some(Told::Servers)),
                 None => return Ok(None),
             }
         }

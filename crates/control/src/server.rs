@@ -503,6 +503,9 @@ fn spawn_background(
     let (orchestration, hub) = (services.orchestration.clone(), services.hub.clone());
     let stop = background.clone();
     tasks.spawn(async move { orchestration.tell_holds(hub, stop).await });
+    let (cluster, hub) = (services.cluster.clone(), services.hub.clone());
+    let stop = background.clone();
+    tasks.spawn(async move { cluster.follow_members(hub, stop).await });
     let orchestration = services.orchestration.clone();
     let stop = background.clone();
     tasks.spawn(async move { orchestration.run(stop).await });

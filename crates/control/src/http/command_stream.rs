@@ -145,6 +145,10 @@ impl Open {
                         Err(error) => self.store_is_away(&error),
                     });
                 }
+                Ok(Some(Told::Servers)) => {
+                    let servers = self.services.cluster.servers().servers;
+                    return Line::Message(StreamMessage::Servers { servers });
+                }
                 Ok(None) => {
                     self.stage = Stage::Ended;
                     return Line::Message(StreamMessage::Superseded);
