@@ -73,13 +73,13 @@ impl Fleet {
 
     /// The server whose log says that it leads a run, but for this one.
     fn who_leads(&self, but: &str) -> Option<String> {
-        let names = self.member_names().into_iter().filter(|name| name != but);
+        let mut names = self.member_names().into_iter().filter(|name| name != but);
         let leads = |name: &String| {
             let log = self.directory.join(format!("{name}.log"));
             let log = std::fs::read_to_string(log).unwrap_or_default();
             log.contains("this server leads the run")
         };
-        names.filter(leads).next_back()
+        names.rfind(leads)
     }
 
     /// By the reports: each node ran once.
