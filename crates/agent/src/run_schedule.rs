@@ -8,7 +8,7 @@ use bunraku_wire::api::Cause;
 use bunraku_wire::client::BackOff;
 use tokio_util::sync::CancellationToken;
 
-use crate::{ConfiguredMethod, Shared};
+use crate::Shared;
 
 /// A new target is fetched within this, so that a fleet that hears of a
 /// release at once does not come at once. A run does not wait for it.
@@ -31,7 +31,7 @@ async fn on_schedule(shared: &Shared, shutdown: &CancellationToken) {
             () = tokio::time::sleep(wait) => {}
         }
         wait = interval;
-        if matches!(options.method, ConfiguredMethod::Engine) {
+        if options.method.is_of_releases() {
             if let Err(error) = shared.catalogs.ask().await {
                 tracing::warn!(error = %error, "no server can be asked for a newer catalog");
             }

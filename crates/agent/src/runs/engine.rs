@@ -181,6 +181,7 @@ impl PreparedRun for PreparedCatalog {
         let failed = |message: String| RunEnd {
             ending: RunEnding::Failed,
             message: Some(message),
+            failure: None,
         };
         let cancellation = match Cancellation::new() {
             Ok(cancellation) => cancellation,
@@ -212,6 +213,7 @@ impl PreparedCatalog {
                     return RunEnd {
                         ending: RunEnding::NotStarted,
                         message: Some(message),
+                        failure: None,
                     };
                 }
             },
@@ -234,6 +236,7 @@ impl PreparedCatalog {
             Err(error) => RunEnd {
                 ending: RunEnding::Failed,
                 message: Some(NotStarted::because("the run was not recorded", &error).message),
+                failure: None,
             },
         }
     }
@@ -262,5 +265,6 @@ fn end_of(summary: &Summary) -> RunEnd {
             false => RunEnding::Failed,
         },
         message,
+        failure: None,
     }
 }

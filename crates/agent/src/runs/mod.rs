@@ -11,9 +11,12 @@
 mod command;
 mod engine;
 mod event;
+mod hold;
 mod inputs;
 mod method;
 mod modules;
+mod process;
+mod puppet;
 mod queue;
 mod queue_file;
 mod tell;
@@ -34,6 +37,7 @@ pub use command::{CommandMethod, CommandOptions};
 pub(crate) use engine::EngineMethod;
 pub use engine::EngineOptions;
 pub use method::{NotStarted, PreparedRun, RunDescription, RunEnd, RunMethod, RunOrder};
+pub use puppet::{PuppetForm, PuppetMethod, PuppetOptions};
 pub(crate) use queue::{Found, QueuedRun, Refused, Submitted};
 pub use queue_file::QueueError;
 pub(crate) use queue_file::QueueFile;
@@ -74,6 +78,7 @@ struct Inner {
     methods: Methods,
     settings: RunSettings,
     current: Mutex<Current>,
+    held: Mutex<Option<hold::Held>>,
     /// For the worker: something was queued.
     queued: Notify,
     /// For whoever tells servers: something changed.
@@ -100,6 +105,8 @@ impl Runs {
             reason: None,
             since: Timestamp::now(),
         };
+        let kept = file.queue().held;
+        let held = kept.map(|kept| hold::Held::from_now(kept.run, kept.seconds));
         Self {
             inner: Arc::new(Inner {
                 file: Mutex::new(file),
@@ -107,6 +114,7 @@ impl Runs {
                 methods,
                 settings,
                 current: Mutex::new(current),
+                held: Mutex::new(held),
                 queued: Notify::new(),
                 changed: Notify::new(),
             }),
@@ -200,7 +208,11 @@ impl Runs {
     }
 
     pub(crate) fn report(&self) -> QueueReport {
-        self.file().queue().report()
+        let held_by = self.held_by();
+        QueueReport {
+            held_by,
+            ..self.file().queue().report()
+        }
     }
 
     fn wake(&self) {
@@ -227,6 +239,10 @@ impl Runs {
 
     fn file(&self) -> MutexGuard<'_, QueueFile> {
         (self.inner.file.lock()).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn held(&self) -> MutexGuard<'_, Option<hold::Held>> {
+        (self.inner.held.lock()).unwrap_or_else(PoisonError::into_inner)
     }
 
     fn current(&self) -> MutexGuard<'_, Current> {
