@@ -135,6 +135,7 @@ fn batch() -> ReportBatch {
         message: None,
         register: None,
         outputs: serde_json::Map::new(),
+        outputs_withheld: None,
     };
     ReportBatch {
         first: 0,
