@@ -26,6 +26,8 @@ pub(crate) struct Agent {
     pub(crate) directory: PathBuf,
     pub(crate) servers: Servers,
     pub(crate) checker: Checker,
+    /// Between two looks at what there is to do.
+    pub(crate) pace: Duration,
     /// When this agent is killed, if not by chance.
     pub(crate) strike: Arc<Strike>,
     /// The planted bug, for the test of the checker.
@@ -38,7 +40,7 @@ impl Agent {
     /// Goes through its rounds, and then on for ever; says when the rounds are over.
     pub(crate) async fn live(self, rounds: usize, over: tokio::sync::mpsc::UnboundedSender<()>) {
         let mut left = rounds;
-        let mut version = 0;
+        let (mut version, mut settled) = (0, false);
         loop {
             let life = self.new_life();
             let postman = Postman(self.clone());
@@ -46,7 +48,7 @@ impl Agent {
                 biased;
                 died = self.death() => died,
                 () = life.work(&postman) => unreachable!("it works for ever"),
-                () = self.rounds(&life, &mut left, &mut version, &over) => unreachable!("for ever"),
+                () = self.rounds(&life, &mut left, &mut version, &mut settled, &over) => unreachable!("for ever"),
             };
             *self.life.lock().unwrap_or_else(PoisonError::into_inner) = None;
             drop(life);
@@ -106,6 +108,7 @@ impl Agent {
         life: &Rehearsal,
         left: &mut usize,
         version: &mut u64,
+        settled: &mut bool,
         over: &tokio::sync::mpsc::UnboundedSender<()>,
     ) {
         let chance = &self.servers.chance;
@@ -114,7 +117,7 @@ impl Agent {
             if chance.happens(60) {
                 *version += 1;
             }
-            self.submit(*version).await;
+            self.submit(*version, settled).await;
             *left -= 1;
             if *left == 0 {
                 let _ = over.send(());
@@ -122,25 +125,28 @@ impl Agent {
             self.look_at_target(life).await;
         }
         loop {
-            tokio::time::sleep(Duration::from_secs(2)).await;
+            tokio::time::sleep(self.pace).await;
             self.look_at_target(life).await;
         }
     }
 
     /// Until a server has them: again and again, each time as a new submission.
-    async fn submit(&self, version: u64) {
-        while !self.submit_once(version).await {
+    async fn submit(&self, version: u64, settled: &mut bool) {
+        // Cut off in the middle, nobody knows whether it was taken.
+        while !self.submit_once(version, std::mem::take(settled)).await {
             let wait = self.servers.chance.up_to(Duration::from_secs(2));
             tokio::time::sleep(wait).await;
         }
+        *settled = true;
     }
 
     /// Whether it was acknowledged.
-    async fn submit_once(&self, version: u64) -> bool {
+    async fn submit_once(&self, version: u64, settled: bool) -> bool {
         let number = self.checker.says(&self.node, version);
         let order = SubmissionOrder {
             session: self.session,
             number,
+            settled,
         };
         let facts = json!({"version": version, "system_uptime": {"seconds": number}});
         let facts = FactSet::try_from(facts).expect("an object");
@@ -223,13 +229,17 @@ pub(crate) async fn see_target(
     known: &KnownTarget,
 ) {
     let target = &known.stored.target;
-    let number = Some(target.release);
-    let release = releases.show(&target.environment, number).await;
-    let release = release.expect("the release of a target is there");
-    let named = release
-        .map
-        .iter()
-        .any(|entry| entry.node == *node && entry.catalog == target.catalog);
+    let map = match checker.release(target.release) {
+        Some(map) => map,
+        None => {
+            let release = releases.show(&target.environment, Some(target.release));
+            let release = release.await.expect("the release of a target is there");
+            let entries = release.map.into_iter();
+            let map = entries.map(|entry| (entry.node, entry.catalog)).collect();
+            checker.keep_release(target.release, map)
+        }
+    };
+    let named = map.get(node) == Some(&target.catalog);
     checker.target(node, named, &known.entity_tag);
 }
 

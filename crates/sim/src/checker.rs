@@ -14,7 +14,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bunraku_model::{CatalogId, NodeName, NodeRunId};
+use bunraku_model::{CatalogId, NodeName, NodeRunId, ReleaseNumber};
 use bunraku_wire::api::{NumberedEvent, ReportEvent};
 
 /// What one agent said, and what was acknowledged of it.
@@ -25,6 +25,9 @@ pub(crate) struct Said {
     /// The last submission that a server acknowledged.
     pub(crate) acknowledged: Option<usize>,
 }
+
+/// Which catalog a release names for each node.
+pub(crate) type ReleaseMap = Arc<BTreeMap<NodeName, CatalogId>>;
 
 /// What one run did on its node.
 #[derive(Clone, Debug)]
@@ -41,6 +44,8 @@ struct Notes {
     may_have: BTreeSet<NodeName>,
     targets_seen: usize,
     last_target: BTreeMap<NodeName, String>,
+    /// Releases never change, so that each is read once.
+    releases: BTreeMap<ReleaseNumber, ReleaseMap>,
     /// Runs that an agent took into its queue.
     asked: Vec<(NodeName, NodeRunId)>,
     begun: BTreeMap<NodeRunId, Done>,
@@ -90,6 +95,20 @@ impl Checker {
             notes.may_have.contains(node),
             "`{node}` was given a catalog that nobody released"
         );
+    }
+
+    pub(crate) fn release(&self, number: ReleaseNumber) -> Option<ReleaseMap> {
+        self.notes().releases.get(&number).cloned()
+    }
+
+    pub(crate) fn keep_release(
+        &self,
+        number: ReleaseNumber,
+        map: BTreeMap<NodeName, CatalogId>,
+    ) -> ReleaseMap {
+        let map = Arc::new(map);
+        self.notes().releases.insert(number, Arc::clone(&map));
+        map
     }
 
     /// Whether this is the target that the node was given last.

@@ -140,6 +140,8 @@ impl Fleet {
             directory: self.disks.path().join(node.as_str()),
             servers: self.servers.clone(),
             checker: self.checker.clone(),
+            // Asking is most of the work where there are many.
+            pace: Duration::from_secs(2 + self.names.len() as u64 / 50),
             strike: Arc::new(Strike::new(moment)),
             bug: self.plan.bug,
             life: Arc::new(Mutex::new(None)),
