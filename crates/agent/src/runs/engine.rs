@@ -68,11 +68,6 @@ impl RunMethod for EngineMethod {
                 known.target.catalog.0.short()
             )));
         }
-        if !order.tags.is_empty() {
-            return Err(NotStarted::new(
-                "only resources with some tags were asked for, which this agent cannot do",
-            ));
-        }
         let catalog = (self.catalogs.complete(&known.target).await).map_err(|error| {
             NotStarted::because("the released catalog is not on this node", &error)
         })?;
@@ -83,9 +78,10 @@ impl RunMethod for EngineMethod {
         };
         let (node_cache, collect) = (self.catalogs.cache.clone(), Arc::clone(&self.collect_facts));
         let (options, known_target) = (self.options.clone(), known.clone());
-        let causes = order.causes.clone();
+        let (causes, tags) = (order.causes.clone(), order.tags.clone());
         let planned = tokio::task::spawn_blocking(move || {
-            let plan = plan(&catalog, &causes)?;
+            let plan = (plan(&catalog, &causes)?.only_tagged(&catalog, &tags))
+                .map_err(|error| NotStarted::because("nothing can be chosen by tag", &error))?;
             let sources = CachedSources::new(node_cache, &catalog);
             let facts = wants_facts(&catalog).then_some(collect);
             let sink = Box::new(move |recorder| ReportSink::new(recorder, &catalog));
