@@ -77,6 +77,8 @@ pub struct RunOptions {
     pub splay: Duration,
     /// A new release is carried out when the node hears of it.
     pub on_release: bool,
+    /// Within this after it heard of it, each node at its own time.
+    pub release_splay: Duration,
     pub engine: EngineOptions,
     pub spool: SpoolOptions,
 }
