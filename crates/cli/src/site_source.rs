@@ -4,12 +4,13 @@ use std::path::{Path, PathBuf};
 
 use bunraku_model::NodeName;
 use bunraku_plan::{
-    Filter, Inventory, NodePattern, Plan, PlanOptions, ReadError, Site, environment_graph,
-    site_file, site_manifest,
+    Filter, Inventory, NodePattern, NodeRead, Plan, PlanOptions, ReadError, Site,
+    environment_graph, site_file, site_manifest,
 };
 use bunraku_puppet::{World, WorldError};
 use bunraku_wire::Client;
 use bunraku_wire::api::NodeSummary;
+use bunraku_wire::api::outputs::NodeReads;
 
 use crate::connection::failed;
 use crate::failure::Failure;
@@ -77,13 +78,27 @@ pub(crate) async fn node_summaries(client: &Client) -> Result<Vec<NodeSummary>, 
         .map_err(|error| failed(&error))
 }
 
-/// Reads the site and plans it.
+/// What released catalogs read of other nodes, by the server.
+pub(crate) async fn output_reads(client: &Client) -> Result<Vec<NodeReads>, Failure> {
+    let reads = client.get("/v1/outputs/reads").await;
+    reads.map_err(|error| failed(&error))
+}
+
+/// Reads the site and plans it, with the waits that outputs imply.
 pub(crate) fn planned(
     arguments: &SiteArguments,
     nodes: Option<&[NodeSummary]>,
+    reads: Vec<NodeReads>,
 ) -> Result<Plan, Failure> {
     let inventory = inventory(arguments, nodes)?;
-    let site = read(arguments, &inventory)?;
+    let mut site = read(arguments, &inventory)?;
+    for NodeReads { node, reads } in reads {
+        site.reads.extend(reads.into_iter().map(|read| NodeRead {
+            reader: node.to_string(),
+            source: read.node,
+            name: read.name,
+        }));
+    }
     let options = PlanOptions {
         filter: Filter {
             instances: arguments.instance.clone(),

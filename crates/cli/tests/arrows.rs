@@ -19,6 +19,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "bunraku-control",
         &[
             "bunraku-model",
+            // To verify what is published and what catalogs pin; nothing of it runs there.
+            "bunraku-module",
             "bunraku-query",
             "bunraku-states",
             "bunraku-store",

@@ -594,3 +594,38 @@ pub fn parse_command_result(key: &str) -> Option<(NodeName, CommandId)> {
         .split_once('/')?;
     Some((NodeName::new(node).ok()?, id.parse().ok()?))
 }
+
+/// Whose signatures of modules count; written by operators.
+pub const MODULE_KEYS: &str = "module-keys";
+/// Published modules, by name and version.
+pub const MODULE_VERSIONS: &str = "module-versions/";
+/// What happened to modules and keys.
+pub const MODULE_EVENTS: &str = "module-events/";
+
+/// Written when a version is published, deleted when it is removed.
+pub fn module_version(name: &str, version: &bunraku_module::Version) -> String {
+    format!("{}{version}", module_versions(name))
+}
+
+pub fn module_versions(name: &str) -> String {
+    format!("{MODULE_VERSIONS}{name}/")
+}
+
+/// Written with every version that is published; stays when it is removed.
+pub fn module_newest(name: &str) -> String {
+    format!("module-newest/{name}")
+}
+
+/// Written with what it tells of; the newest are kept.
+pub fn module_event(id: uuid::Uuid) -> String {
+    format!("{MODULE_EVENTS}{id}")
+}
+
+/// Written by the report service: the newest output that a node registered under a name.
+pub fn node_output(node: &NodeName, name: &str) -> String {
+    format!("node-outputs/{node}/{name}")
+}
+
+pub fn node_outputs(node: &NodeName) -> String {
+    format!("node-outputs/{node}/")
+}

@@ -481,3 +481,48 @@ fn pictures_escape_what_they_show() {
     assert!(!svg.contains("a<b>"));
     assert!(bunraku_plan::dot(&plan).contains("Lamp::Mysql[a<b>&\\\"c]"));
 }
+
+fn reading(reads: &[(&str, &str, &str)]) -> Site {
+    let text = "applications:\n  a:\n    components:\n      db: {node: db1}\n      web: {nodes: [web1, web2]}\n";
+    let mut site = yaml(text);
+    site.reads = reads
+        .iter()
+        .map(|(reader, source, name)| bunraku_plan::NodeRead {
+            reader: (*reader).to_owned(),
+            source: (*source).to_owned(),
+            name: (*name).to_owned(),
+        })
+        .collect();
+    site
+}
+
+#[test]
+fn a_node_that_reads_an_output_of_another_waits_for_it() {
+    let site = reading(&[
+        ("web1", "db1", "token"),
+        ("web1", "web1", "own"),
+        ("web2", "away", "token"),
+        ("elsewhere", "db1", "token"),
+    ]);
+    let expected = expect![[r#"
+        group 1: 2 nodes
+          db1
+            a -> a/db
+          web2
+            a -> a/web
+        group 2: 1 nodes
+          web1
+            a -> a/web
+            waits for db1: a/web needs output `token` of a/db
+        warning: web2 reads the output `token` of away, which is not in this plan: what it gave last counts
+    "#]];
+    expected.assert_eq(&planned(&site, &PlanOptions::default()));
+}
+
+#[test]
+fn nodes_that_read_each_other_are_a_circle_and_named() {
+    let site = reading(&[("web1", "db1", "token"), ("db1", "web1", "address")]);
+    let told = planned(&site, &PlanOptions::default());
+    assert!(told.contains("in a circle"), "{told}");
+    assert!(told.contains("output `address`"), "{told}");
+}

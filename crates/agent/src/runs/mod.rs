@@ -11,7 +11,9 @@
 mod command;
 mod engine;
 mod event;
+mod inputs;
 mod method;
+mod modules;
 mod queue;
 mod queue_file;
 mod tell;

@@ -76,7 +76,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Once(command) => once::run(command, &context),
         Command::Trigger(command) => trigger::run(command, &context),
         Command::Bound(arguments) => bound::run(&arguments),
-        Command::Module(command) => module::run(command, context.global.json),
+        Command::Module(command) => module::run(command, &context),
         Command::Server(arguments) => server::run(arguments, &context),
         Command::Agent(arguments) => agent::run(arguments, &context),
         Command::Demo(arguments) => demo::run(&arguments),

@@ -30,12 +30,13 @@ enum GraphFormat {
 
 pub(crate) fn run(arguments: &PlanArguments, context: &Context) -> Result<Exit, Failure> {
     if arguments.offline {
-        let plan = site_source::planned(&arguments.site, None)?;
+        let plan = site_source::planned(&arguments.site, None, Vec::new())?;
         return show(&plan, arguments, context.global.json);
     }
     context.with_client(|client| async move {
         let nodes = site_source::node_summaries(&client).await?;
-        let mut plan = site_source::planned(&arguments.site, Some(&nodes))?;
+        let reads = site_source::output_reads(&client).await?;
+        let mut plan = site_source::planned(&arguments.site, Some(&nodes), reads)?;
         plan.warnings.extend(plan_view::unfit_nodes(&plan, &nodes));
         show(&plan, arguments, context.global.json)
     })

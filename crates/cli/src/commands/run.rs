@@ -148,7 +148,8 @@ async fn start(
     json: bool,
 ) -> Result<Exit, Failure> {
     let nodes = site_source::node_summaries(client).await?;
-    let mut plan = site_source::planned(site, Some(&nodes))?;
+    let reads = site_source::output_reads(client).await?;
+    let mut plan = site_source::planned(site, Some(&nodes), reads)?;
     plan.warnings.extend(plan_view::unfit_nodes(&plan, &nodes));
     if let Some(expected) = &how.expect_plan
         && !plan.id.to_string().starts_with(expected.as_str())
@@ -356,7 +357,8 @@ async fn resume(
         site.files = files;
     }
     let nodes = site_source::node_summaries(client).await?;
-    let plan = site_source::planned(&site, Some(&nodes))?;
+    let reads = site_source::output_reads(client).await?;
+    let plan = site_source::planned(&site, Some(&nodes), reads)?;
     if plan.id != record.plan {
         return Err(Failure::new(format!(
             "the plan is {} now and was {} then: its inputs changed",

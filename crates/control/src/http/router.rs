@@ -12,7 +12,8 @@ use utoipa_axum::routes;
 
 use super::routes::{
     Services, catalogs, certificates, cluster, commands, compiles, content, environments, facts,
-    join, locks, nodes, once, query, releases, reports, runs, server, targets, tokens, triggers,
+    join, locks, modules, nodes, once, outputs, query, releases, reports, runs, server, targets,
+    tokens, triggers,
 };
 use super::{access, health, reply::Refusal};
 
@@ -48,7 +49,15 @@ pub(super) struct BodyLimit(pub(super) usize);
 ))]
 struct Document;
 
-fn routes() -> (OpenApiRouter<Services>, OpenApiRouter<Services>) {
+/// By how large a body they take.
+struct Routes {
+    facts: OpenApiRouter<Services>,
+    packages: OpenApiRouter<Services>,
+    others: OpenApiRouter<Services>,
+}
+
+fn routes() -> Routes {
+    let packages = OpenApiRouter::new().routes(routes!(modules::list, modules::publish));
     let facts = OpenApiRouter::new()
         .routes(routes!(facts::submit, facts::show))
         .routes(routes!(facts::history))
@@ -143,23 +152,38 @@ fn routes() -> (OpenApiRouter<Services>, OpenApiRouter<Services>) {
         .routes(routes!(triggers::fire))
         .routes(routes!(triggers::list))
         .routes(routes!(triggers::show, triggers::define, triggers::forget))
-        .routes(routes!(triggers::history));
-    (facts, others)
+        .routes(routes!(triggers::history))
+        .routes(routes!(outputs::reads))
+        .routes(routes!(outputs::inputs))
+        .routes(routes!(modules::versions))
+        .routes(routes!(modules::show, modules::remove))
+        .routes(routes!(modules::history))
+        .routes(routes!(modules::keys, modules::trust))
+        .routes(routes!(modules::revoke))
+        .routes(routes!(modules::revoked));
+    Routes {
+        facts,
+        packages,
+        others,
+    }
 }
 
 /// The description that the server serves.
 pub fn openapi_document() -> utoipa::openapi::OpenApi {
-    let (facts, others) = routes();
-    others.merge(facts).into_openapi()
+    let routes = routes();
+    let all = routes.others.merge(routes.facts).merge(routes.packages);
+    all.into_openapi()
 }
 
 /// The service that answers every request.
 pub(crate) fn router(services: &Services, options: &RouterOptions) -> Router {
-    let (facts, others) = routes();
-    let facts: Router<Services> = facts.into();
-    let others: Router<Services> = others.into();
+    let routes = routes();
+    let facts: Router<Services> = routes.facts.into();
+    let packages: Router<Services> = routes.packages.into();
+    let others: Router<Services> = routes.others.into();
     limited(others, options.body_limit)
         .merge(limited(facts, options.facts_limit))
+        .merge(limited(packages, crate::modules::LARGEST_PACKAGE as usize))
         // Never reached by what the table names; the check answers before.
         .fallback(async || Refusal::not_found("there is nothing at this path".to_owned()))
         .layer(middleware::from_fn_with_state(

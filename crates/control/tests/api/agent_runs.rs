@@ -74,6 +74,7 @@ impl Machine {
                 release_splay: Duration::ZERO,
                 on_release: false,
                 engine: EngineOptions {
+                    module_keys: "/nonexistent".into(),
                     state_directory: self.directory.path().join("engine"),
                     root: Some(self.directory.path().join("root")),
                     lock_wait: Duration::from_secs(60),

@@ -26,7 +26,7 @@ pub(crate) use control::Control;
 pub use error::{CycleStep, PlanError, Problem, ProblemKind};
 pub use explain::Explanation;
 pub(crate) use graph::{Edge, EdgeKind, Graph};
-pub(crate) use lazy::resolve_outputs;
+pub(crate) use lazy::KnownOutputs;
 pub use select::InvalidTag;
 
 use crate::types::AnyInstance;
@@ -82,6 +82,8 @@ pub struct Plan {
     managed: OnceLock<BTreeSet<PathBuf>>,
     /// The names under which outputs are registered.
     pub(crate) registered: HashSet<String>,
+    /// Those of them that are secrets.
+    pub(crate) secret: HashSet<String>,
     /// For each node whether it is passed by; empty when nothing is.
     left_out: Vec<bool>,
 }
@@ -99,6 +101,8 @@ pub(crate) struct Step {
     pub(crate) control: Arc<Control>,
     pub(crate) body: Body,
     pub(crate) sensitive: Vec<String>,
+    /// What it prints and gives is a secret (`no_log`).
+    pub(crate) secret_outputs: bool,
     /// Hash of everything declared, to tell drift from a new wish.
     pub(crate) declared: [u8; 16],
     /// Salt's `order` or the place in the catalog.
@@ -131,7 +135,12 @@ impl Plan {
         options: PlanOptions,
     ) -> Result<Self, PlanError> {
         let parts = steps::read(catalog, registry, options.threads)?;
+        let secret = (parts.steps.iter())
+            .filter(|step| step.secret_outputs)
+            .filter_map(|step| step.control.register.clone())
+            .collect();
         let mut plan = Self {
+            secret,
             steps: parts.steps,
             containers: parts.containers,
             graph: Graph::default(),

@@ -63,6 +63,7 @@ pub fn site_file(file: &str, text: &str, inventory: &Inventory) -> Result<Site, 
         applications,
         code_id: None,
         notes: Vec::new(),
+        reads: Vec::new(),
     })
 }
 
