@@ -31,6 +31,8 @@ enum Signal {
     Reread,
     /// The node's target changed: look at the board.
     Target,
+    /// The servers of the cluster changed.
+    Servers,
 }
 
 /// What a subscription gives.
@@ -38,6 +40,8 @@ pub enum Told {
     Command(Box<Envelope>),
     /// The node's target may have changed.
     Target,
+    /// The servers of the cluster changed.
+    Servers,
 }
 
 /// Ids that a subscription remembers before it asks which of them still wait.
@@ -124,6 +128,14 @@ impl CommandHub {
         if !told {
             subscribers.by_node.remove(node);
         }
+    }
+
+    /// Tells every agent that is connected here that the servers changed.
+    pub fn tell_servers(&self) {
+        let same = |waiting: &Signal| matches!(waiting, Signal::Servers);
+        self.subscribers()
+            .by_node
+            .retain(|_, subscriber| subscriber.signals.send_once(Signal::Servers, same));
     }
 
     /// Hands commands on until cancelled.
@@ -221,6 +233,7 @@ impl Subscription {
                 Some(Signal::Command(envelope)) => self.queue.push_back(envelope),
                 Some(Signal::Reread) => self.reread = true,
                 Some(Signal::Target) => return Ok(Some(Told::Target)),
+                Some(Signal::Servers) => return Ok(Some(Told::Servers)),
                 None => return Ok(None),
             }
         }

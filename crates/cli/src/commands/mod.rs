@@ -111,7 +111,14 @@ impl Context {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
-        runtime.block_on(work(client))
+        let outcome = runtime.block_on(work(client.clone()));
+        if let Some(lasting) = client.old_data() {
+            eprintln!(
+                "warning: no majority of the datastores has answered for {} s: this may be old, and nothing can be changed; see `bunraku cluster status`",
+                lasting.as_secs()
+            );
+        }
+        outcome
     }
 }
 

@@ -1,6 +1,7 @@
 //! The binary as people use it: exit codes, output, real processes.
 
 mod cluster;
+mod cluster_lost;
 mod code;
 mod configuration;
 mod cues;

@@ -103,7 +103,10 @@ pub(crate) const TABLE: &[(&str, &str, Access)] = &[
     ("POST", "/v1/cluster/invitations", Access::Operator),
     // The token in it says that an operator wants it.
     ("POST", "/v1/cluster/join", Access::Anonymous),
+    // The server that asks is looked at over SSH.
+    ("POST", "/v1/cluster/join-over-ssh", Access::Anonymous),
     ("POST", "/v1/cluster/members/{name}/drain", Access::Operator),
+    ("DELETE", "/v1/cluster/members/{name}", Access::Operator),
     ("GET", "/v1/tokens", Access::Operator),
     ("POST", "/v1/tokens", Access::Operator),
     ("DELETE", "/v1/tokens/{id}", Access::Operator),

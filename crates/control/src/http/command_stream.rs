@@ -130,6 +130,10 @@ impl Open {
                     Ok((false, _)) => {}
                     Err(error) => return Line::Message(self.store_is_away(&error)),
                 },
+                Ok(Some(Told::Servers)) => {
+                    let servers = self.services.cluster.servers().servers;
+                    return Line::Message(StreamMessage::Servers { servers });
+                }
                 Ok(None) => {
                     self.stage = Stage::Ended;
                     return Line::Message(StreamMessage::Superseded);

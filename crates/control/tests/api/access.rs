@@ -63,7 +63,9 @@ async fn nothing_but_joining_answers_without_a_certificate() {
     let stranger = server.stranger();
     for (method, template, path) in documented("web-1") {
         let status = call(&stranger, &method, &path).await;
-        if ["/v1/join", "/v1/cluster/join"].contains(&template.as_str()) {
+        if ["/v1/join", "/v1/cluster/join", "/v1/cluster/join-over-ssh"]
+            .contains(&template.as_str())
+        {
             assert_eq!(
                 status, 400,
                 "joining answers, and refuses a body that is none"
@@ -94,6 +96,7 @@ async fn each_role_reaches_its_own_things_and_nothing_else() {
         "/v1/crl",
         "/v1/join",
         "/v1/cluster/join",
+        "/v1/cluster/join-over-ssh",
         "/v1/servers",
         "/v1/once/{app}/standing",
         "/v1/once/{app}/definition",

@@ -59,6 +59,10 @@ pub enum StreamMessage {
     Target {
         target: Option<Target>,
     },
+    /// The servers of the cluster changed: `HOST:PORT` of each.
+    Servers {
+        servers: Vec<String>,
+    },
     /// Another agent with the same certificate connected.
     Superseded,
     /// The server shuts down: go to the next one.

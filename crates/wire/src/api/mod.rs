@@ -25,6 +25,10 @@ mod server;
 mod targets;
 pub mod triggers;
 
+/// On a reply that was made without a majority of the datastores: for how many
+/// seconds there has been none. What it says may be old.
+pub const OLD_DATA_HEADER: &str = "bunraku-old-data";
+
 pub use catalogs::{
     CatalogDiffReply, CatalogState, CatalogSummary, FleetChange, FleetDiff, FleetDiffRequest,
     FleetFailure,
