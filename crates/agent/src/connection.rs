@@ -140,6 +140,7 @@ async fn one_stream(
             }
             Ok(StreamMessage::Command(envelope)) => take(shared, journal, &envelope).await,
             Ok(StreamMessage::Target { target }) => shared.catalogs.told(target),
+            Ok(StreamMessage::Hold { hold }) => shared.runs.hold(hold),
             Ok(StreamMessage::Servers { servers }) => {
                 if servers::take(shared, &servers, lines.server()).await {
                     return Some(Ended::Moves);

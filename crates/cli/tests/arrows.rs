@@ -60,6 +60,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "bunraku-states",
             "bunraku-puppet",
             "bunraku-plan",
+            "bunraku-query",
             "bunraku-control",
             "bunraku-cluster",
             "bunraku-agent",

@@ -576,9 +576,18 @@ pub fn run_requests(run: RunId) -> String {
     format!("run-requests/{run}/")
 }
 
-/// Written by the leader of the run that has the node, bound to its lease.
+/// Nodes that runs have for themselves.
+pub const NODE_HOLDS: &str = "node-holds/";
+
+/// Written by the leader of the run that has the node, bound to a lease that
+/// outlives a leader long enough for the next one to hold the node on.
 pub fn node_hold(node: &NodeName) -> String {
-    format!("node-holds/{node}")
+    format!("{NODE_HOLDS}{node}")
+}
+
+/// Whose hold a key under [`NODE_HOLDS`] is.
+pub fn parse_node_hold(key: &str) -> Option<NodeName> {
+    NodeName::new(key.strip_prefix(NODE_HOLDS)?).ok()
 }
 
 /// All answers, of all nodes.

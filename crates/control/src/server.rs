@@ -500,6 +500,9 @@ fn spawn_background(
     let (board, hub) = (services.board.clone(), services.hub.clone());
     let stop = background.clone();
     tasks.spawn(async move { board.run(hub, stop).await });
+    let (orchestration, hub) = (services.orchestration.clone(), services.hub.clone());
+    let stop = background.clone();
+    tasks.spawn(async move { orchestration.tell_holds(hub, stop).await });
     let (cluster, hub) = (services.cluster.clone(), services.hub.clone());
     let stop = background.clone();
     tasks.spawn(async move { cluster.follow_members(hub, stop).await });

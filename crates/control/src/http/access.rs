@@ -81,6 +81,7 @@ pub(crate) const TABLE: &[(&str, &str, Access)] = &[
         Access::OwnNode,
     ),
     ("POST", "/v1/query", Access::Operator),
+    ("POST", "/v1/query/nodes", Access::Operator),
     ("POST", "/v1/commands", Access::Operator),
     ("GET", "/v1/certificates", Access::Operator),
     ("POST", "/v1/certificates/issue", Access::Operator),

@@ -85,6 +85,7 @@ fn routes() -> Routes {
         .routes(routes!(reports::take, reports::events))
         .routes(routes!(reports::follow))
         .routes(routes!(query::query))
+        .routes(routes!(query::nodes))
         .routes(routes!(commands::send))
         .routes(routes!(commands::status))
         .routes(routes!(commands::answer))

@@ -21,6 +21,8 @@ fn documented(node: &str) -> Vec<(String, String, String)> {
                 .replace("{lock}", "lock")
                 .replace("{trigger}", "trigger")
                 .replace("{token}", "1")
+                .replace("{module}", "module")
+                .replace("{version}", "1.0.0")
                 .replace("{id}", "00000000-0000-7000-8000-000000000000");
             routes.push((method.to_uppercase(), path.clone(), filled));
         }
@@ -110,6 +112,7 @@ async fn each_role_reaches_its_own_things_and_nothing_else() {
         "/v1/locks/{lock}/release",
         "/v1/locks/{lock}/leave",
         "/v1/triggers/{trigger}/fire",
+        "/v1/module-keys/revoked",
     ];
     let own_only = [
         "PUT /v1/nodes/{node}/activity",
@@ -117,6 +120,7 @@ async fn each_role_reaches_its_own_things_and_nothing_else() {
         "POST /v1/nodes/{node}/reports/{id}/events",
         "PUT /v1/nodes/{node}/facts",
         "GET /v1/nodes/{node}/stream",
+        "GET /v1/nodes/{node}/inputs",
         "PUT /v1/nodes/{node}/commands/{id}/result",
     ];
     let own_or_operator = [

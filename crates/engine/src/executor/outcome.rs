@@ -1,5 +1,6 @@
 //! From what happened to what is told: without secrets, with its cause.
 
+use bunraku_model::catalog::StateOrigin;
 use serde_json::{Map, Value, json};
 
 use super::Run;
@@ -49,6 +50,15 @@ impl Run<'_> {
             }
         }
         outcome
+    }
+
+    /// The name that a state acts on may be a secret command.
+    pub(super) fn shown_state(&self, step: &Step) -> Option<Box<StateOrigin>> {
+        let mut state = step.state.clone()?;
+        if !step.sensitive.is_empty() && state.name != state.id {
+            state.name = self.context.secrets.hide(state.name);
+        }
+        Some(state)
     }
 
     fn hide_in_change(&self, change: &mut Change) {

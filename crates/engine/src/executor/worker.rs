@@ -188,7 +188,7 @@ impl Run<'_> {
             number,
             reference: std::sync::Arc::clone(&step.reference),
             place: std::sync::Arc::clone(&step.place),
-            state: step.state.clone(),
+            state: self.shown_state(step),
             outcome: self.without_secrets(step, outcome),
         }
     }

@@ -31,6 +31,18 @@ pub(super) fn waits(declaration: &Declaration, registered: &HashSet<&str>) -> bo
     })
 }
 
+/// The parameters of a step that read a secret output.
+pub(super) fn secret_parameters(body: &Body, secret: &HashSet<String>) -> Vec<String> {
+    let Body::Lazy(declaration) = body else {
+        return Vec::new();
+    };
+    let reads = |value: &Value| uses(value).iter().any(|used| secret.contains(root(used)));
+    (declaration.parameters().iter())
+        .filter(|(_, value)| reads(value))
+        .map(|(name, _)| name.clone())
+        .collect()
+}
+
 /// Whoever uses an output comes after whoever registers it.
 pub(super) fn edges(plan: &Plan) -> Vec<Edge> {
     let registers: HashMap<&str, u32> = (plan.steps.iter().enumerate())

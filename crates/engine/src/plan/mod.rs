@@ -135,13 +135,18 @@ impl Plan {
         options: PlanOptions,
     ) -> Result<Self, PlanError> {
         let parts = steps::read(catalog, registry, options.threads)?;
-        let secret = (parts.steps.iter())
+        let secret: HashSet<String> = (parts.steps.iter())
             .filter(|step| step.secret_outputs)
             .filter_map(|step| step.control.register.clone())
             .collect();
+        let mut steps = parts.steps;
+        for step in &mut steps {
+            let read = lazy::secret_parameters(&step.body, &secret);
+            step.sensitive.extend(read);
+        }
         let mut plan = Self {
             secret,
-            steps: parts.steps,
+            steps,
             containers: parts.containers,
             graph: Graph::default(),
             probes: HashMap::new(),

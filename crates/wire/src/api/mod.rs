@@ -38,8 +38,8 @@ pub use certificates::{
     RenewRequest, RevokeRequest, SignRequest, TokenEntry, TokenRequest,
 };
 pub use commands::{
-    Command, CommandOutcome, CommandResult, CommandState, CommandStatus, Envelope, SendCommand,
-    SentCommand, StreamMessage,
+    Command, CommandOutcome, CommandResult, CommandState, CommandStatus, Envelope, NodeHold,
+    SendCommand, SentCommand, StreamMessage,
 };
 pub use compiles::{
     CompileOutcome, CompileReason, CompileRequested, CompileSelection, CompileStatus,
@@ -56,7 +56,7 @@ pub use facts::{
 pub use join::{JoinReply, JoinRequest};
 pub use nodes::{ActivityReceipt, ActivityReport, DisableRequest, NodeSummary};
 pub use problem::{Problem, ProblemBody, ProblemCode};
-pub use query::{QueryReply, QueryRequest};
+pub use query::{QueryNodes, QueryReply, QueryRequest};
 pub use releases::{
     CreateRelease, HoldRequest, ReleaseDetail, ReleaseEntry, ReleaseHold, ReleaseKind, ReleaseList,
     ReleaseReply, ReleaseState, ReleaseSummary, ReleaseTo, RollbackRequest,

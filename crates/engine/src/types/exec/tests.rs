@@ -452,6 +452,12 @@ fn a_secret_output_is_used_and_told_nowhere() {
     for secret in ["hunt7-er", "whisper2", "loud7"] {
         assert!(!told.contains(secret), "{secret}: {told}");
     }
+    let conf = outcome_of(&summary, path.to_str().expect("a path"));
+    assert_eq!(
+        conf.changes[0].to,
+        crate::Shown::Secret,
+        "not even its hash"
+    );
     let make = outcome_of(&summary, "make");
     assert_eq!(make.outputs["stdout"], "[secret]");
     assert_eq!(make.outputs["rc"], 0);
