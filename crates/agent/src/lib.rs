@@ -33,8 +33,9 @@ pub use join::JoinError;
 pub use journal::JournalError;
 pub use reports::{NotTaken, Recorder, ReportsTo, SpoolError, SpoolOptions};
 pub use runs::{
-    CommandMethod, CommandOptions, EngineOptions, Methods, NotStarted, PreparedRun, QueueError,
-    RunDescription, RunEnd, RunMethod, RunOrder, RunSettings,
+    CommandMethod, CommandOptions, EngineOptions, Methods, NotStarted, PreparedRun, PuppetForm,
+    PuppetMethod, PuppetOptions, QueueError, RunDescription, RunEnd, RunMethod, RunOrder,
+    RunSettings,
 };
 pub use windows::{InvalidWindow, Window, Windows};
 
@@ -64,6 +65,19 @@ pub enum ConfiguredMethod {
     /// The released catalog, by this agent.
     Engine,
     Command(CommandOptions),
+    /// The Puppet that is already there.
+    Puppet(Box<PuppetOptions>),
+}
+
+impl ConfiguredMethod {
+    /// Whether its runs are of released catalogs: without one, there is nothing to do.
+    fn is_of_releases(&self) -> bool {
+        match self {
+            Self::Engine => true,
+            Self::Command(_) => false,
+            Self::Puppet(puppet) => puppet.released,
+        }
+    }
 }
 
 /// How runs are carried out on this node.
@@ -184,6 +198,17 @@ fn methods(options: &AgentOptions, catalogs: &catalogs::Catalogs) -> Methods {
     let configured: Arc<dyn RunMethod> = match &options.runs.method {
         ConfiguredMethod::Engine => Arc::clone(&engine),
         ConfiguredMethod::Command(command) => Arc::new(CommandMethod::new(command.clone())),
+        ConfiguredMethod::Puppet(puppet) => {
+            let released = puppet.released;
+            let puppet = Arc::new(PuppetMethod::new((**puppet).clone(), catalogs.clone()));
+            if released {
+                return Methods {
+                    engine: Arc::clone(&puppet) as Arc<dyn RunMethod>,
+                    configured: puppet,
+                };
+            }
+            puppet
+        }
     };
     Methods { engine, configured }
 }

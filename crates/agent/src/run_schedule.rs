@@ -13,7 +13,7 @@ use bunraku_wire::client::BackOff;
 use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 
-use crate::{ConfiguredMethod, Shared};
+use crate::Shared;
 
 /// Where a release starts no run, its catalog is fetched within this. A run
 /// does not wait for it.
@@ -36,7 +36,7 @@ async fn on_schedule(shared: &Shared, shutdown: &CancellationToken) {
             () = tokio::time::sleep(wait) => {}
         }
         wait = interval;
-        if matches!(options.method, ConfiguredMethod::Engine) {
+        if options.method.is_of_releases() {
             if let Err(error) = shared.catalogs.ask().await {
                 tracing::warn!(error = %error, "no server can be asked for a newer catalog");
             }

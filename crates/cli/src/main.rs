@@ -19,6 +19,7 @@ mod logging;
 mod machine_modules;
 mod output;
 mod plan_view;
+mod puppet_server;
 mod report_view;
 mod run_due;
 mod run_follow;

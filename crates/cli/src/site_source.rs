@@ -1,4 +1,4 @@
-//! Reads what a plan is made from: files of three kinds, and modules.
+//! Reads what a plan is made from: files of three kinds, modules, or a Puppet server.
 
 use std::path::{Path, PathBuf};
 
@@ -16,6 +16,7 @@ use futures::FutureExt;
 use crate::connection::failed;
 use crate::failure::Failure;
 use crate::plan_view;
+use crate::puppet_server::PuppetServerArguments;
 use crate::site_queries::{Answers, FactsFile, Knower};
 
 /// More than this is no site.
@@ -25,12 +26,21 @@ const LARGEST_FILE: u64 = 64 << 20;
 pub(crate) struct SiteArguments {
     /// What to plan: a Puppet site manifest (.pp), an environment graph (.json) or a site file (.yaml);
     /// several manifests are read as one. `-` reads a graph from standard input
-    #[arg(long = "site", short = 's', value_name = "FILE", required = true)]
-    pub(crate) files: Vec<PathBuf>,
+    #[arg(
+        long = "site",
+        short = 's',
+        value_name = "FILE",
+        required_unless_present = "puppet_server",
+        conflicts_with = "puppet_server"
+    )]
+    files: Vec<PathBuf>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    puppet: PuppetServerArguments,
     /// Where the modules are that manifests use; `modules` beside them otherwise
     #[arg(long, value_name = "DIR", value_delimiter = ':')]
     modulepath: Vec<PathBuf>,
-    /// The environment of manifests
+    /// The environment of manifests, and the one that a Puppet server is asked for
     #[arg(long, value_name = "NAME", default_value = "production")]
     environment: String,
     /// Only these applications, such as `Lamp[app1]`
@@ -64,6 +74,7 @@ impl SiteArguments {
             false => std::path::absolute(path),
         };
         let mut kept = self.clone();
+        kept.puppet = self.puppet.absolute()?;
         kept.files = self.files.iter().map(absolute).collect::<Result<_, _>>()?;
         kept.modulepath = self
             .modulepath
@@ -73,6 +84,12 @@ impl SiteArguments {
         kept.inventory = self.inventory.as_ref().map(absolute).transpose()?;
         kept.facts = self.facts.as_ref().map(absolute).transpose()?;
         Ok(serde_json::to_value(kept)?)
+    }
+
+    /// Plans from these instead of what was there.
+    pub(crate) fn replace_files(&mut self, files: Vec<PathBuf>) {
+        self.files = files;
+        self.puppet = PuppetServerArguments::default();
     }
 
     /// What [`SiteArguments::remember`] gave.
@@ -207,6 +224,10 @@ fn inventory(arguments: &SiteArguments, knower: &Knower<'_>) -> Result<Inventory
 }
 
 fn read(arguments: &SiteArguments, inventory: &Inventory) -> Result<Site, Failure> {
+    if let Some(url) = &arguments.puppet.puppet_server {
+        let graph = arguments.puppet.graph(url, &arguments.environment)?;
+        return environment_graph(url, &graph).map_err(refused);
+    }
     let manifests = arguments
         .files
         .iter()

@@ -14,6 +14,7 @@ pub mod fingerprint;
 pub mod keep_alive;
 pub mod key;
 pub mod private_file;
+pub mod puppet_server;
 pub mod request;
 pub mod revocation;
 pub mod serial;

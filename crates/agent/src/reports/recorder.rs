@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bunraku_model::NodeRunId;
-use bunraku_wire::api::{LogLine, ReportEvent, RunEnding, RunFinished};
+use bunraku_wire::api::{LogLine, ReportEvent, RunEnding, RunFailure, RunFinished};
 use jiff::Timestamp;
 
 use super::Spool;
@@ -52,11 +52,22 @@ impl Recorder {
 
     /// Writes the end down, and makes the report durable.
     pub(crate) fn finish(&self, ending: RunEnding, message: Option<String>) {
+        self.finish_with(ending, message, None);
+    }
+
+    /// The same, with what went wrong.
+    pub(crate) fn finish_with(
+        &self,
+        ending: RunEnding,
+        message: Option<String>,
+        failure: Option<RunFailure>,
+    ) {
         let counts = self.spool.counts(self.run);
         self.record(ReportEvent::Finished(RunFinished {
             at: self.now(),
             ending,
             message,
+            failure,
             duration_seconds: self.begun.elapsed().as_secs_f64(),
             unchanged: counts.unchanged,
             changed: counts.changed,

@@ -5,25 +5,15 @@
 
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use bunraku_wire::api::{RunEnding, RunMode};
-use rustix::process::{Pid, Signal, kill_process_group};
-use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::{Child, Command};
 use tokio_util::sync::CancellationToken;
 
 use super::method::{NotStarted, PreparedRun, RunDescription, RunEnd, RunMethod, RunOrder};
+use super::process;
 use crate::reports::Recorder;
-
-/// From asking a command to end to ending it.
-const GRACE: Duration = Duration::from_secs(10);
-/// How long output may come after the command has ended: something that it
-/// started may hold the pipe for ever.
-const DRAIN: Duration = Duration::from_secs(1);
-/// A longer line is told in pieces.
-const LONGEST_LINE: usize = 8 << 10;
 
 /// What to run.
 #[derive(Clone, Debug)]
@@ -94,27 +84,11 @@ impl PreparedRun for PreparedCommand {
                 return RunEnd {
                     ending: RunEnding::NotStarted,
                     message: Some(format!("cannot start `{}`: {error}", self.command[0])),
+                    failure: None,
                 };
             }
         };
-        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-        let told = async {
-            tokio::join!(
-                tell(stdout, "info", &recorder),
-                tell(stderr, "warning", &recorder)
-            );
-        };
-        tokio::pin!(told);
-        let mut silent = false;
-        let status = loop {
-            tokio::select! {
-                status = wait(&mut child, &stop) => break status,
-                () = &mut told, if !silent => silent = true,
-            }
-        };
-        if !silent {
-            let _ = tokio::time::timeout(DRAIN, told).await;
-        }
+        let status = process::attend(&mut child, &recorder, &stop).await;
         self.end(status)
     }
 }
@@ -141,6 +115,7 @@ impl PreparedCommand {
             return RunEnd {
                 ending: RunEnding::Succeeded,
                 message: None,
+                failure: None,
             };
         }
         let how = match status {
@@ -150,61 +125,7 @@ impl PreparedCommand {
         RunEnd {
             ending: RunEnding::Failed,
             message: Some(how),
-        }
-    }
-}
-
-/// Waits for the end, and hastens it when the run is stopped.
-async fn wait(child: &mut Child, stop: &CancellationToken) -> std::io::Result<ExitStatus> {
-    let group = (child.id()).and_then(|id| Pid::from_raw(id.cast_signed()));
-    tokio::select! {
-        status = child.wait() => return status,
-        () = stop.cancelled() => {}
-    }
-    let signal = |signal: Signal| {
-        if let Some(group) = group {
-            // Nobody may be left to hear it.
-            let _ = kill_process_group(group, signal);
-        }
-    };
-    signal(Signal::TERM);
-    let status = match tokio::time::timeout(GRACE, child.wait()).await {
-        Ok(status) => status,
-        Err(_) => {
-            signal(Signal::KILL);
-            child.wait().await
-        }
-    };
-    // Also those that the command left behind.
-    signal(Signal::KILL);
-    status
-}
-
-/// Every line of output as it comes.
-async fn tell(pipe: Option<impl AsyncRead + Unpin>, level: &str, recorder: &Recorder) {
-    let Some(pipe) = pipe else { return };
-    let mut reader = BufReader::with_capacity(LONGEST_LINE, pipe);
-    let mut line = Vec::new();
-    loop {
-        let (taken, ended) = match reader.fill_buf().await {
-            Ok([]) | Err(_) => (0, true),
-            Ok(bytes) => {
-                let end = bytes.iter().position(|byte| *byte == b'\n');
-                let taken = end.map_or(bytes.len(), |end| end + 1);
-                line.extend_from_slice(&bytes[..taken]);
-                (taken, end.is_some())
-            }
-        };
-        reader.consume(taken);
-        if ended || line.len() >= LONGEST_LINE {
-            if !line.is_empty() {
-                let text = String::from_utf8_lossy(&line);
-                recorder.log(level, None, text.trim_end_matches(['\n', '\r']));
-                line.clear();
-            }
-            if taken == 0 {
-                return;
-            }
+            failure: None,
         }
     }
 }

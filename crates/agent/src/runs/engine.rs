@@ -173,6 +173,7 @@ impl PreparedRun for PreparedCatalog {
         let failed = |message: String| RunEnd {
             ending: RunEnding::Failed,
             message: Some(message),
+            failure: None,
         };
         let cancellation = match Cancellation::new() {
             Ok(cancellation) => cancellation,
@@ -204,6 +205,7 @@ impl PreparedCatalog {
                     return RunEnd {
                         ending: RunEnding::NotStarted,
                         message: Some(message),
+                        failure: None,
                     };
                 }
             },
@@ -226,6 +228,7 @@ impl PreparedCatalog {
             Err(error) => RunEnd {
                 ending: RunEnding::Failed,
                 message: Some(NotStarted::because("the run was not recorded", &error).message),
+                failure: None,
             },
         }
     }
@@ -254,5 +257,6 @@ fn end_of(summary: &Summary) -> RunEnd {
             false => RunEnding::Failed,
         },
         message,
+        failure: None,
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bunraku_model::{CatalogId, CodeId, EnvironmentName, NodeRunId, ReleaseNumber};
-use bunraku_wire::api::{Cause, RunEnding, RunMode, RunSubject};
+use bunraku_wire::api::{Cause, RunEnding, RunFailure, RunMode, RunSubject};
 use tokio_util::sync::CancellationToken;
 
 use crate::reports::Recorder;
@@ -58,6 +58,8 @@ impl RunDescription {
 pub struct RunEnd {
     pub ending: RunEnding,
     pub message: Option<String>,
+    /// What went wrong, where the ending alone does not tell.
+    pub failure: Option<RunFailure>,
 }
 
 /// Why a run did not start.
@@ -65,12 +67,17 @@ pub struct RunEnd {
 #[error("{message}")]
 pub struct NotStarted {
     pub message: String,
+    /// [`RunEnding::NotStarted`], unless there is a better word for it.
+    pub ending: RunEnding,
+    pub failure: Option<RunFailure>,
 }
 
 impl NotStarted {
     pub fn new(message: impl Into<String>) -> Self {
         Self {
             message: message.into(),
+            ending: RunEnding::NotStarted,
+            failure: None,
         }
     }
 
@@ -82,7 +89,7 @@ impl NotStarted {
             message.push_str(&format!(": {error}"));
             source = error.source();
         }
-        Self { message }
+        Self::new(message)
     }
 }
 

@@ -71,6 +71,7 @@ impl PreparedRun for Script {
         RunEnd {
             ending,
             message: None,
+            failure: None,
         }
     }
 }

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bunraku_model::NodeRunId;
-use bunraku_wire::api::{RunEnding, RunStarted};
+use bunraku_wire::api::{RunEnding, RunFailure, RunStarted};
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::method::{PreparedRun, RunDescription, RunEnd, RunOrder};
+use super::method::{NotStarted, PreparedRun, RunDescription, RunEnd, RunOrder};
 use super::queue::QueuedRun;
 use super::{Current, Runs};
 use crate::reports::Recorder;
@@ -144,7 +144,12 @@ impl Runs {
                 self.report_unstarted(&run, end.ending, end.message.unwrap_or_default());
             }
             Ok(Err(not_started)) => {
-                self.report_unstarted(&run, RunEnding::NotStarted, not_started.message);
+                let NotStarted {
+                    message,
+                    ending,
+                    failure,
+                } = not_started;
+                self.report_unstarted_with(&run, ending, message, failure);
             }
             Ok(Ok(prepared)) => {
                 self.carry_out_prepared(&run, prepared, method.name(), limit, &stop, shutdown)
@@ -185,7 +190,7 @@ impl Runs {
                 interrupted = matches!(stopped, Stopped::ShutDown);
                 let end = work.await;
                 // It may have been done just then.
-                if end.ending == RunEnding::Succeeded { end } else { self.end_of(stopped) }
+                if end.ending == RunEnding::Succeeded { end } else { self.cut_short(stopped, end) }
             }
         };
         self.finish(&recorder, run, end, interrupted);
@@ -194,9 +199,23 @@ impl Runs {
     fn finish(&self, recorder: &Recorder, run: &QueuedRun, end: RunEnd, interrupted: bool) {
         tracing::info!(run = %run.request.id, ending = ?end.ending, message = end.message, "a run ended");
         let again = interrupted && end.ending == RunEnding::Interrupted;
-        recorder.finish(end.ending, end.message);
+        recorder.finish_with(end.ending, end.message, end.failure);
         if again {
             self.ask_again(run.clone(), Timestamp::now());
+        }
+    }
+
+    /// The end of a run that was stopped. What it says of a failure of its own
+    /// explains why it had to be.
+    fn cut_short(&self, stopped: Stopped, by_itself: RunEnd) -> RunEnd {
+        let end = self.end_of(stopped);
+        match (by_itself.failure, &end.message, by_itself.message) {
+            (Some(failure), Some(stopped), Some(why)) => RunEnd {
+                ending: end.ending,
+                message: Some(format!("{stopped}: {why}")),
+                failure: Some(failure),
+            },
+            _ => end,
         }
     }
 
@@ -218,6 +237,7 @@ impl Runs {
         RunEnd {
             ending,
             message: Some(message),
+            failure: None,
         }
     }
 
@@ -248,12 +268,22 @@ impl Runs {
 
     /// A report of a run that never began.
     pub(super) fn report_unstarted(&self, run: &QueuedRun, ending: RunEnding, message: String) {
+        self.report_unstarted_with(run, ending, message, None);
+    }
+
+    fn report_unstarted_with(
+        &self,
+        run: &QueuedRun,
+        ending: RunEnding,
+        message: String,
+        failure: Option<RunFailure>,
+    ) {
         tracing::info!(run = %run.request.id, ?ending, message, "a run was not started");
         let mode = self.mode(&run.request);
         let method = self.method(&run.request.subject).name();
         let started = started(run, RunDescription::new(mode), method);
         let recorder = self.inner.spool.begin(run.request.id, started);
-        recorder.finish(ending, Some(message));
+        recorder.finish_with(ending, Some(message), failure);
     }
 }
 

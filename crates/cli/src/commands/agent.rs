@@ -1,6 +1,6 @@
 //! `bunraku agent`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bunraku_agent::{
@@ -152,12 +152,11 @@ fn agent_options(arguments: AgentArguments, context: &Context) -> Result<AgentOp
     if !arguments.external_facts.is_empty() {
         fact_options.external_dirs = arguments.external_facts;
     }
+    let data_dir = (arguments.data_dir).unwrap_or_else(|| section.data_dir.clone());
     Ok(AgentOptions {
         name: NodeName::new(name)?,
         servers: servers(&context.global.servers, &section.servers)?,
-        data_dir: arguments
-            .data_dir
-            .unwrap_or_else(|| section.data_dir.clone()),
+        data_dir: data_dir.clone(),
         ca_fingerprint: fingerprint
             .map(|text| text.parse::<Fingerprint>())
             .transpose()?,
@@ -170,11 +169,15 @@ fn agent_options(arguments: AgentArguments, context: &Context) -> Result<AgentOp
             }
             collected.facts
         }),
-        runs: run_options(arguments.runs, section)?,
+        runs: run_options(arguments.runs, section, &data_dir)?,
     })
 }
 
-fn run_options(arguments: RunArguments, section: &AgentSection) -> Result<RunOptions, Failure> {
+fn run_options(
+    arguments: RunArguments,
+    section: &AgentSection,
+    data_dir: &Path,
+) -> Result<RunOptions, Failure> {
     let none_if_zero = |span: HumanDuration| Some(span.0).filter(|span| !span.is_zero());
     let configured: Result<Vec<Window>, _> =
         section.windows.iter().map(|text| text.parse()).collect();
@@ -187,6 +190,7 @@ fn run_options(arguments: RunArguments, section: &AgentSection) -> Result<RunOpt
             arguments.run_method.unwrap_or(section.run_method),
             arguments.run_command,
             section,
+            data_dir,
         )?,
         settings: RunSettings {
             noop: arguments.noop || section.noop,
@@ -218,9 +222,15 @@ fn method(
     kind: RunMethodKind,
     named: Option<String>,
     section: &AgentSection,
+    data_dir: &Path,
 ) -> Result<ConfiguredMethod, Failure> {
-    if kind == RunMethodKind::Engine {
-        return Ok(ConfiguredMethod::Engine);
+    match kind {
+        RunMethodKind::Engine => return Ok(ConfiguredMethod::Engine),
+        RunMethodKind::Puppet => {
+            let options = section.puppet.options(data_dir)?;
+            return Ok(ConfiguredMethod::Puppet(Box::new(options)));
+        }
+        RunMethodKind::Command => {}
     }
     let shell = |text: String| vec!["/bin/sh".to_owned(), "-c".to_owned(), text];
     let command = named.map_or_else(|| section.run_command.clone(), shell);

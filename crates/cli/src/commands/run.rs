@@ -337,7 +337,7 @@ async fn resume(
     let (record, before) = run_follow::fetch(client, run).await?;
     let mut site = SiteArguments::remembered(record.site.as_ref())?;
     if !files.is_empty() {
-        site.files = files;
+        site.replace_files(files);
     }
     let plan = site_source::planned(&site, client).await?;
     if plan.id != record.plan {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use bunraku_model::{EnvironmentName, VolatileFacts};
 use serde::Deserialize;
 
-use super::{ClusterSection, DEFAULT_PORT};
+use super::{ClusterSection, DEFAULT_PORT, PuppetSection};
 use crate::duration::HumanDuration;
 
 const fn days(days: u64) -> HumanDuration {
@@ -291,8 +291,10 @@ pub(crate) struct AgentSection {
     /// Directories with facts of your own.
     pub(crate) external_facts: Vec<PathBuf>,
     pub(crate) external_facts_timeout: HumanDuration,
-    /// What a run is: this agent's engine with the released catalog, or a command.
+    /// What a run is: this agent's engine with the released catalog, a command, or Puppet.
     pub(crate) run_method: RunMethodKind,
+    /// For `run_method = "puppet"`.
+    pub(crate) puppet: PuppetSection,
     /// The program and its arguments, for `run_method = "command"`.
     pub(crate) run_command: Vec<String>,
     /// The same for noop runs; without it there are none.
@@ -335,6 +337,8 @@ pub(crate) enum RunMethodKind {
     Engine,
     /// A command of yours
     Command,
+    /// The Puppet that is already there
+    Puppet,
 }
 
 impl Default for AgentSection {
@@ -353,6 +357,7 @@ impl Default for AgentSection {
             ],
             external_facts_timeout: HumanDuration::from_secs(30),
             run_method: RunMethodKind::Engine,
+            puppet: PuppetSection::default(),
             run_command: Vec::new(),
             run_noop_command: None,
             run_success_codes: vec![0],

@@ -6,6 +6,7 @@
 
 mod cluster;
 mod file;
+mod puppet;
 
 use std::path::{Path, PathBuf};
 
@@ -15,6 +16,7 @@ pub(crate) use cluster::{ClusterSection, ClusterSshSection};
 pub(crate) use file::{
     AgentSection, AuthorityKind, ConfigFile, RunMethodKind, ServerSection, StoreKind, StoreSection,
 };
+pub(crate) use puppet::PuppetSection;
 
 /// Where the file is looked for when nobody says.
 pub(crate) const DEFAULT_FILE: &str = "/etc/bunraku/bunraku.toml";

@@ -14,6 +14,8 @@ mod once;
 mod orchestration;
 mod outputs;
 mod puppet_module;
+mod puppet_runs;
+mod puppet_server;
 mod runs;
 mod ssh;
 mod support;

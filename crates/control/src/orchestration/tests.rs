@@ -257,6 +257,7 @@ fn told(causes: Vec<bunraku_wire::api::Cause>) -> Vec<ReportEvent> {
         at: Timestamp::now(),
         ending: RunEnding::Succeeded,
         message: None,
+        failure: None,
         duration_seconds: 0.0,
         unchanged: 0,
         changed: 0,

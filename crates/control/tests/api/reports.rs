@@ -74,6 +74,7 @@ pub(crate) fn finished(ending: RunEnding) -> ReportEvent {
         at: Timestamp::now(),
         ending,
         message: None,
+        failure: None,
         duration_seconds: 1.0,
         unchanged: 1,
         changed: 1,

@@ -64,7 +64,8 @@ pub use releases::{
 pub use reports::{
     EventCounts, EventStatus, FailedResource, LogLine, NumberedEvent, OmittedEvents,
     PropertyChange, ReportBatch, ReportEvent, ReportPage, ReportReceipt, ReportState,
-    ReportStreamMessage, ReportSummary, ResourceEvent, RunEnding, RunFinished, RunStarted,
+    ReportStreamMessage, ReportSummary, ResourceEvent, RunEnding, RunFailure, RunFinished,
+    RunStarted,
 };
 pub use runs::{
     Cause, NodeQueue, QueueEntry, QueueReport, RunMode, RunRequest, RunSubject, TriggerCause,

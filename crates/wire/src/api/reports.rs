@@ -177,6 +177,9 @@ pub struct RunFinished {
     pub ending: RunEnding,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+    /// What went wrong, where the ending alone does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<RunFailure>,
     pub duration_seconds: f64,
     pub unchanged: u64,
     pub changed: u64,
@@ -232,6 +235,26 @@ impl RunEnding {
             Self::Interrupted => "interrupted",
         }
     }
+}
+
+/// What went wrong with the program that a run is left to.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RunFailure {
+    /// The program is not on the node.
+    NoProgram,
+    /// It is there and did not start, or cannot be asked for its settings.
+    DidNotStart,
+    /// Another run was at work for as long as this one was allowed to wait.
+    Locked,
+    /// It ended with an exit code that no report explains.
+    ExitCode,
+    /// It ended as if all were well, and there is no report of this run.
+    NoReport,
+    /// The report cannot be read, or is not of this run.
+    InvalidReport,
+    /// It carried out another catalog than the one it was given.
+    OtherCatalog,
 }
 
 fn is_zero(count: &u64) -> bool {

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use bunraku_model::NodeRunId;
 use bunraku_wire::api::{Cause, LogLine, ReportEvent, RunStarted, RunSubject};
 use jiff::Timestamp;

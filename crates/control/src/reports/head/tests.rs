@@ -41,6 +41,7 @@ fn finished() -> ReportEvent {
         at: Timestamp::UNIX_EPOCH,
         ending: RunEnding::Succeeded,
         message: None,
+        failure: None,
         duration_seconds: 1.0,
         unchanged: 1,
         changed: 2,

@@ -1,0 +1,94 @@
+//! Puppet's log as it grows: lines of JSON in a file, told as they come.
+//!
+//! A file and not a pipe, so that Puppet goes on undisturbed when this agent
+//! dies in the middle. Puppets that write another format into it are silent
+//! here, and their lines come from the report. Which lines were told is
+//! remembered: the report repeats them.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::hash::{BuildHasher, RandomState};
+use std::io::{Read, Seek, SeekFrom};
+use std::path::PathBuf;
+
+use bunraku_wire::api::ReportEvent;
+
+use super::report::PuppetLog;
+use crate::reports::Recorder;
+
+/// At once.
+const PIECE: usize = 1 << 20;
+/// A longer line is none.
+const LONGEST_LINE: usize = 1 << 20;
+/// What comes after this much is not told, and the report still has it.
+const MOST_BYTES: u64 = 64 << 20;
+
+pub(super) struct LiveLog {
+    path: PathBuf,
+    offset: u64,
+    unfinished: Vec<u8>,
+    told: HashSet<u64>,
+    hasher: RandomState,
+    /// The last error that Puppet told.
+    last_error: Option<String>,
+}
+
+impl LiveLog {
+    pub(super) fn new(path: PathBuf) -> Self {
+        Self {
+            path,
+            offset: 0,
+            unfinished: Vec::new(),
+            told: HashSet::new(),
+            hasher: RandomState::new(),
+            last_error: None,
+        }
+    }
+
+    /// Tells what came since the last time.
+    pub(super) fn tell(&mut self, recorder: &Recorder) {
+        // Before the first line there is no file.
+        while let Some(piece) = self.next_piece().filter(|piece| !piece.is_empty()) {
+            for byte in piece {
+                if byte != b'\n' {
+                    self.unfinished.push(byte);
+                    self.unfinished.truncate(LONGEST_LINE);
+                    continue;
+                }
+                let line = std::mem::take(&mut self.unfinished);
+                if let Ok(log) = serde_json::from_slice::<PuppetLog>(&line) {
+                    self.told.insert(self.key(&log));
+                    if log.is_error() && log.source.as_deref() != Some("Facter") {
+                        self.last_error = Some(log.message.clone());
+                    }
+                    recorder.record(ReportEvent::Log(log.line(recorder.now())));
+                }
+            }
+        }
+    }
+
+    fn next_piece(&mut self) -> Option<Vec<u8>> {
+        if self.offset >= MOST_BYTES {
+            return None;
+        }
+        let mut file = File::open(&self.path).ok()?;
+        file.seek(SeekFrom::Start(self.offset)).ok()?;
+        let mut piece = Vec::new();
+        file.take(PIECE as u64).read_to_end(&mut piece).ok()?;
+        self.offset += piece.len() as u64;
+        Some(piece)
+    }
+
+    /// Whether this line of the report was told before.
+    pub(super) fn was_told(&self, log: &PuppetLog) -> bool {
+        self.told.contains(&self.key(log))
+    }
+
+    pub(super) fn last_error(&self) -> Option<String> {
+        self.last_error.clone()
+    }
+
+    fn key(&self, log: &PuppetLog) -> u64 {
+        self.hasher.hash_one((&log.time, &log.source, &log.message))
+    }
+}

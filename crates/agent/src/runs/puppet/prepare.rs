@@ -1,0 +1,123 @@
+//! Finding out what there is to do, without changing anything.
+
+use async_trait::async_trait;
+use bunraku_model::Catalog;
+use bunraku_wire::api::{RunMode, RunSubject};
+
+use super::super::method::{NotStarted, PreparedRun, RunDescription, RunMethod, RunOrder};
+use super::delivered::delivered;
+use super::failure::PuppetFailure;
+use super::invocation::{self, RunFiles, What};
+use super::state::PuppetState;
+use super::work::PreparedPuppet;
+use super::{PuppetForm, PuppetMethod};
+use crate::catalogs::{Catalogs, KnownTarget};
+
+/// A catalog that Puppet is to carry out.
+pub(super) struct Delivery {
+    known: KnownTarget,
+    catalog: Catalog,
+    pub(super) json: Vec<u8>,
+}
+
+#[async_trait]
+impl RunMethod for PuppetMethod {
+    fn name(&self) -> &'static str {
+        "puppet"
+    }
+
+    async fn prepare(&self, order: &RunOrder) -> Result<Box<dyn PreparedRun>, NotStarted> {
+        if let Some(tag) = order.tags.iter().find(|tag| !invocation::is_tag(tag)) {
+            return Err(NotStarted::new(format!("`{tag}` is no tag for Puppet")));
+        }
+        let program = self.program()?;
+        let places = self.places.get(&program, &self.options).await?;
+        let state = PuppetState::look(&places)
+            .map_err(|error| NotStarted::because("Puppet's state cannot be read", &error))?;
+        if let PuppetState::Disabled { reason } = state {
+            return Err(PuppetFailure::Disabled { reason }.into());
+        }
+        let mut order = order.clone();
+        let delivery = match &self.catalogs {
+            Some(catalogs) => Some(delivery(catalogs, &mut order).await?),
+            None => None,
+        };
+        let what = match (&delivery, &self.options.form) {
+            (Some(_), _) => What::Delivered,
+            (None, PuppetForm::Apply { manifest: None }) => {
+                return Err(NotStarted::new("there is no manifest to apply"));
+            }
+            (None, _) => What::Own,
+        };
+        let directory = (self.fresh_directory()).map_err(|error| {
+            NotStarted::because("there is no place for the run's files", &error)
+        })?;
+        let files = RunFiles { directory };
+        let description = description(self, &order, delivery.as_ref());
+        let arguments = invocation::arguments(&self.options, &order, what, &files, &places);
+        Ok(Box::new(PreparedPuppet {
+            is_agent: self.options.form == PuppetForm::Agent,
+            program,
+            arguments,
+            places,
+            files,
+            order,
+            delivery,
+            description,
+        }))
+    }
+}
+
+/// The released catalog, made ready; the order's mode becomes as strict as the release's.
+async fn delivery(catalogs: &Catalogs, order: &mut RunOrder) -> Result<Delivery, NotStarted> {
+    let known = (catalogs.newest().await)
+        .map_err(|error| NotStarted::because("there is no catalog", &error))?;
+    if let RunSubject::Catalog { release, catalog } = &order.subject
+        && *catalog != known.target.catalog
+    {
+        return Err(NotStarted::new(format!(
+            "catalog {} of release {release} was asked for, and release {} gives this node {}",
+            catalog.0.short(),
+            known.target.release,
+            known.target.catalog.0.short()
+        )));
+    }
+    let catalog = (catalogs.complete(&known.target).await)
+        .map_err(|error| NotStarted::because("the released catalog is not on this node", &error))?;
+    // What was delivered for noop only is never enforced.
+    if known.target.mode == RunMode::Noop {
+        order.mode = RunMode::Noop;
+    }
+    let json = delivered(&catalog, order.id, |content| {
+        catalogs.cache.content(content)
+    })
+    .map_err(|error| NotStarted::because("Puppet cannot carry out the catalog", &error))?;
+    Ok(Delivery {
+        known,
+        catalog,
+        json,
+    })
+}
+
+fn description(
+    method: &PuppetMethod,
+    order: &RunOrder,
+    delivery: Option<&Delivery>,
+) -> RunDescription {
+    let Some(delivery) = delivery else {
+        return RunDescription {
+            environment: method.options.environment.clone(),
+            ..RunDescription::new(order.mode)
+        };
+    };
+    let target = &delivery.known.target;
+    RunDescription {
+        mode: order.mode,
+        environment: Some(target.environment.clone()),
+        release: Some(target.release),
+        catalog: Some(target.catalog),
+        code_id: target.code_id.clone(),
+        from_cache: delivery.known.from_cache,
+        resources: delivery.catalog.resources.len() as u64,
+    }
+}

@@ -1,0 +1,314 @@
+//! Starting Puppet, attending to it, and judging what it leaves.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bunraku_wire::api::{ReportEvent, RunEnding, RunMode};
+use bunraku_wire::private_file;
+use tokio::process::Command;
+use tokio_util::sync::CancellationToken;
+
+use super::super::method::{NotStarted, PreparedRun, RunDescription, RunEnd, RunOrder};
+use super::super::process;
+use super::failure::PuppetFailure;
+use super::invocation::RunFiles;
+use super::live_log::LiveLog;
+use super::places::Places;
+use super::prepare::Delivery;
+use super::report::{PuppetReport, ReportError};
+use super::state::{self, PuppetState};
+use crate::reports::Recorder;
+
+/// How often Puppet's log is looked at. While Puppet works it writes all the
+/// time: a watch on the file would wake no less often.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// A run that Puppet can begin.
+pub(super) struct PreparedPuppet {
+    pub(super) program: PathBuf,
+    pub(super) arguments: Vec<OsString>,
+    pub(super) is_agent: bool,
+    pub(super) places: Places,
+    pub(super) files: RunFiles,
+    pub(super) order: RunOrder,
+    pub(super) delivery: Option<Delivery>,
+    pub(super) description: RunDescription,
+}
+
+#[async_trait]
+impl PreparedRun for PreparedPuppet {
+    fn describe(&self) -> RunDescription {
+        self.description.clone()
+    }
+
+    async fn carry_out(
+        self: Box<Self>,
+        recorder: Arc<Recorder>,
+        stop: CancellationToken,
+    ) -> RunEnd {
+        let end = self.work(&recorder, &stop).await;
+        // What Puppet was given may hold secrets.
+        if let Err(error) = std::fs::remove_dir_all(&self.files.directory) {
+            tracing::warn!(error = %error, "the files of a run by Puppet cannot be removed");
+        }
+        match end {
+            Ok(()) => RunEnd {
+                ending: RunEnding::Succeeded,
+                message: None,
+                failure: None,
+            },
+            Err(failure) => failure.into(),
+        }
+    }
+}
+
+/// What Puppet left.
+enum Left {
+    Report(Box<PuppetReport>),
+    /// Another run had begun in between: this one did not.
+    Collided,
+}
+
+impl PreparedPuppet {
+    async fn work(
+        &self,
+        recorder: &Arc<Recorder>,
+        stop: &CancellationToken,
+    ) -> Result<(), PuppetFailure> {
+        loop {
+            self.wait_until_idle(recorder, stop).await?;
+            self.place_catalog()?;
+            let mut log = LiveLog::new(self.files.log());
+            let status = self.execute(recorder, stop, &mut log).await?;
+            match self.left(&status, &log, stop).await? {
+                Left::Report(report) => {
+                    self.check_origin(&report)?;
+                    self.publish_report();
+                    tell(&report, &log, recorder);
+                    return match stop.is_cancelled() {
+                        true => Err(PuppetFailure::Stopped),
+                        false => self.judge(&report, status, &log, recorder),
+                    };
+                }
+                Left::Collided => {
+                    recorder.log("info", None, "another Puppet run began first");
+                    let _ = std::fs::remove_file(self.files.log());
+                }
+            }
+        }
+    }
+
+    /// Waits for a run in progress. The run's own time limit bounds it.
+    async fn wait_until_idle(
+        &self,
+        recorder: &Recorder,
+        stop: &CancellationToken,
+    ) -> Result<(), PuppetFailure> {
+        let mut waits_for = None;
+        loop {
+            let state = PuppetState::look(&self.places).map_err(|error| {
+                let why = format!("its state cannot be read: {error}");
+                PuppetFailure::DidNotStart { why }
+            })?;
+            match state {
+                PuppetState::Idle => return Ok(()),
+                PuppetState::StaleLock { pid } => {
+                    let whose = pid.map_or_else(|| "nobody".to_owned(), |pid| pid.to_string());
+                    let text = format!("a stale lock of process {whose} is left to Puppet");
+                    recorder.log("info", None, &text);
+                    return Ok(());
+                }
+                PuppetState::Disabled { reason } => {
+                    return Err(PuppetFailure::Disabled { reason });
+                }
+                PuppetState::Applying { pid } => {
+                    if waits_for.replace(pid) != Some(pid) {
+                        let text = format!("waits for the Puppet run of process {pid}");
+                        recorder.log("info", None, &text);
+                    }
+                    tokio::select! {
+                        () = state::wait_for(pid) => {}
+                        () = stop.cancelled() => return Err(PuppetFailure::Locked { pid }),
+                    }
+                }
+            }
+        }
+    }
+
+    fn place_catalog(&self) -> Result<(), PuppetFailure> {
+        let Some(delivery) = &self.delivery else {
+            return Ok(());
+        };
+        let path = self.files.catalog(&self.places.certificate_name);
+        let parent = path.parent().expect("it is a file in a directory");
+        private_file::create_private_directory(parent)
+            .and_then(|()| private_file::replace(&path, &delivery.json, 0o600))
+            .map_err(|error| PuppetFailure::DidNotStart {
+                why: format!("{} cannot be written: {error}", path.display()),
+            })
+    }
+
+    async fn execute(
+        &self,
+        recorder: &Recorder,
+        stop: &CancellationToken,
+        log: &mut LiveLog,
+    ) -> Result<ExitStatus, PuppetFailure> {
+        let causes = serde_json::to_string(&self.order.causes).expect("causes are plain data");
+        let mut child = Command::new(&self.program)
+            .args(&self.arguments)
+            // What Puppet's resources fire carries the chain of causes on.
+            .env("BUNRAKU_RUN", self.order.id.to_string())
+            .env("BUNRAKU_CAUSES", causes)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(|error| PuppetFailure::DidNotStart {
+                why: format!("cannot start {}: {error}", self.program.display()),
+            })?;
+        let status = {
+            let ended = process::attend(&mut child, recorder, stop);
+            tokio::pin!(ended);
+            loop {
+                tokio::select! {
+                    status = &mut ended => break status,
+                    () = tokio::time::sleep(LOOK) => log.tell(recorder),
+                }
+            }
+        };
+        log.tell(recorder);
+        status.map_err(|error| PuppetFailure::ExitCode {
+            status: "an end that nobody saw".to_owned(),
+            why: Some(error.to_string()),
+        })
+    }
+
+    async fn left(
+        &self,
+        status: &ExitStatus,
+        log: &LiveLog,
+        stop: &CancellationToken,
+    ) -> Result<Left, PuppetFailure> {
+        let path = self.files.report();
+        // Large ones take a while.
+        let read = tokio::task::spawn_blocking(move || PuppetReport::read(&path)).await;
+        let invalid = |why: String| PuppetFailure::InvalidReport { why };
+        match read.map_err(|error| invalid(error.to_string()))? {
+            Ok(report) => Ok(Left::Report(Box::new(report))),
+            Err(_) if stop.is_cancelled() => Err(PuppetFailure::Stopped),
+            Err(ReportError::None) => self.without_report(status, log),
+            Err(error) => Err(invalid(
+                NotStarted::because("it is damaged", &error).message,
+            )),
+        }
+    }
+
+    /// Why there is none, by what can be seen.
+    fn without_report(&self, status: &ExitStatus, log: &LiveLog) -> Result<Left, PuppetFailure> {
+        match PuppetState::look(&self.places) {
+            Ok(PuppetState::Disabled { reason }) => {
+                return Err(PuppetFailure::Disabled { reason });
+            }
+            Ok(PuppetState::Applying { .. }) if self.is_agent => return Ok(Left::Collided),
+            _ => {}
+        }
+        let status_text = status.to_string();
+        match (status.success(), log.last_error()) {
+            (true, _) => Err(PuppetFailure::NoReport {
+                status: status_text,
+            }),
+            (false, why) => Err(PuppetFailure::ExitCode {
+                status: status_text,
+                why,
+            }),
+        }
+    }
+
+    /// Whether the report is of this run, before anything of it is told.
+    fn check_origin(&self, report: &PuppetReport) -> Result<(), PuppetFailure> {
+        let invalid = |why: String| Err(PuppetFailure::InvalidReport { why });
+        if self.is_agent && report.job_id.as_deref() != Some(self.order.id.to_string().as_str()) {
+            let of = report.job_id.as_deref().unwrap_or("nobody");
+            return invalid(format!("it is of another run ({of})"));
+        }
+        if report.transaction_uuid.parse::<uuid::Uuid>().is_err() {
+            return invalid("it has no transaction uuid".to_owned());
+        }
+        Ok(())
+    }
+
+    fn judge(
+        &self,
+        report: &PuppetReport,
+        status: ExitStatus,
+        log: &LiveLog,
+        recorder: &Recorder,
+    ) -> Result<(), PuppetFailure> {
+        let run = self.order.id.to_string();
+        let noop = report.noop == Some(true);
+        match self.order.mode {
+            RunMode::Noop if !noop => {
+                let why = "a noop run was asked for, and it is of none".to_owned();
+                return Err(PuppetFailure::InvalidReport { why });
+            }
+            RunMode::Enforce if noop => {
+                let text = "Puppet's own settings made this a noop run: nothing was changed";
+                recorder.log("warning", None, text);
+            }
+            _ => {}
+        }
+        if self.delivery.is_some() && report.catalog_uuid.as_deref() != Some(run.as_str()) {
+            let why = match &report.catalog_uuid {
+                Some(other) => format!("its report is of catalog {other}"),
+                None => report
+                    .failure()
+                    .unwrap_or_else(|| "it took none".to_owned()),
+            };
+            return Err(PuppetFailure::OtherCatalog { why });
+        }
+        if let Some(why) = report.failure() {
+            return Err(PuppetFailure::Failed(why));
+        }
+        // 2: changes. Everything else the report should have told.
+        match status.code() {
+            Some(0 | 2) => Ok(()),
+            _ => Err(PuppetFailure::ExitCode {
+                status: status.to_string(),
+                why: log.last_error(),
+            }),
+        }
+    }
+
+    /// Leaves the report where others look for Puppet's last one.
+    fn publish_report(&self) {
+        let (from, to) = (self.files.report(), &self.places.last_report);
+        let written =
+            |path: &std::path::Path| path.metadata().and_then(|data| data.modified()).ok();
+        if written(to) > written(&from) {
+            return;
+        }
+        let copied =
+            std::fs::read(&from).and_then(|report| private_file::replace(to, &report, 0o640));
+        if let Err(error) = copied {
+            tracing::warn!(path = %to.display(), error = %error, "Puppet's last report cannot be left there");
+        }
+    }
+}
+
+/// Everything that the report says and that was not told before.
+fn tell(report: &PuppetReport, log: &LiveLog, recorder: &Recorder) {
+    for line in report.logs.iter().filter(|line| !log.was_told(line)) {
+        recorder.record(ReportEvent::Log(line.line(recorder.now())));
+    }
+    for event in report.resources(recorder.now()) {
+        recorder.record(event);
+    }
+    recorder.log("info", None, &report.about());
+}

@@ -1,0 +1,172 @@
+//! Asks a Puppet server for the graph of an environment.
+//!
+//! One request over TLS, with the certificate of a node that the Puppet
+//! server knows and its authority alone trusted. Time and size are bounded.
+//! Absent: what the graph means (`plan` reads it).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bunraku_model::EnvironmentName;
+use bytes::Bytes;
+use http::header::{ACCEPT, HOST, USER_AGENT};
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, Empty};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::ServerAddress;
+use crate::client::InvalidAddress;
+use crate::tls::{ClientTls, TlsError};
+
+/// Where Puppet servers listen when nobody says otherwise.
+const DEFAULT_PORT: u16 = 8140;
+/// What is told of an answer that is none.
+const LONGEST_REASON: usize = 300;
+
+/// A Puppet server.
+#[derive(Clone, Debug)]
+pub struct PuppetServer {
+    pub address: ServerAddress,
+    /// Its authority, and who asks.
+    pub tls: ClientTls,
+    /// For everything together.
+    pub timeout: Duration,
+    /// A larger answer is refused.
+    pub largest: usize,
+}
+
+/// Why there is no graph.
+#[derive(Debug, thiserror::Error)]
+pub enum PuppetServerError {
+    #[error("the certificates cannot be used")]
+    Tls(#[source] TlsError),
+    #[error("cannot reach the Puppet server {0}")]
+    Unreachable(ServerAddress, #[source] std::io::Error),
+    #[error("the Puppet server {0} cannot be trusted, or does not trust us")]
+    Untrusted(ServerAddress, #[source] std::io::Error),
+    #[error("the Puppet server {0} did not answer within {1:?}")]
+    TimedOut(ServerAddress, Duration),
+    #[error("the Puppet server broke the connection off")]
+    Broken(#[source] hyper::Error),
+    #[error("the Puppet server has no graph of the environment `{0}`")]
+    NotThere(EnvironmentName),
+    #[error("the Puppet server does not let us read the environment `{0}`: {1}")]
+    Forbidden(EnvironmentName, String),
+    #[error("the Puppet server answered {status}: {reason}")]
+    Refused { status: StatusCode, reason: String },
+    #[error("the answer is larger than {0} bytes")]
+    TooLarge(usize),
+    #[error("the answer is not text")]
+    NotText,
+}
+
+impl PuppetServer {
+    /// `https://puppet.example.com`, with or without a port.
+    pub fn parse_address(text: &str) -> Result<ServerAddress, InvalidAddress> {
+        let address: ServerAddress = text.parse()?;
+        let text = text.trim().trim_end_matches('/');
+        match text.ends_with(&format!(":{}", address.port())) {
+            true => Ok(address),
+            false => ServerAddress::new(address.host(), DEFAULT_PORT),
+        }
+    }
+
+    /// The environment's graph, as JSON text.
+    pub async fn environment_graph(
+        &self,
+        environment: &EnvironmentName,
+    ) -> Result<String, PuppetServerError> {
+        match tokio::time::timeout(self.timeout, self.fetch(environment)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(PuppetServerError::TimedOut(
+                self.address.clone(),
+                self.timeout,
+            )),
+        }
+    }
+
+    async fn fetch(&self, environment: &EnvironmentName) -> Result<String, PuppetServerError> {
+        let stream = TokioIo::new(self.connect().await?);
+        let (mut sender, connection) = http1::handshake(stream)
+            .await
+            .map_err(PuppetServerError::Broken)?;
+        let request = Request::get(format!("/puppet/v3/environment/{environment}"))
+            .header(HOST, self.address.to_string())
+            .header(ACCEPT, "application/json")
+            .header(USER_AGENT, "bunraku")
+            .body(Empty::<Bytes>::new())
+            .expect("a name of an environment is a part of a path");
+        let answer = async {
+            let response = sender.send_request(request).await;
+            self.read(environment, response.map_err(PuppetServerError::Broken)?)
+                .await
+        };
+        tokio::pin!(answer);
+        tokio::pin!(connection);
+        let mut open = true;
+        loop {
+            tokio::select! {
+                answer = &mut answer => return answer,
+                // Whatever ended it, the answer tells.
+                _ = &mut connection, if open => open = false,
+            }
+        }
+    }
+
+    async fn connect(&self) -> Result<TlsStream<TcpStream>, PuppetServerError> {
+        let mut config = self.tls.config().map_err(PuppetServerError::Tls)?;
+        // It speaks HTTP/1.1, and may not know of protocols to choose from.
+        config.alpn_protocols.clear();
+        let unreachable = |error| PuppetServerError::Unreachable(self.address.clone(), error);
+        let place = (self.address.host(), self.address.port());
+        let tcp = TcpStream::connect(place).await.map_err(unreachable)?;
+        let name = self.address.tls_name();
+        let connected = TlsConnector::from(Arc::new(config))
+            .connect(name, tcp)
+            .await;
+        connected.map_err(|error| PuppetServerError::Untrusted(self.address.clone(), error))
+    }
+
+    async fn read(
+        &self,
+        environment: &EnvironmentName,
+        response: Response<Incoming>,
+    ) -> Result<String, PuppetServerError> {
+        let status = response.status();
+        let mut body = response.into_body();
+        let mut bytes = Vec::new();
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(PuppetServerError::Broken)?;
+            let Some(piece) = frame.data_ref() else {
+                continue;
+            };
+            bytes.extend_from_slice(piece);
+            if bytes.len() > self.largest {
+                return Err(PuppetServerError::TooLarge(self.largest));
+            }
+        }
+        let reason = || {
+            let text = String::from_utf8_lossy(&bytes);
+            text.trim().chars().take(LONGEST_REASON).collect::<String>()
+        };
+        match status {
+            StatusCode::OK => {}
+            StatusCode::NOT_FOUND => {
+                return Err(PuppetServerError::NotThere(environment.clone()));
+            }
+            StatusCode::FORBIDDEN => {
+                return Err(PuppetServerError::Forbidden(environment.clone(), reason()));
+            }
+            status => {
+                let reason = reason();
+                return Err(PuppetServerError::Refused { status, reason });
+            }
+        }
+        String::from_utf8(bytes).map_err(|_| PuppetServerError::NotText)
+    }
+}
