@@ -113,6 +113,7 @@ impl PreparedRun for Prepared {
         agent.checker.finished(&agent.node, self.target.catalog);
         RunEnd {
             ending: RunEnding::Succeeded,
+            failure: None,
             message: None,
         }
     }
@@ -134,6 +135,7 @@ fn event(title: String, agent: &Agent) -> ReportEvent {
         message: None,
         register: None,
         outputs: serde_json::Map::new(),
+        outputs_withheld: None,
     }))
 }
 
