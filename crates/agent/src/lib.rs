@@ -11,6 +11,7 @@ mod connection;
 pub mod facts;
 mod join;
 mod journal;
+pub mod rehearsal;
 mod renewal;
 mod reports;
 mod run_schedule;
@@ -30,7 +31,7 @@ use tokio_util::sync::CancellationToken;
 pub use catalogs::{CatalogError, CatalogOptions};
 pub use join::JoinError;
 pub use journal::JournalError;
-pub use reports::{Recorder, SpoolError, SpoolOptions};
+pub use reports::{NotTaken, Recorder, ReportsTo, SpoolError, SpoolOptions};
 pub use runs::{
     CommandMethod, CommandOptions, EngineOptions, Methods, NotStarted, PreparedRun, PuppetForm,
     PuppetMethod, PuppetOptions, QueueError, RunDescription, RunEnd, RunMethod, RunOrder,
@@ -90,6 +91,8 @@ pub struct RunOptions {
     pub splay: Duration,
     /// A new release is carried out when the node hears of it.
     pub on_release: bool,
+    /// Within this after it heard of it, each node at its own time.
+    pub release_splay: Duration,
     pub engine: EngineOptions,
     pub spool: SpoolOptions,
 }
@@ -168,10 +171,15 @@ pub async fn run(options: AgentOptions, shutdown: CancellationToken) -> Result<(
         catalogs,
     };
     tracing::info!(node = %shared.options.name, "the agent is up");
+    let to = reports::ToServers {
+        node: shared.options.name.clone(),
+        client: shared.client.clone(),
+    };
+    let connected = shared.connected.subscribe();
     tokio::join!(
         shared.runs.work(&shutdown),
         runs::tell_servers(&shared, &shutdown),
-        reports::deliver(&shared, &spool, &shutdown),
+        reports::deliver(&to, connected, &spool, &shutdown),
         run_schedule::ask_for_runs(&shared, &shutdown),
         connection::hold_stream(&shared, journal, &shutdown),
         schedule::submit_facts(&shared, &shutdown),

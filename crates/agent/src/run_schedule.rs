@@ -1,17 +1,22 @@
 //! Runs that this node asks for by itself: on a schedule, and for a new release.
 //!
 //! The timers are the kernel's monotonic ones: setting the clock moves no run.
+//! A release reaches a whole fleet at once; each node waits its own part of a
+//! splay, the same for the same node and release, whoever tells it and however
+//! often.
 
 use std::time::Duration;
 
+use bunraku_model::{NodeName, ReleaseNumber};
 use bunraku_wire::api::Cause;
 use bunraku_wire::client::BackOff;
+use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 
 use crate::Shared;
 
-/// A new target is fetched within this, so that a fleet that hears of a
-/// release at once does not come at once. A run does not wait for it.
+/// Where a release starts no run, its catalog is fetched within this. A run
+/// does not wait for it.
 const FETCH_WITHIN: Duration = Duration::from_secs(10);
 
 /// Asks for runs until cancelled.
@@ -47,32 +52,49 @@ async fn on_schedule(shared: &Shared, shutdown: &CancellationToken) {
 }
 
 async fn on_release(shared: &Shared, shutdown: &CancellationToken) {
+    let (targets, options) = (&shared.catalogs.targets, &shared.options.runs);
     loop {
+        // What an earlier life heard of and did not come to is still to be done.
+        let Some(target) = targets.unheeded() else {
+            tokio::select! {
+                () = shutdown.cancelled() => return,
+                () = shared.catalogs.changed.notified() => continue,
+            }
+        };
+        let span = match options.on_release {
+            true => options.release_splay,
+            false => FETCH_WITHIN,
+        };
+        let wait = splay(&shared.options.name, target.release, span);
+        tracing::info!(release = %target.release, catalog = %target.catalog.0.short(), mode = ?target.mode, ?wait, "there is a new target");
         tokio::select! {
             () = shutdown.cancelled() => return,
-            () = shared.catalogs.changed.notified() => {}
+            () = tokio::time::sleep(wait) => {}
         }
-        let Some(target) = shared.catalogs.targets.known() else {
+        // Meanwhile there may be a newer one: one run then does for both.
+        let Some(target) = targets.heed() else {
             continue;
         };
-        tracing::info!(release = %target.release, catalog = %target.catalog.0.short(), mode = ?target.mode, "there is a new target");
-        if shared.options.runs.on_release {
+        if options.on_release {
             let cause = Cause::Release {
                 release: target.release,
             };
             if let Err(refused) = shared.runs.ask(cause) {
                 tracing::info!(%refused, "the run for a new release is left out");
             }
-            continue;
-        }
-        tokio::select! {
-            () = shutdown.cancelled() => return,
-            () = tokio::time::sleep(random_up_to(FETCH_WITHIN)) => {}
-        }
-        if let Err(error) = shared.catalogs.complete(&target).await {
+        } else if let Err(error) = shared.catalogs.complete(&target).await {
             tracing::warn!(error = %error, "the new catalog is fetched when a run needs it");
         }
     }
+}
+
+/// This node's place within the span, for this release.
+fn splay(node: &NodeName, release: ReleaseNumber, span: Duration) -> Duration {
+    let digest = Sha256::digest(format!("{release} {node}"));
+    let number = digest[..8]
+        .iter()
+        .fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
+    span.mul_f64((number >> 11) as f64 / (1_u64 << 53) as f64)
 }
 
 /// Anywhere between nothing and this.
@@ -83,4 +105,42 @@ fn random_up_to(span: Duration) -> Duration {
     };
     // From a quarter of the span to all of it, moved to its beginning.
     (back_off.random_wait(0).saturating_sub(span / 4)).mul_f64(4.0 / 3.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(node: usize, release: u64, span: Duration) -> Duration {
+        let node = NodeName::new(format!("node-{node}.example.com")).expect("a name");
+        splay(&node, ReleaseNumber(release), span)
+    }
+
+    #[test]
+    fn a_node_waits_the_same_time_for_the_same_release_and_another_for_the_next() {
+        let span = Duration::from_secs(60);
+        assert_eq!(of(1, 7, span), of(1, 7, span));
+        assert_ne!(of(1, 7, span), of(1, 8, span));
+        assert_ne!(of(1, 7, span), of(2, 7, span));
+    }
+
+    #[test]
+    fn a_fleet_is_spread_evenly_over_the_span() {
+        let span = Duration::from_secs(10);
+        let mut in_second = [0_usize; 10];
+        for node in 0..10_000 {
+            let wait = of(node, 42, span);
+            assert!(wait < span);
+            in_second[wait.as_secs() as usize] += 1;
+        }
+        let even = in_second.iter().all(|count| (850..1_150).contains(count));
+        assert!(even, "{in_second:?}");
+    }
+
+    #[test]
+    fn without_a_splay_nobody_waits() {
+        for node in 0..100 {
+            assert_eq!(of(node, 1, Duration::ZERO), Duration::ZERO);
+        }
+    }
 }

@@ -4,7 +4,7 @@
 //! that started together does not come together.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bunraku_wire::ClientError;
@@ -21,6 +21,8 @@ use crate::Shared;
 pub(crate) struct Submissions {
     session: Uuid,
     next: AtomicU64,
+    /// The last one was acknowledged.
+    settled: AtomicBool,
 }
 
 impl Default for Submissions {
@@ -28,6 +30,7 @@ impl Default for Submissions {
         Self {
             session: Uuid::new_v4(),
             next: AtomicU64::new(0),
+            settled: AtomicBool::new(false),
         }
     }
 }
@@ -37,6 +40,14 @@ impl Submissions {
         SubmissionOrder {
             session: self.session,
             number: self.next.fetch_add(1, Ordering::Relaxed),
+            settled: self.settled.swap(false, Ordering::Relaxed),
+        }
+    }
+
+    /// A server has this one. Of two at once, none is settled by the other.
+    fn acknowledged(&self, order: SubmissionOrder) {
+        if self.next.load(Ordering::Relaxed) == order.number + 1 {
+            self.settled.store(true, Ordering::Relaxed);
         }
     }
 }
@@ -89,10 +100,16 @@ pub(crate) async fn submit_now(shared: &Shared) -> Result<FactsReceipt, ClientEr
             std::panic::resume_unwind(error.into_panic());
         });
     // Numbered when they were collected: that is what makes them newer.
-    let SubmissionOrder { session, number } = order;
+    let SubmissionOrder {
+        session,
+        number,
+        settled,
+    } = order;
     let path = format!(
-        "/v1/nodes/{}/facts?session={session}&number={number}",
+        "/v1/nodes/{}/facts?session={session}&number={number}&settled={settled}",
         shared.options.name
     );
-    shared.client.put(&path, &facts).await
+    let receipt = shared.client.put(&path, &facts).await?;
+    shared.submissions.acknowledged(order);
+    Ok(receipt)
 }

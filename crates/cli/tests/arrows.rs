@@ -42,6 +42,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "bunraku-sim",
         &[
+            "bunraku-agent",
             "bunraku-control",
             "bunraku-model",
             "bunraku-store",

@@ -49,6 +49,7 @@ pub struct Backstage {
     pub releases: Releases,
     pub board: TargetBoard,
     pub queries: Queries,
+    pub reports: Reports,
     tasks: JoinSet<()>,
 }
 
@@ -106,7 +107,7 @@ impl Backstage {
         let queries = Queries::new(
             store.clone(),
             blobs.clone(),
-            reports,
+            reports.clone(),
             bunraku_query::Limits::default(),
         );
         let releases = Releases::new(
@@ -126,6 +127,7 @@ impl Backstage {
             catalogs,
             releases,
             queries,
+            reports,
             tasks: JoinSet::new(),
         };
         let hub = CommandHub::new(store.clone(), commands);

@@ -83,7 +83,8 @@ impl LastApplied {
     ) -> Result<(), LastAppliedError> {
         let settled =
             |one: &Finished| matches!(one.outcome.status, Status::Changed | Status::Unchanged);
-        let now = if finished.len() >= plan.steps.len() && finished.iter().all(settled) {
+        let all = plan.is_whole() && finished.len() >= plan.steps.len();
+        let now = if all && finished.iter().all(settled) {
             self.all_settled(plan)
         } else {
             self.settled_so_far(plan, finished)

@@ -34,7 +34,9 @@ pub use executor::{CarryOut, CarryOutError, carry_out};
 pub use last_applied::LastAppliedError;
 pub use lock::{ApplyLock, LockError, LockOwner};
 pub use other_nodes::OtherNodes;
-pub use plan::{CycleStep, Explanation, Mode, Plan, PlanError, PlanOptions, Problem, ProblemKind};
+pub use plan::{
+    CycleStep, Explanation, InvalidTag, Mode, Plan, PlanError, PlanOptions, Problem, ProblemKind,
+};
 pub use resource_type::{Observation, Provider, Relations, ResourceType, Thing};
 pub use restore::restore;
 pub use secrets::Secrets;

@@ -5,12 +5,17 @@
 //! - They were compiled: the newest compile of each node is of its facts and
 //!   of the newest code.
 //! - No node is compiled twice at once.
-//! - No node is ever given a catalog that no release names for it.
+//! - No node is ever given a catalog that no release names for it, and in the
+//!   end each has carried out the newest that one does.
+//! - No event of a run is lost or doubled, and their order stays.
+//! - Every run ends as finished, or is seen to be unfinished when its machine
+//!   is gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bunraku_model::NodeName;
+use bunraku_model::{CatalogId, NodeName, NodeRunId, ReleaseNumber};
+use bunraku_wire::api::{NumberedEvent, ReportEvent};
 
 /// What one agent said, and what was acknowledged of it.
 #[derive(Clone, Default, Debug)]
@@ -21,12 +26,33 @@ pub(crate) struct Said {
     pub(crate) acknowledged: Option<usize>,
 }
 
+/// Which catalog a release names for each node.
+pub(crate) type ReleaseMap = Arc<BTreeMap<NodeName, CatalogId>>;
+
+/// What one run did on its node.
+#[derive(Clone, Debug)]
+pub(crate) struct Done {
+    pub(crate) node: NodeName,
+    /// The resources whose events it wrote down, in order.
+    pub(crate) titles: Vec<String>,
+}
+
 #[derive(Default, Debug)]
 struct Notes {
     said: BTreeMap<NodeName, Said>,
     /// Nodes that a release may name; all of them where releases make themselves.
     may_have: BTreeSet<NodeName>,
     targets_seen: usize,
+    last_target: BTreeMap<NodeName, String>,
+    /// Releases never change, so that each is read once.
+    releases: BTreeMap<ReleaseNumber, ReleaseMap>,
+    /// Runs that an agent took into its queue.
+    asked: Vec<(NodeName, NodeRunId)>,
+    begun: BTreeMap<NodeRunId, Done>,
+    carried_out: BTreeMap<NodeName, CatalogId>,
+    /// Nodes whose machine is gone.
+    lost: BTreeSet<NodeName>,
+    events_seen: usize,
 }
 
 /// The handle; clones write into the same notes.
@@ -56,9 +82,11 @@ impl Checker {
     }
 
     /// A node was given a target: `named` tells whether its release names it.
-    pub(crate) fn target(&self, node: &NodeName, named: bool) {
+    pub(crate) fn target(&self, node: &NodeName, named: bool, entity_tag: &str) {
         let mut notes = self.notes();
         notes.targets_seen += 1;
+        let last = notes.last_target.entry(node.clone()).or_default();
+        entity_tag.clone_into(last);
         assert!(
             named,
             "`{node}` was given a catalog that its release does not name"
@@ -67,6 +95,29 @@ impl Checker {
             notes.may_have.contains(node),
             "`{node}` was given a catalog that nobody released"
         );
+    }
+
+    pub(crate) fn release(&self, number: ReleaseNumber) -> Option<ReleaseMap> {
+        self.notes().releases.get(&number).cloned()
+    }
+
+    pub(crate) fn keep_release(
+        &self,
+        number: ReleaseNumber,
+        map: BTreeMap<NodeName, CatalogId>,
+    ) -> ReleaseMap {
+        let map = Arc::new(map);
+        self.notes().releases.insert(number, Arc::clone(&map));
+        map
+    }
+
+    /// Whether this is the target that the node was given last.
+    pub(crate) fn has_seen(&self, node: &NodeName, entity_tag: &str) -> bool {
+        let notes = self.notes();
+        notes
+            .last_target
+            .get(node)
+            .is_some_and(|last| last == entity_tag)
     }
 
     /// How often an agent was given a target: a check that saw none shows nothing.
@@ -95,6 +146,99 @@ impl Checker {
         assert!(
             said.versions.contains(&version.unwrap_or_default()),
             "`{node}` has facts that it never sent: {version:?}"
+        );
+    }
+
+    pub(crate) fn asked(&self, node: &NodeName, run: NodeRunId) {
+        self.notes().asked.push((node.clone(), run));
+    }
+
+    pub(crate) fn begun(&self, node: &NodeName, run: NodeRunId) {
+        let done = Done {
+            node: node.clone(),
+            titles: Vec::new(),
+        };
+        let before = self.notes().begun.insert(run, done);
+        assert!(before.is_none(), "`{node}` carried out run {run} twice");
+    }
+
+    pub(crate) fn recorded(&self, run: NodeRunId, title: &str) {
+        let mut notes = self.notes();
+        let done = notes.begun.get_mut(&run).expect("it has begun");
+        done.titles.push(title.to_owned());
+    }
+
+    pub(crate) fn finished(&self, node: &NodeName, catalog: CatalogId) {
+        self.notes().carried_out.insert(node.clone(), catalog);
+    }
+
+    pub(crate) fn carried_out(&self, node: &NodeName) -> Option<CatalogId> {
+        self.notes().carried_out.get(node).copied()
+    }
+
+    pub(crate) fn lost(&self, node: &NodeName) {
+        self.notes().lost.insert(node.clone());
+    }
+
+    pub(crate) fn is_lost(&self, node: &NodeName) -> bool {
+        self.notes().lost.contains(node)
+    }
+
+    /// Runs that must have a report.
+    pub(crate) fn runs_asked_for(&self) -> Vec<(NodeName, NodeRunId)> {
+        self.notes().asked.clone()
+    }
+
+    pub(crate) fn runs_begun(&self) -> Vec<(NodeRunId, Done)> {
+        let notes = self.notes();
+        let begun = notes.begun.iter();
+        begun.map(|(run, done)| (*run, done.clone())).collect()
+    }
+
+    /// Events of reports that were compared with what nodes did.
+    pub fn events_seen(&self) -> usize {
+        self.notes().events_seen
+    }
+
+    /// What the servers have of a run, beside what its node did.
+    pub(crate) fn report(&self, run: NodeRunId, done: &Done, events: &[NumberedEvent]) {
+        let numbers: Vec<u64> = events.iter().map(|event| event.number).collect();
+        let wanted: Vec<u64> = (0..events.len() as u64).collect();
+        assert_eq!(numbers, wanted, "the numbers of the events of run {run}");
+        let mut titles = Vec::new();
+        let (mut starts, mut ends) = (0, 0);
+        for event in events {
+            match &event.event {
+                ReportEvent::Started(_) => starts += 1,
+                ReportEvent::Finished(_) => ends += 1,
+                ReportEvent::Resource(resource) => titles.push(resource.title.clone()),
+                ReportEvent::Log(_) => {}
+                ReportEvent::Omitted(_) => panic!("run {run}: events were lost, and it says so"),
+            }
+        }
+        self.notes().events_seen += events.len();
+        assert_eq!(starts, 1, "run {run} began so often");
+        let known = &done.titles;
+        let mut unique = titles.clone();
+        unique.sort();
+        unique.dedup();
+        assert_eq!(unique.len(), titles.len(), "run {run}: doubled: {titles:?}");
+        if self.is_lost(&done.node) && ends == 0 {
+            let common = known
+                .iter()
+                .zip(&titles)
+                .take_while(|(known, told)| known == told);
+            assert_eq!(
+                common.count(),
+                titles.len(),
+                "run {run}: {titles:?} of {known:?}"
+            );
+            return;
+        }
+        assert_eq!(ends, 1, "run {run} of `{}` ended so often", done.node);
+        assert_eq!(
+            titles, *known,
+            "run {run}: what is told beside what was done"
         );
     }
 }

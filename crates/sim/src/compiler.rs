@@ -101,11 +101,15 @@ impl Compiler for CountingCompiler {
         tokio::time::sleep(self.chance.up_to(self.longest)).await;
         let catalog = json!({
             "name": request.node,
-            "resources": [{
-                "type": "File",
-                "title": "/etc/version",
-                "parameters": {"content": format!("{} {}", version(&request.facts), request.code_id)},
-            }],
+            "resources": [
+                {
+                    "type": "File",
+                    "title": "/etc/version",
+                    "parameters": {"content": format!("{} {}", version(&request.facts), request.code_id)},
+                },
+                {"type": "File", "title": "/etc/second", "parameters": {"content": "2"}},
+                {"type": "File", "title": "/etc/third", "parameters": {"content": "3"}},
+            ],
         });
         Ok(serde_json::from_value(catalog).expect("this is a catalog"))
     }

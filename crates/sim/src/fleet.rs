@@ -1,29 +1,30 @@
-//! Servers, agents, and what befalls them.
+//! A fleet: what happens to it, and the look at what is left in the end.
 
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bunraku_control::backstage::{Backstage, BackstageParts, CompileOptions, CompileQueue};
-use bunraku_control::targets::KnownTarget;
-use bunraku_control::{
-    Clock, FactHooks, FactOptions, Facts, Nodes, ReleaseOptions, Releases, TargetBoard, keys,
-};
-use bunraku_model::{CodeId, NodeName, ServerId, default_environment};
+use bunraku_control::backstage::CompileQueue;
+use bunraku_control::{Clock, FactHooks, FactOptions, Facts, Nodes, ReportFilter, keys};
+use bunraku_model::{CodeId, NodeName, default_environment};
 use bunraku_store::blobs::{BlobOptions, StoreBlobs};
 use bunraku_store::testing::MemoryStore;
 use bunraku_store::{Range, SharedStore, Transaction};
-use bunraku_wire::api::{CompileReason, CreateRelease, Deployed, LastCompile, ReleaseTo, RunMode};
+use bunraku_wire::api::{
+    CompileReason, CreateRelease, Deployed, LastCompile, ReleaseTo, ReportState, RunMode,
+};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
+use tempfile::TempDir;
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::agent::Agent;
+use crate::agent::{Agent, see_target};
 use crate::compiler::version;
-use crate::jitter_store::JitterStore;
-use crate::{Chance, Checker, CountingCompiler};
+use crate::servers::{Servers, Services};
+use crate::strike::Strike;
+use crate::{Chance, Checker, CountingCompiler, Moment};
 
 /// What is simulated.
 #[derive(Clone, Debug)]
@@ -33,67 +34,35 @@ pub struct Plan {
     /// Submissions of each agent.
     pub rounds: usize,
     pub servers: usize,
-    /// Servers are killed and messages lost and delayed.
+    /// Servers and agents are killed, and messages lost, doubled and delayed.
     pub faults: bool,
     /// Catalogs are released by themselves, or by a person now and then.
     pub auto_release: bool,
+    /// The only server is killed at this call to its store.
+    pub kill_server: Option<Moment>,
+    /// The first agent is killed at this step.
+    pub kill_agent: Option<Moment>,
+    pub bug: Option<Bug>,
 }
 
-/// A server, until it is killed.
-struct SimServer {
-    backstage: Backstage,
-    /// Requests that it is answering.
-    requests: JoinSet<()>,
+/// A mistake that a checker must find.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Bug {
+    /// Servers take events as they come, whatever their numbers.
+    NumbersIgnored,
+    /// Servers answer before anything is stored.
+    AnsweredTooEarly,
 }
 
-/// What agents reach.
-#[derive(Clone)]
-pub(crate) struct Shared {
-    pub(crate) chance: Chance,
-    pub(crate) checker: Checker,
-    servers: Arc<Mutex<Vec<Option<SimServer>>>>,
-    faults: Arc<std::sync::atomic::AtomicBool>,
-}
-
-impl Shared {
-    fn servers(&self) -> MutexGuard<'_, Vec<Option<SimServer>>> {
-        self.servers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn faults(&self) -> bool {
-        self.faults.load(std::sync::atomic::Ordering::Relaxed)
-    }
-
-    /// Hands a request to a server that lives; to nobody if none does.
-    pub(crate) fn deliver<W, R>(&self, work: W)
-    where
-        W: FnOnce(Facts) -> R,
-        R: Future<Output = ()> + Send + 'static,
-    {
-        let mut servers = self.servers();
-        let mut alive: Vec<&mut SimServer> = servers.iter_mut().flatten().collect();
-        if alive.is_empty() {
-            return;
-        }
-        let chosen = self.chance.below(alive.len());
-        let server = &mut alive[chosen];
-        let facts = server.backstage.facts.clone();
-        server.requests.spawn(work(facts));
-    }
-
-    /// What a server that lives tells of targets and releases.
-    pub(crate) fn reader(&self) -> Option<(TargetBoard, Releases)> {
-        let servers = self.servers();
-        let alive: Vec<&SimServer> = servers.iter().flatten().collect();
-        if alive.is_empty() {
-            return None;
-        }
-        let server = alive[self.chance.below(alive.len())];
-        Some((
-            server.backstage.board.clone(),
-            server.backstage.releases.clone(),
-        ))
-    }
+/// What was seen in a life of a fleet.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    pub checker: Checker,
+    pub compiles: usize,
+    /// Calls of the servers to their store.
+    pub store_calls: u64,
+    /// Steps of the first agent.
+    pub agent_steps: u64,
 }
 
 /// A fleet on one store.
@@ -102,10 +71,14 @@ pub struct Fleet {
     store: SharedStore,
     clock: Clock,
     names: Vec<NodeName>,
-    shared: Shared,
-    pub compiler: CountingCompiler,
-    next_server: u128,
+    servers: Servers,
+    checker: Checker,
+    agents: Vec<Agent>,
+    /// What agents keep on their disks.
+    disks: TempDir,
     code: u64,
+    /// Ends with the fleet.
+    tasks: JoinSet<()>,
 }
 
 impl Fleet {
@@ -120,37 +93,59 @@ impl Fleet {
             nodes.register(&name).await.expect("registered");
             names.push(name);
         }
+        let compiler = CountingCompiler::new(chance.clone(), Duration::from_millis(500));
+        let strike = Strike::new(plan.kill_server);
+        let servers = Servers::new(store.clone(), clock.clone(), compiler, chance, strike);
         let mut fleet = Self {
-            compiler: CountingCompiler::new(chance.clone(), Duration::from_millis(500)),
-            shared: Shared {
-                chance,
-                checker: Checker::default(),
-                servers: Arc::default(),
-                faults: Arc::new(plan.faults.into()),
-            },
             plan,
             store,
             clock,
             names,
-            next_server: 1,
+            servers,
+            checker: Checker::default(),
+            agents: Vec::new(),
+            disks: disks(),
             code: 0,
+            tasks: JoinSet::new(),
         };
-        let policy = match fleet.plan.auto_release {
+        fleet.settle_in().await;
+        fleet
+    }
+
+    async fn settle_in(&mut self) {
+        let policy = match self.plan.auto_release {
             true => "auto",
             false => "manual",
         };
         let key = keys::environment_settings(&default_environment());
         let settings = json!({"url": "file:///nowhere", "policy": policy});
-        fleet.put(key, settings.to_string()).await;
-        fleet.push_code().await;
-        for _ in 0..fleet.plan.servers {
-            let server = fleet.new_server();
-            fleet.shared.servers().push(Some(server));
+        self.put(key, settings.to_string()).await;
+        self.push_code().await;
+        self.servers.start(self.plan.servers, self.plan.faults);
+        self.tasks
+            .spawn(self.servers.clone().watch_over_the_first());
+        if self.plan.auto_release {
+            self.checker.may_have_a_target(self.names.clone());
         }
-        if fleet.plan.auto_release {
-            fleet.shared.checker.may_have_a_target(fleet.names.clone());
+        self.agents = (self.names.iter().enumerate())
+            .map(|(number, node)| self.agent(number, node))
+            .collect();
+    }
+
+    fn agent(&self, number: usize, node: &NodeName) -> Agent {
+        let moment = self.plan.kill_agent.filter(|_| number == 0);
+        Agent {
+            node: node.clone(),
+            session: Uuid::from_u128(number as u128),
+            directory: self.disks.path().join(node.as_str()),
+            servers: self.servers.clone(),
+            checker: self.checker.clone(),
+            // Asking is most of the work where there are many.
+            pace: Duration::from_secs(2 + self.names.len() as u64 / 50),
+            strike: Arc::new(Strike::new(moment)),
+            bug: self.plan.bug,
+            life: Arc::new(Mutex::new(None)),
         }
-        fleet
     }
 
     async fn put(&self, key: String, value: String) {
@@ -159,40 +154,6 @@ impl Fleet {
             .commit(transaction)
             .await
             .expect("memory takes it");
-    }
-
-    fn new_server(&mut self) -> SimServer {
-        self.next_server += 1;
-        let store: SharedStore = Arc::new(JitterStore {
-            inner: self.store.clone(),
-            chance: self.shared.chance.clone(),
-        });
-        let parts = BackstageParts {
-            blobs: Arc::new(StoreBlobs::in_store(store.clone(), BlobOptions::default())),
-            store,
-            clock: self.clock.clone(),
-            server: ServerId(Uuid::from_u128(self.next_server)),
-            directory: PathBuf::from("/nonexistent"),
-            compiler: Box::new(self.compiler.clone()),
-            facts: FactOptions {
-                adopt_after: Duration::from_secs(2),
-                ..FactOptions::default()
-            },
-            compiles: CompileOptions {
-                concurrency: 2,
-                lease: Duration::from_secs(3),
-                ..CompileOptions::default()
-            },
-            releases: ReleaseOptions {
-                leader_ttl: Duration::from_secs(3),
-                keep: 10_000,
-                ..ReleaseOptions::default()
-            },
-        };
-        SimServer {
-            backstage: Backstage::start(parts),
-            requests: JoinSet::new(),
-        }
     }
 
     /// New code for everybody, as a deploy leaves it.
@@ -221,68 +182,78 @@ impl Fleet {
 
     /// Lets the agents do their rounds while things happen to the servers.
     pub async fn run(&mut self) {
-        let mut agents = JoinSet::new();
-        for (number, node) in self.names.iter().enumerate() {
-            let agent = Agent {
-                node: node.clone(),
-                session: Uuid::from_u128(number as u128),
-                shared: self.shared.clone(),
-            };
-            agents.spawn(agent.run(self.plan.rounds));
+        let (over, mut ended) = mpsc::unbounded_channel();
+        for agent in &self.agents {
+            let agent = agent.clone();
+            let life = agent.live(self.plan.rounds, over.clone());
+            self.tasks.spawn(life);
         }
-        loop {
-            let pause = self.shared.chance.up_to(Duration::from_secs(3));
+        let mut left = self.agents.len();
+        let deadline = Instant::now() + Duration::from_secs(600);
+        while left > 0 {
+            if Instant::now() >= deadline {
+                panic!("never: the rounds are over: {}", self.standing().await);
+            }
+            let pause = self.servers.chance.up_to(Duration::from_secs(3));
             tokio::select! {
-                ended = agents.join_next() => match ended {
-                    None => return,
-                    Some(Ok(())) => {}
-                    Some(Err(error)) => std::panic::resume_unwind(error.into_panic()),
-                },
+                biased;
+                _ = ended.recv() => left -= 1,
                 () = tokio::time::sleep(pause) => self.something_happens().await,
+                Some(ended) = self.tasks.join_next() => pass_on(ended),
             }
         }
     }
 
     async fn something_happens(&mut self) {
-        let chance = self.shared.chance.clone();
+        let chance = self.servers.chance.clone();
         let number = chance.below(self.plan.servers);
-        let alive = self.shared.servers()[number].is_some();
-        match (self.plan.faults, alive) {
-            // Wherever it is in its work.
-            (true, true) if chance.happens(50) => drop(self.shared.servers()[number].take()),
-            (_, false) => {
-                let server = self.new_server();
-                self.shared.servers()[number] = Some(server);
-            }
-            _ if chance.happens(20) => self.push_code().await,
-            _ if !self.plan.auto_release => self.release_some().await,
+        match (self.plan.faults, self.servers.is_alive(number)) {
+            (true, true) if chance.happens(50) => self.servers.kill(number),
+            // The one who was struck comes back by itself.
+            (true, false) => self.servers.revive(number),
+            (_, true) if chance.happens(20) => self.push_code().await,
+            (_, true) if !self.plan.auto_release => self.release_some().await,
+            (true, true) if chance.happens(20) => self.upkeep().await,
             _ => {}
         }
     }
 
+    /// A server looks after old reports.
+    async fn upkeep(&self) {
+        let asked = self.servers.ask(|services, answer| async move {
+            let _ = services.reports.upkeep().await;
+            answer.give(());
+        });
+        asked.await;
+    }
+
     /// A person releases what is compiled for one node.
     async fn release_some(&self) {
-        let node = self.names[self.shared.chance.below(self.names.len())].clone();
-        let Some((_, releases)) = self.shared.reader() else {
-            return;
-        };
-        self.shared.checker.may_have_a_target([node.clone()]);
+        let node = self.names[self.servers.chance.below(self.names.len())].clone();
+        self.checker.may_have_a_target([node.clone()]);
         let request = CreateRelease {
             parent: None,
             to: ReleaseTo::Nodes { nodes: vec![node] },
             mode: RunMode::Enforce,
             reason: None,
         };
-        // Refused as long as nothing is compiled for it.
-        let _ = releases
-            .create(&default_environment(), &request, "sim")
-            .await;
+        let asked = self.servers.ask(move |services, answer| {
+            let request = request.clone();
+            async move {
+                // Refused as long as nothing is compiled for it.
+                let _ = services
+                    .releases
+                    .create(&default_environment(), &request, "sim")
+                    .await;
+                answer.give(());
+            }
+        });
+        asked.await;
     }
 
     /// A person releases all that is compiled, and waits until nodes are told.
     async fn release_everything(&self) {
-        let (_, releases) = self.shared.reader().expect("all servers live");
-        self.shared.checker.may_have_a_target(self.names.clone());
+        self.checker.may_have_a_target(self.names.clone());
         let request = CreateRelease {
             parent: None,
             to: ReleaseTo::Everything,
@@ -290,59 +261,112 @@ impl Fleet {
             reason: None,
         };
         let environment = default_environment();
+        let releases = self.services().releases;
         let released = releases.create(&environment, &request, "sim").await;
         released.expect("what is compiled can be released");
-        tokio::time::sleep(Duration::from_secs(60)).await;
+    }
+
+    fn services(&self) -> Services {
+        self.servers.any().expect("all servers live")
     }
 
     /// Ends the faults, waits until nothing is left to do, and looks.
     pub async fn settle_and_check(&mut self) {
-        self.shared
-            .faults
-            .store(false, std::sync::atomic::Ordering::Relaxed);
-        for number in 0..self.plan.servers {
-            if self.shared.servers()[number].is_none() {
-                let server = self.new_server();
-                self.shared.servers()[number] = Some(server);
-            }
-        }
-        self.settle().await;
+        self.servers.end_faults();
+        // What is on its way arrives first.
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        self.until("submissions and compiles are done", Self::nothing_queued)
+            .await;
         if !self.plan.auto_release {
+            self.servers.strike.disarm();
             self.release_everything().await;
         }
+        self.until("every node carried out its newest catalog", Self::all_done)
+            .await;
+        self.servers.strike.disarm();
+        // Struck at the last moment, it comes back.
+        self.until("a server lives", async |fleet| {
+            fleet.servers.any().is_some()
+        })
+        .await;
         assert_eq!(
-            self.compiler.twice_at_once(),
+            self.servers.compiler.twice_at_once(),
             Vec::<NodeName>::new(),
             "compiled twice at once"
         );
         for name in self.names.clone() {
             self.check_node(&name).await;
         }
+        let upkeep = self.services().reports.upkeep().await;
+        upkeep.expect("memory answers");
+        self.check_reports().await;
     }
 
-    async fn settle(&self) {
-        // What is on its way arrives first.
-        tokio::time::sleep(Duration::from_secs(10)).await;
+    /// Waits, as long as it takes in this world; an hour is never.
+    async fn until(&mut self, what: &str, holds: impl AsyncFn(&Self) -> bool) {
         let deadline = Instant::now() + Duration::from_secs(3_600);
-        loop {
-            let facts = self.count(keys::FACT_QUEUE).await;
-            let compiles = self.count(keys::COMPILE_QUEUE).await;
-            if facts + compiles == 0 {
-                break;
+        while !holds(self).await {
+            if Instant::now() >= deadline {
+                panic!("never: {what}: {}", self.standing().await);
             }
-            assert!(
-                Instant::now() < deadline,
-                "{facts} submissions and {compiles} compiles are never done"
-            );
-            tokio::time::sleep(Duration::from_secs(1)).await;
+            tokio::select! {
+                biased;
+                Some(ended) = self.tasks.join_next() => pass_on(ended),
+                () = tokio::time::sleep(Duration::from_secs(1)) => {}
+            }
         }
-        // Releases make themselves some seconds after the last compile.
-        tokio::time::sleep(Duration::from_secs(60)).await;
+    }
+
+    async fn nothing_queued(&self) -> bool {
+        self.count(keys::FACT_QUEUE).await + self.count(keys::COMPILE_QUEUE).await == 0
     }
 
     async fn count(&self, prefix: &str) -> usize {
         let page = self.store.range(Range::prefix(prefix)).await;
         page.expect("memory answers").items.len()
+    }
+
+    async fn all_done(&self) -> bool {
+        for agent in &self.agents {
+            let compiled = self.field(keys::compiled(&agent.node)).await;
+            if self.checker.is_lost(&agent.node) && compiled.is_none() {
+                continue;
+            }
+            if compiled.is_none() || compiled != self.field(keys::target(&agent.node)).await {
+                return false;
+            }
+            let done = self.checker.carried_out(&agent.node);
+            let done = done.map(|catalog| catalog.to_string());
+            let at_rest = done == compiled && agent.is_at_rest();
+            if !at_rest && !self.checker.is_lost(&agent.node) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Where each node stands, for whoever looks at a seed that failed.
+    async fn standing(&self) -> String {
+        let mut text = String::new();
+        for agent in &self.agents {
+            let compiled = self.field(keys::compiled(&agent.node)).await;
+            let target = self.field(keys::target(&agent.node)).await;
+            let done = self.checker.carried_out(&agent.node);
+            let at_rest = agent.is_at_rest();
+            text.push_str(&format!(
+                "\n{}: compiled {compiled:?}, given {target:?}, did {done:?}, at rest: {at_rest}, lost: {}",
+                agent.node,
+                self.checker.is_lost(&agent.node),
+            ));
+        }
+        text
+    }
+
+    /// The catalog that a document names.
+    async fn field(&self, key: String) -> Option<String> {
+        let found = self.store.get(&key).await.expect("memory answers")?;
+        let found: serde_json::Value = serde_json::from_slice(&found.value).expect("JSON");
+        Some(found["catalog"].as_str()?.to_owned())
     }
 
     async fn check_node(&self, node: &NodeName) {
@@ -356,34 +380,91 @@ impl Fleet {
         );
         let shown = facts.show(node).await.ok();
         let found = shown.as_ref().map(|shown| version(&shown.facts));
-        self.shared.checker.in_the_end(node, found);
-        let Some(shown) = shown else {
+        self.checker.in_the_end(node, found);
+        if shown.is_none() {
+            assert!(self.checker.is_lost(node), "`{node}` has no facts");
             return;
-        };
+        }
         let status = self.store.get(&keys::compile_status(node)).await;
         let status = status.expect("memory answers").expect("it was compiled");
         let last: LastCompile = serde_json::from_slice(&status.value).expect("a status");
-        assert_eq!(last.fact_set, Some(shown.fact_set), "`{node}`: its facts");
-        assert_eq!(last.code_id, Some(self.code_id()), "`{node}`: its code");
-        let (board, releases) = self.shared.reader().expect("all servers live");
-        let target = board.get(node).await.expect("memory answers");
-        if let Some(known) = &target {
-            see_target(&self.shared.checker, &releases, node, known).await;
+        if let Some(shown) = shown {
+            assert_eq!(last.fact_set, Some(shown.fact_set), "`{node}`: its facts");
         }
-        let compiled = self.store.get(&keys::compiled(node)).await;
-        let compiled = compiled.expect("memory answers").expect("it was compiled");
-        let compiled: serde_json::Value = serde_json::from_slice(&compiled.value).expect("JSON");
-        let given = target.map(|known| known.stored.target.catalog.to_string());
+        assert_eq!(last.code_id, Some(self.code_id()), "`{node}`: its code");
+        let services = self.services();
+        let target = services.board.get(node).await.expect("memory answers");
+        let target = target.expect("it was released");
+        see_target(&self.checker, &services.releases, node, &target).await;
         assert_eq!(
-            given.as_deref(),
-            compiled["catalog"].as_str(),
+            Some(target.stored.target.catalog.to_string()),
+            self.field(keys::compiled(node)).await,
             "`{node}`: what was compiled last is what it is given"
         );
     }
 
-    pub fn checker(&self) -> &Checker {
-        &self.shared.checker
+    async fn check_reports(&self) {
+        let reports = self.services().reports;
+        for (node, run) in self.checker.runs_asked_for() {
+            let found = reports.find(&run.to_string()).await;
+            if self.checker.is_lost(&node) {
+                continue;
+            }
+            let found = found.unwrap_or_else(|error| panic!("run {run} of `{node}`: {error}"));
+            assert_eq!(found.state, ReportState::Finished, "run {run} of `{node}`");
+        }
+        let filter = ReportFilter {
+            node: None,
+            failed: false,
+            unfinished: true,
+            limit: 10_000,
+            after: None,
+        };
+        let unfinished = reports.list(&filter).await.expect("memory answers").reports;
+        for (run, done) in self.checker.runs_begun() {
+            match reports.events(&done.node, run, 0).await {
+                Ok(events) => self.checker.report(run, &done, &events),
+                Err(error) => assert!(
+                    self.checker.is_lost(&done.node),
+                    "run {run} of `{}`: {error}",
+                    done.node
+                ),
+            }
+            let Ok(shown) = reports.show(&done.node, run).await else {
+                continue;
+            };
+            let is_told = unfinished.iter().any(|report| report.run == run);
+            assert_eq!(
+                is_told,
+                shown.finished.is_none(),
+                "run {run} is told as it is"
+            );
+        }
+        let lost = |node: &NodeName| self.checker.is_lost(node);
+        let stray = unfinished.iter().find(|report| !lost(&report.node));
+        assert!(stray.is_none(), "never ends: {stray:?}");
     }
+
+    fn seen(&self) -> Seen {
+        Seen {
+            checker: self.checker.clone(),
+            compiles: self.servers.compiler.compiles(),
+            store_calls: self.servers.strike.steps(),
+            agent_steps: self.agents.first().map_or(0, |agent| agent.strike.steps()),
+        }
+    }
+}
+
+fn pass_on(ended: Result<(), tokio::task::JoinError>) {
+    if let Err(error) = ended {
+        std::panic::resume_unwind(error.into_panic());
+    }
+}
+
+/// In memory where there is such a place: making things durable costs nothing there.
+fn disks() -> TempDir {
+    let made = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+    made.expect("a directory for the disks of agents")
 }
 
 /// The wall clock of the simulation: it goes with the runtime's.
@@ -409,7 +490,7 @@ impl Drop for TellSeed {
 
 /// Runs a fleet from its first message to the last check; panics when
 /// something does not hold. Gives back what was seen.
-pub fn simulate(plan: Plan) -> (Checker, usize) {
+pub fn simulate(plan: Plan) -> Seen {
     let _seed = TellSeed(plan.seed);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -421,24 +502,6 @@ pub fn simulate(plan: Plan) -> (Checker, usize) {
         let mut fleet = Fleet::start(plan).await;
         fleet.run().await;
         fleet.settle_and_check().await;
-        (fleet.checker().clone(), fleet.compiler.compiles())
+        fleet.seen()
     })
-}
-
-/// Tells the checker of a target that a node was given.
-pub(crate) async fn see_target(
-    checker: &Checker,
-    releases: &Releases,
-    node: &NodeName,
-    known: &KnownTarget,
-) {
-    let target = &known.stored.target;
-    let number = Some(target.release);
-    let release = releases.show(&target.environment, number).await;
-    let release = release.expect("the release of a target is there");
-    let named = release
-        .map
-        .iter()
-        .any(|entry| entry.node == *node && entry.catalog == target.catalog);
-    checker.target(node, named);
 }

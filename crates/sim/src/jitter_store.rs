@@ -4,6 +4,9 @@
 //! is killed stops between any two of its calls. Nothing is made up: what a
 //! call does, the store underneath does.
 
+use std::future::pending;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -13,20 +16,55 @@ use bunraku_store::{
 };
 
 use crate::Chance;
+use crate::strike::{Strike, When};
 
 const LONGEST: Duration = Duration::from_millis(3);
 
 pub(crate) struct JitterStore {
-    pub(crate) inner: SharedStore,
-    pub(crate) chance: Chance,
+    inner: SharedStore,
+    chance: Chance,
+    strike: Arc<Strike>,
+    /// The server is killed: nothing of it goes on.
+    dead: AtomicBool,
 }
 
 impl JitterStore {
+    pub(crate) fn new(inner: SharedStore, chance: Chance, strike: Arc<Strike>) -> Self {
+        Self {
+            inner,
+            chance,
+            strike,
+            dead: AtomicBool::new(false),
+        }
+    }
+
     async fn pass<T>(&self, work: impl Future<Output = T>) -> T {
+        self.alive().await;
+        let struck = self.strike.count();
         tokio::time::sleep(self.chance.up_to(LONGEST)).await;
+        self.alive().await;
+        if struck == Some(When::Before) {
+            self.die().await;
+        }
         let outcome = work.await;
+        if struck == Some(When::After) {
+            self.die().await;
+        }
         tokio::time::sleep(self.chance.up_to(LONGEST)).await;
+        self.alive().await;
         outcome
+    }
+
+    async fn die(&self) {
+        self.dead.store(true, Ordering::SeqCst);
+        self.strike.die().await;
+    }
+
+    /// Resolves only for the living.
+    async fn alive(&self) {
+        if self.dead.load(Ordering::SeqCst) {
+            pending().await
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Fleets that live through everything, seed by seed.
 
-use bunraku_sim::{Plan, simulate};
+use bunraku_sim::{Bug, Moment, Plan, When, simulate};
 
 /// How many seeds each test tries; `BUNRAKU_SEEDS=3000` asks for more.
 fn seeds(usual: u64) -> u64 {
@@ -10,36 +10,63 @@ fn seeds(usual: u64) -> u64 {
     })
 }
 
+/// The seeds to try; `BUNRAKU_SEED=17` looks at one again.
+fn range(first: u64, usual: u64) -> std::ops::Range<u64> {
+    match std::env::var("BUNRAKU_SEED") {
+        Ok(text) => {
+            let seed = text.parse().expect("BUNRAKU_SEED is a number");
+            seed..seed + 1
+        }
+        Err(_) => first..first + seeds(usual),
+    }
+}
+
 fn small(seed: u64) -> Plan {
     Plan {
         seed,
-        agents: 3,
-        rounds: 4,
+        agents: 1 + (seed % 2) as usize,
+        rounds: 2,
         servers: 2,
         faults: true,
         auto_release: true,
+        kill_server: None,
+        kill_agent: None,
+        bug: None,
     }
 }
 
-fn try_all(first: u64, count: u64, plan: impl Fn(u64) -> Plan) {
-    let (mut acknowledged, mut targets) = (0, 0);
-    for seed in first..first + count {
-        let (checker, _) = simulate(plan(seed));
-        acknowledged += checker.acknowledgements();
-        targets += checker.targets_seen();
+/// One node, from its first facts to its report, and nothing in the way.
+fn alone(seed: u64) -> Plan {
+    Plan {
+        agents: 1,
+        rounds: 1,
+        servers: 1,
+        faults: false,
+        ..small(seed)
+    }
+}
+
+fn try_all(seeds: std::ops::Range<u64>, plan: impl Fn(u64) -> Plan) {
+    let (mut acknowledged, mut targets, mut events) = (0, 0, 0);
+    for seed in seeds {
+        let seen = simulate(plan(seed));
+        acknowledged += seen.checker.acknowledgements();
+        targets += seen.checker.targets_seen();
+        events += seen.checker.events_seen();
     }
     assert!(acknowledged > 0, "nothing was ever acknowledged");
     assert!(targets > 0, "nobody was ever given a target");
+    assert!(events > 0, "nothing was ever reported");
 }
 
 #[test]
-fn with_killed_servers_and_a_bad_network_nothing_acknowledged_is_lost() {
-    try_all(0, seeds(40), small);
+fn with_killed_servers_and_agents_and_a_bad_network_nothing_is_lost_or_doubled() {
+    try_all(range(0, 400), small);
 }
 
 #[test]
 fn with_one_server_that_is_killed_again_and_again_it_holds_too() {
-    try_all(100_000, seeds(40), |seed| Plan {
+    try_all(range(100_000, 400), |seed| Plan {
         servers: 1,
         ..small(seed)
     });
@@ -47,38 +74,94 @@ fn with_one_server_that_is_killed_again_and_again_it_holds_too() {
 
 #[test]
 fn with_releases_by_hand_nobody_is_given_what_nobody_released() {
-    try_all(200_000, seeds(40), |seed| Plan {
+    try_all(range(200_000, 400), |seed| Plan {
         auto_release: false,
         ..small(seed)
     });
 }
 
 #[test]
+fn a_server_may_die_at_every_call_to_its_store_between_facts_and_report() {
+    let calls = simulate(alone(1)).store_calls;
+    assert!(calls > 50, "{calls}");
+    for step in 0..calls {
+        for when in [When::Before, When::After] {
+            let moment = Moment { step, when };
+            eprintln!("the server dies at {moment:?}");
+            simulate(Plan {
+                kill_server: Some(moment),
+                ..alone(1)
+            });
+        }
+    }
+}
+
+#[test]
+fn an_agent_may_die_at_every_step_of_its_run_and_of_its_report() {
+    let steps = simulate(alone(2)).agent_steps;
+    assert!(steps > 8, "{steps}");
+    for step in 0..steps {
+        let moment = Moment {
+            step,
+            when: When::Before,
+        };
+        eprintln!("the agent dies at {moment:?}");
+        simulate(Plan {
+            kill_agent: Some(moment),
+            ..alone(2)
+        });
+    }
+}
+
+/// What the checker says of a planted bug, if it finds it in some seeds.
+fn found(bug: Bug) -> Option<String> {
+    (0..60).find_map(|seed| {
+        let plan = Plan {
+            bug: Some(bug),
+            ..small(seed)
+        };
+        let caught = std::panic::catch_unwind(|| simulate(plan)).err()?;
+        let text = caught.downcast_ref::<String>().cloned();
+        Some(text.unwrap_or_default())
+    })
+}
+
+#[test]
+fn events_that_are_taken_whatever_their_number_are_found() {
+    let said = found(Bug::NumbersIgnored).expect("the checker finds it");
+    assert!(said.contains("run "), "{said}");
+}
+
+#[test]
+fn events_that_are_acknowledged_before_they_are_stored_are_found() {
+    let said = found(Bug::AnsweredTooEarly).expect("the checker finds it");
+    assert!(!said.is_empty());
+}
+
+#[test]
 fn a_thousand_agents_are_served_by_three_servers_that_come_and_go() {
-    let (checker, compiles) = simulate(Plan {
-        seed: 1,
+    let seen = simulate(Plan {
         agents: 1_000,
-        rounds: 2,
+        rounds: 1,
         servers: 3,
-        faults: true,
-        auto_release: true,
+        ..small(1)
     });
-    assert!(checker.acknowledgements() > 1_000);
-    assert!(compiles >= 1_000);
+    assert!(seen.checker.acknowledgements() > 800);
+    assert!(seen.compiles >= 800);
+    assert!(seen.checker.events_seen() > 1_000);
 }
 
 #[test]
 fn without_faults_all_of_it_comes_to_rest() {
-    let (checker, compiles) = simulate(Plan {
-        seed: 7,
+    let seen = simulate(Plan {
         agents: 20,
         rounds: 10,
         servers: 1,
         faults: false,
-        auto_release: true,
+        ..small(7)
     });
-    assert!(checker.acknowledgements() > 100);
+    assert!(seen.checker.acknowledgements() > 100);
     // Facts are submitted 200 times and differ in some 60 % of them; a push of
     // code compiles each node once. What is asked for again is done once.
-    assert!(compiles > 20, "{compiles}");
+    assert!(seen.compiles > 20, "{}", seen.compiles);
 }

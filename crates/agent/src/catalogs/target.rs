@@ -21,6 +21,9 @@ struct Stored {
     etag: Option<String>,
     /// The catalog before this one; kept, for a rollback that costs nothing.
     previous: Option<CatalogId>,
+    /// Nothing was done about this target yet.
+    #[serde(default)]
+    unheeded: bool,
 }
 
 /// A target, and whether a server vouched for it just now.
@@ -124,6 +127,7 @@ impl Targets {
             _ => stored.previous,
         };
         let next = Stored {
+            unheeded: target.is_some() && (changed || stored.unheeded),
             target,
             etag,
             previous,
@@ -133,6 +137,22 @@ impl Targets {
             self.save(&stored);
         }
         changed
+    }
+
+    /// The target, as long as nothing was done about it.
+    pub(crate) fn unheeded(&self) -> Option<Target> {
+        let stored = self.stored();
+        stored.target.clone().filter(|_| stored.unheeded)
+    }
+
+    /// The same, and something is done about it now.
+    pub(crate) fn heed(&self) -> Option<Target> {
+        let mut stored = self.stored();
+        if !std::mem::replace(&mut stored.unheeded, false) {
+            return None;
+        }
+        self.save(&stored);
+        stored.target.clone()
     }
 
     /// What is known, without asking.

@@ -3,19 +3,24 @@
 //! The first event goes at once; later ones of a run at work in batches, at
 //! most one each second or a full one earlier. With nothing to send, nothing
 //! happens: no timer runs.
+//!
+//! How a batch travels is not known here: a client does it ([`ReportsTo`]), or
+//! a simulation.
 
+use std::fs::File;
 use std::time::Duration;
 
-use bunraku_model::NodeRunId;
-use bunraku_wire::ClientError;
+use async_trait::async_trait;
+use bunraku_model::{NodeName, NodeRunId};
 use bunraku_wire::api::{NumberedEvent, ReportBatch, ReportReceipt};
 use bunraku_wire::client::BackOff;
+use bunraku_wire::{Client, ClientError};
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::Spool;
 use super::spool::Batch;
-use crate::Shared;
 
 /// Events of one batch.
 const MOST: usize = 100;
@@ -24,8 +29,68 @@ const MOST_BYTES: usize = 256 << 10;
 /// Between two batches of a run at work.
 const PACE: Duration = Duration::from_secs(1);
 
-/// Sends until cancelled.
-pub(crate) async fn deliver(shared: &Shared, spool: &Spool, shutdown: &CancellationToken) {
+/// Why a server did not take a batch.
+#[derive(Debug, thiserror::Error)]
+pub enum NotTaken {
+    /// It lacks earlier events.
+    #[error("the server wants event {wanted} first")]
+    Gap { wanted: u64 },
+    #[error("the batch is larger than the server takes")]
+    TooLarge,
+    #[error("the server does not understand it: {0}")]
+    NotUnderstood(String),
+    /// Nobody knows whether it was taken.
+    #[error("{0}")]
+    Away(String),
+}
+
+/// Where reports go.
+#[async_trait]
+pub trait ReportsTo: Send + Sync {
+    async fn post(&self, run: NodeRunId, batch: ReportBatch) -> Result<ReportReceipt, NotTaken>;
+
+    /// How long to wait after so many failures in a row.
+    fn wait(&self, back_off: BackOff, failures: u32) -> Duration {
+        back_off.random_wait(failures)
+    }
+
+    /// Makes a file durable; whether it is.
+    async fn sync(&self, file: File) -> bool {
+        let synced = tokio::task::spawn_blocking(move || file.sync_data()).await;
+        matches!(synced, Ok(Ok(())))
+    }
+}
+
+/// To a server of this node.
+pub(crate) struct ToServers {
+    pub(crate) node: NodeName,
+    pub(crate) client: Client,
+}
+
+#[async_trait]
+impl ReportsTo for ToServers {
+    async fn post(&self, run: NodeRunId, batch: ReportBatch) -> Result<ReportReceipt, NotTaken> {
+        let path = format!("/v1/nodes/{}/reports/{run}/events", self.node);
+        self.client.post(&path, &batch).await.map_err(not_taken)
+    }
+}
+
+fn not_taken(error: ClientError) -> NotTaken {
+    match (error.wanted(), error.status()) {
+        (Some(wanted), _) => NotTaken::Gap { wanted },
+        (None, Some(413)) => NotTaken::TooLarge,
+        (None, Some(400)) => NotTaken::NotUnderstood(error.to_string()),
+        (None, _) => NotTaken::Away(error.to_string()),
+    }
+}
+
+/// Sends until cancelled. `connected` changes when it is worth a new try.
+pub(crate) async fn deliver(
+    to: &dyn ReportsTo,
+    mut connected: watch::Receiver<bool>,
+    spool: &Spool,
+    shutdown: &CancellationToken,
+) {
     let back_off = BackOff {
         first: Duration::from_millis(500),
         longest: Duration::from_secs(60),
@@ -33,7 +98,6 @@ pub(crate) async fn deliver(shared: &Shared, spool: &Spool, shutdown: &Cancellat
     let mut failures = 0;
     let mut most = MOST;
     let mut last_sent: Option<Instant> = None;
-    let mut connected = shared.connected.subscribe();
     loop {
         let Some(batch) = spool.next_batch(most, MOST_BYTES) else {
             tokio::select! {
@@ -55,7 +119,7 @@ pub(crate) async fn deliver(shared: &Shared, spool: &Spool, shutdown: &Cancellat
         last_sent = Some(Instant::now());
         let sent = tokio::select! {
             () = shutdown.cancelled() => return,
-            sent = send(shared, spool, batch) => sent,
+            sent = send(to, spool, batch) => sent,
         };
         let wait = match sent {
             Ok(Sent::Taken) => {
@@ -69,7 +133,7 @@ pub(crate) async fn deliver(shared: &Shared, spool: &Spool, shutdown: &Cancellat
             Err(error) => {
                 tracing::warn!(error = %error, "reports wait on this node; trying again");
                 failures += 1;
-                back_off.random_wait(failures - 1)
+                to.wait(back_off, failures - 1)
             }
         };
         tokio::select! {
@@ -88,47 +152,45 @@ enum Sent {
     },
 }
 
-async fn send(shared: &Shared, spool: &Spool, batch: Batch) -> Result<Sent, ClientError> {
+async fn send(to: &dyn ReportsTo, spool: &Spool, batch: Batch) -> Result<Sent, NotTaken> {
     let Batch {
         run, events, file, ..
     } = batch;
     // What a server has must be on disk: the numbers would be given out twice.
-    if let Some(file) = file {
-        let synced = tokio::task::spawn_blocking(move || file.sync_data()).await;
-        if !matches!(synced, Ok(Ok(()))) {
-            tracing::debug!(%run, "events are sent that the disk does not hold");
-        }
+    if let Some(file) = file
+        && !to.sync(file).await
+    {
+        tracing::debug!(%run, "events are sent that the disk does not hold");
     }
     let first = events.first().map(|event| event.number);
     let count = events.len();
-    match post(shared, run, events).await {
+    match to.post(run, in_one(events)).await {
         Ok(receipt) => {
             if !spool.acknowledge(run, receipt)
                 && let Some(end) = spool.end_under(run, receipt.next)
             {
-                let receipt = post(shared, run, vec![end]).await?;
+                let receipt = to.post(run, in_one(vec![end])).await?;
                 spool.acknowledge(run, receipt);
             }
             Ok(Sent::Taken)
         }
-        Err(error) if error.wanted().is_some() => {
-            let next = error.wanted().unwrap_or(0);
-            tracing::info!(%run, next, "the server wants earlier events of a run");
+        Err(NotTaken::Gap { wanted }) => {
+            tracing::info!(%run, next = wanted, "the server wants earlier events of a run");
             let receipt = ReportReceipt {
-                next,
+                next: wanted,
                 finished: false,
             };
             spool.acknowledge(run, receipt);
             Ok(Sent::Taken)
         }
-        Err(error) if error.status() == Some(413) => {
+        Err(NotTaken::TooLarge) => {
             if let (1, Some(number)) = (count, first) {
                 spool.omit(run, number, "it was larger than the server takes");
             }
             Ok(Sent::TooLarge { events: count })
         }
-        Err(error) if error.status() == Some(400) => {
-            tracing::error!(%run, error = %error, "the server does not understand a report; it is set aside");
+        Err(NotTaken::NotUnderstood(error)) => {
+            tracing::error!(%run, error, "the server does not understand a report; it is set aside");
             spool.set_aside(run);
             Ok(Sent::Taken)
         }
@@ -136,15 +198,9 @@ async fn send(shared: &Shared, spool: &Spool, batch: Batch) -> Result<Sent, Clie
     }
 }
 
-async fn post(
-    shared: &Shared,
-    run: NodeRunId,
-    events: Vec<NumberedEvent>,
-) -> Result<ReportReceipt, ClientError> {
-    let path = format!("/v1/nodes/{}/reports/{run}/events", shared.options.name);
-    let batch = ReportBatch {
+fn in_one(events: Vec<NumberedEvent>) -> ReportBatch {
+    ReportBatch {
         first: events.first().map_or(0, |event| event.number),
         events: events.into_iter().map(|event| event.event).collect(),
-    };
-    shared.client.post(&path, &batch).await
+    }
 }

@@ -134,7 +134,12 @@ impl EventFile {
         let size = self.size;
         let file = match &mut self.file {
             Some(file) => file,
-            None => self.file.insert(append_to(&self.path)?),
+            None => {
+                let file = append_to(&self.path)?;
+                // Events are made durable later; the name that leads to them, now.
+                bunraku_wire::private_file::sync_directory_of(&self.path)?;
+                self.file.insert(file)
+            }
         };
         if let Err(error) = file.write_all(line) {
             // A part of the line may be there; the next one must not follow it.

@@ -14,7 +14,8 @@ mod event_file;
 mod recorder;
 mod spool;
 
-pub(crate) use deliver::deliver;
+pub use deliver::{NotTaken, ReportsTo};
+pub(crate) use deliver::{ToServers, deliver};
 pub use recorder::Recorder;
 pub(crate) use recorder::shortened;
 pub(crate) use spool::Spool;

@@ -87,7 +87,7 @@ impl Spool {
         Self::open_with_clock(directory, options, Box::new(Timestamp::now))
     }
 
-    fn open_with_clock(
+    pub(crate) fn open_with_clock(
         directory: &Path,
         options: SpoolOptions,
         clock: WallClock,
@@ -165,6 +165,11 @@ impl Spool {
             .filter(|file| !file.finished)
             .map(|file| (file.run, file.started(), file.counts))
             .collect()
+    }
+
+    /// Whether servers have all of it.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.runs().files.is_empty()
     }
 
     /// Whether it has a report of this run.

@@ -76,11 +76,6 @@ impl RunMethod for EngineMethod {
                 known.target.catalog.0.short()
             )));
         }
-        if !order.tags.is_empty() {
-            return Err(NotStarted::new(
-                "only resources with some tags were asked for, which this agent cannot do",
-            ));
-        }
         let catalog = (self.catalogs.complete(&known.target).await).map_err(|error| {
             NotStarted::because("the released catalog is not on this node", &error)
         })?;
@@ -95,13 +90,15 @@ impl RunMethod for EngineMethod {
         let (node_cache, collect) = (self.catalogs.cache.clone(), Arc::clone(&self.collect_facts));
         let (options, known_target) = (self.options.clone(), known.clone());
         let mut registry = registry(&self.surroundings, &order.causes);
+        let tags = order.tags.clone();
         let planned = tokio::task::spawn_blocking(move || {
             if let Some(packages) = packages {
                 // Only a run that may change things takes note of versions.
                 let remember = mode == RunMode::Enforce;
                 packages.add_to(&mut registry, &catalog, &options, remember)?;
             }
-            let plan = plan(&catalog, &registry)?;
+            let plan = (plan(&catalog, &registry)?.only_tagged(&catalog, &tags))
+                .map_err(|error| NotStarted::because("nothing can be chosen by tag", &error))?;
             let sources = CachedSources::new(node_cache, &catalog);
             let facts = wants_facts(&catalog).then_some(collect);
             let sink = Box::new(move |recorder| ReportSink::new(recorder, &catalog));

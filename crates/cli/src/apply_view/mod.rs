@@ -117,6 +117,10 @@ pub(crate) fn print_error(error: &dyn Error, hint: Option<&str>) {
 }
 
 /// Tells what is worth knowing before a run of states.
+pub(crate) fn note(note: &str) {
+    anstream::eprintln!("note: {note}");
+}
+
 pub(crate) fn notes(notes: &[bunraku_states::Problem]) {
     for note in notes {
         anstream::eprintln!("note: {note}");

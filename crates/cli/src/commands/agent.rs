@@ -85,6 +85,9 @@ struct RunArguments {
     /// Run when a new release reaches this node
     #[arg(long)]
     run_on_release: bool,
+    /// A new release is run within this, each node at its own time
+    #[arg(long, value_name = "SPAN")]
+    release_splay: Option<HumanDuration>,
 
     /// Only say what would change, unless a request says otherwise
     #[arg(long)]
@@ -197,6 +200,7 @@ fn run_options(
         interval: none_if_zero(arguments.run_interval.unwrap_or(section.run_interval)),
         splay: arguments.run_splay.unwrap_or(section.run_splay).0,
         on_release: arguments.run_on_release || section.run_on_release,
+        release_splay: (arguments.release_splay).unwrap_or(section.release_splay).0,
         engine: EngineOptions {
             state_directory: (arguments.state_dir).unwrap_or_else(|| section.state_dir.clone()),
             module_keys: (arguments.module_keys).unwrap_or_else(|| section.module_keys.clone()),

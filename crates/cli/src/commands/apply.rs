@@ -45,6 +45,9 @@ pub(crate) struct ApplyArgs {
     /// How to order what requisites leave open; by default states go in file order (`ansible`), catalogs by what is inferred (`genius`).
     #[arg(long, value_name = "MODE", value_parser = ["justdoit", "ansible", "genius"])]
     pub(super) order: Option<String>,
+    /// Only resources with one of these tags: type, title, class, or a tag of yours.
+    #[arg(long, value_name = "TAGS", value_delimiter = ',')]
+    pub(super) tags: Vec<String>,
     /// Show why each step stands where it stands, and do nothing.
     #[arg(long)]
     pub(super) explain: bool,
@@ -105,6 +108,8 @@ enum ApplyError {
     Modules(#[source] Arc<ModulesError>),
     #[error("nothing was changed: the catalog has problems")]
     Plan(#[source] bunraku_engine::PlanError),
+    #[error("nothing was changed: nothing can be chosen by tag")]
+    Tag(#[source] bunraku_engine::InvalidTag),
     #[error("nothing was changed")]
     Lock(#[source] bunraku_engine::LockError),
     #[error("`{0}` is not of the form SCHEME=DIRECTORY")]
@@ -176,6 +181,13 @@ fn apply(arguments: &ApplyArgs, json: bool) -> Result<ExitCode, ApplyError> {
     };
     let registry = modules.for_catalog(&catalog).map_err(ApplyError::Modules)?;
     let plan = Plan::new(&catalog, &registry, options).map_err(ApplyError::Plan)?;
+    let plan = (plan.only_tagged(&catalog, &arguments.tags)).map_err(ApplyError::Tag)?;
+    if plan.is_empty() && !arguments.tags.is_empty() {
+        apply_view::note(&format!(
+            "no resource is tagged {}",
+            arguments.tags.join(" or ")
+        ));
+    }
     // The plan has what it needs: when it is gone, so are the modules' processes.
     drop((registry, modules));
     if arguments.explain {

@@ -149,6 +149,7 @@ fn flags(arguments: &ApplyArgs, json: bool) -> Vec<String> {
             },
         noop,
         order,
+        tags,
         explain,
         detailed_exitcodes,
         failhard,
@@ -182,6 +183,10 @@ fn flags(arguments: &ApplyArgs, json: bool) -> Vec<String> {
         ("--pillar-json", pillar_json.clone()),
         ("--node", node.clone()),
         ("--order", order.clone()),
+        (
+            "--tags",
+            Some(tags.join(",")).filter(|tags| !tags.is_empty()),
+        ),
         ("--parallel", parallel.map(|number| number.to_string())),
         ("--lock-wait", Some(lock_wait.to_string())),
         ("--root", root.as_ref().map(path)),

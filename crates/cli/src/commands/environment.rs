@@ -5,7 +5,7 @@ use bunraku_wire::Client;
 use bunraku_wire::api::{
     CompileProblem, CompileProgress, Deploy, DeployRequest, DeployState, DeployStatus,
     EnvironmentChange, EnvironmentChanged, EnvironmentDetail, EnvironmentSummary, FailureGroup,
-    NewEnvironment, ReleasePolicy,
+    NewEnvironment, ReleasePolicy, VolatileChange,
 };
 use clap::{Subcommand, ValueEnum};
 use jiff::Timestamp;
@@ -34,6 +34,9 @@ pub(crate) enum EnvironmentCommand {
         /// Release catalogs as they are compiled, or hold them
         #[arg(long, value_enum, default_value_t = Policy::Manual)]
         policy: Policy,
+        /// Facts whose change is none, as dotted paths (`memory.*.used,load`)
+        #[arg(long, value_name = "FACTS", value_delimiter = ',')]
+        volatile: Option<Vec<String>>,
     },
     /// All environments
     List,
@@ -48,6 +51,12 @@ pub(crate) enum EnvironmentCommand {
         branch: Option<String>,
         #[arg(long, value_enum)]
         policy: Option<Policy>,
+        /// Facts whose change is none, as dotted paths (`memory.*.used,load`)
+        #[arg(long, value_name = "FACTS", value_delimiter = ',')]
+        volatile: Option<Vec<String>>,
+        /// Have the servers' own settings say which facts do not count
+        #[arg(long, conflicts_with = "volatile")]
+        usual_volatile: bool,
         /// Make a new secret for the webhook; the old one ends
         #[arg(long)]
         new_hook_secret: bool,
@@ -93,12 +102,14 @@ pub(crate) fn run(command: EnvironmentCommand, context: &Context) -> Result<Exit
                 url,
                 branch,
                 policy,
+                volatile,
             } => {
                 let new = NewEnvironment {
                     name,
                     url,
                     branch,
                     policy: policy.into(),
+                    volatile,
                 };
                 let added = client.post("/v1/environments", &new).await;
                 changed(&added.map_err(|error| failed(&error))?, json, "made")
@@ -108,12 +119,18 @@ pub(crate) fn run(command: EnvironmentCommand, context: &Context) -> Result<Exit
                 url,
                 branch,
                 policy,
+                volatile,
+                usual_volatile,
                 new_hook_secret,
             } => {
                 let change = EnvironmentChange {
                     url,
                     branch,
                     policy: policy.map(ReleasePolicy::from),
+                    volatile: match usual_volatile {
+                        true => Some(VolatileChange::Usual),
+                        false => volatile.map(VolatileChange::Facts),
+                    },
                     new_hook_secret,
                 };
                 let path = format!("/v1/environments/{name}");
@@ -211,11 +228,16 @@ async fn show(client: &Client, name: &EnvironmentName, json: bool) -> Result<Exi
         ),
     };
     let branch = summary.branch.as_deref().unwrap_or("the repository's own");
+    let volatile = match &summary.volatile {
+        None => "as the servers' settings say".to_owned(),
+        Some(paths) => paths.join(", "),
+    };
     let lines = [
         ("environment", summary.name.to_string()),
         ("url", summary.url.clone()),
         ("branch", branch.to_owned()),
         ("policy", summary.policy.as_str().to_owned()),
+        ("volatile", volatile),
         ("code", deployed),
         ("nodes", progress(&summary.progress)),
     ];

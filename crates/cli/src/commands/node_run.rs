@@ -46,6 +46,9 @@ pub(crate) struct RunArguments {
     /// Run what the node's own settings name, not the released catalog
     #[arg(long)]
     configured: bool,
+    /// Only resources with one of these tags: type, title, class, or a tag of yours
+    #[arg(long, value_name = "TAGS", value_delimiter = ',')]
+    tags: Vec<String>,
     /// Follow the runs to their end
     #[arg(long)]
     wait: bool,
@@ -142,7 +145,7 @@ async fn ask(
             true => RunSubject::Configured,
             false => RunSubject::Released,
         },
-        tags: Vec::new(),
+        tags: arguments.tags.clone(),
         start_before: Timestamp::now().checked_add(within).ok(),
         timeout_seconds: arguments.timeout.map(|timeout| timeout.0.as_secs().max(1)),
         coalesce: false,

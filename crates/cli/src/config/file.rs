@@ -307,6 +307,8 @@ pub(crate) struct AgentSection {
     pub(crate) run_splay: HumanDuration,
     /// Run when a new release reaches the node.
     pub(crate) run_on_release: bool,
+    /// Within this, each node at its own time; `0s` for all at once.
+    pub(crate) release_splay: HumanDuration,
     /// Runs only say what they would change, unless a request says otherwise.
     pub(crate) noop: bool,
     /// When runs enforce; outside of these they are noop. Empty: always.
@@ -362,6 +364,7 @@ impl Default for AgentSection {
             run_interval: HumanDuration::from_secs(1_800),
             run_splay: HumanDuration::from_secs(300),
             run_on_release: false,
+            release_splay: HumanDuration::from_secs(10),
             noop: false,
             windows: Vec::new(),
             run_timeout: HumanDuration::from_secs(3_600),

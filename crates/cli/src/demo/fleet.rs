@@ -163,6 +163,7 @@ impl Fleet {
                 "--run-interval".to_owned(),
                 "0s".to_owned(),
                 "--run-on-release".to_owned(),
+                "--release-splay=0s".to_owned(),
                 "--end-with-parent".to_owned(),
                 std::process::id().to_string(),
             ],

@@ -129,15 +129,18 @@ fn tree(root: &Path) -> BTreeMap<String, String> {
     found
 }
 
-/// A catalog that real Puppet compiled for this root.
-fn compiled(home: &Path, root: &Path) -> Value {
+/// A manifest for this root.
+fn manifest(home: &Path, root: &Path, text: &str) -> std::path::PathBuf {
     std::fs::create_dir_all(home).expect("a directory");
     let manifest = home.join("site.pp");
-    std::fs::write(
-        &manifest,
-        MANIFEST.replace("@ROOT@", &root.to_string_lossy()),
-    )
-    .expect("a file");
+    let text = text.replace("@ROOT@", &root.to_string_lossy());
+    std::fs::write(&manifest, text).expect("a file");
+    manifest
+}
+
+/// A catalog that real Puppet compiled for this root.
+fn compiled(home: &Path, root: &Path, text: &str) -> Value {
+    let manifest = manifest(home, root, text);
     let manifest = manifest.to_string_lossy().into_owned();
     let output = puppet(
         &[
@@ -168,7 +171,7 @@ fn a_catalog_of_real_puppet_gives_the_same_files_as_puppet_apply() {
         prepare(&world.path(""));
     }
     let home = theirs.path("../puppet");
-    let catalog = compiled(&home, &theirs.path(""));
+    let catalog = compiled(&home, &theirs.path(""), MANIFEST);
     let path = home.join("catalog.json");
     std::fs::write(&path, catalog.to_string()).expect("a file");
     let output = puppet(&["apply", "--catalog", &path.to_string_lossy()], &home);
@@ -209,12 +212,57 @@ fn a_catalog_of_real_puppet_gives_the_same_files_as_puppet_apply() {
 #[test]
 fn a_catalog_of_real_puppet_is_read_and_written_without_loss() {
     let world = World::new();
-    let catalog = compiled(&world.path("../puppet"), &world.path(""));
+    let catalog = compiled(&world.path("../puppet"), &world.path(""), MANIFEST);
     let read =
         bunraku_model::Catalog::from_json(catalog.to_string().as_bytes()).expect("a catalog");
     assert_eq!(serde_json::to_value(&read).expect("plain data"), catalog);
-    let again = compiled(&world.path("../puppet"), &world.path(""));
+    let again = compiled(&world.path("../puppet"), &world.path(""), MANIFEST);
     let again = bunraku_model::Catalog::from_json(again.to_string().as_bytes()).expect("a catalog");
     assert_ne!(read.catalog_uuid, again.catalog_uuid);
     assert_eq!(read.id(), again.id(), "compiled twice, nothing changed");
+}
+
+/// What is chosen by tag; what is passed on and what is not.
+const TAGGED: &str = r#"
+Exec { path => ['/usr/bin', '/bin'] }
+class base {
+  file { '@ROOT@/base': content => 'base' }
+}
+class web {
+  file { '@ROOT@/web': content => 'web', require => File['@ROOT@/base'] }
+  exec { 'heard': command => 'touch @ROOT@/heard', refreshonly => true, subscribe => File['@ROOT@/web'] }
+}
+class shared {
+  file { '@ROOT@/shared': content => 'shared', tag => 'mine' }
+  file { '@ROOT@/not mine': content => 'shared' }
+}
+class behind {
+  exec { 'behind': command => 'touch @ROOT@/behind', refreshonly => true, tag => 'web' }
+}
+define flag() {
+  file { "@ROOT@/${title}": content => $title }
+}
+flag { 'one': }
+include shared, base, web, behind
+Class['web'] ~> Class['behind']
+"#;
+
+#[test]
+fn what_is_chosen_by_tag_is_what_puppet_chooses() {
+    let (theirs, ours) = (World::new(), World::new());
+    let home = theirs.path("../puppet");
+    let site = manifest(&home, &theirs.path(""), TAGGED);
+    let tags = "Web,mine,flag";
+    let output = puppet(&["apply", "--tags", tags, &site.to_string_lossy()], &home);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let catalog = compiled(&home, &ours.path(""), TAGGED);
+    let path = ours.path("../catalog.json");
+    std::fs::write(&path, catalog.to_string()).expect("a file");
+    let mut command = ours.command(&path, &["--tags", tags]);
+    let ended = ours.ended(command.output().expect("the binary runs"));
+    assert_eq!(ended.code, Some(0), "{}\n{}", ended.stdout, ended.stderr);
+    let (theirs, ours) = (tree(&theirs.path("")), tree(&ours.path("")));
+    assert_eq!(ours, theirs, "ours, then Puppet's, which said\n{said}");
+    let names: Vec<&str> = theirs.keys().map(String::as_str).collect();
+    assert_eq!(names, ["heard", "one", "shared", "web"]);
 }

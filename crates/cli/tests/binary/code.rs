@@ -116,6 +116,71 @@ fn a_deploy_says_what_it_did_and_what_is_wrong_with_place_and_nodes() {
 }
 
 #[test]
+fn what_a_commit_would_change_on_which_nodes_is_told_before_it_is_deployed() {
+    let site = Site::new();
+    let (server, _agent) = fleet(&site, &[]);
+    let _second = site.agent("web-2", &[&server], true);
+    eventually("facts of the second are there", || {
+        let shown = server.operator(&["facts", "show", "web-2", "kernel"]);
+        shown.stdout == b"Linux\n"
+    });
+    let code = repository(&site, SITE);
+    add(&server, &format!("file://{}", code.display()));
+    let (exit, text) = deploy(&server);
+    assert_eq!(exit, Some(0), "{text}");
+    let groups = "groups:
+  all: {nodes: '*', resources: all.yaml}
+  first: {nodes: web-1, resources: first.yaml}
+";
+    let all = "resources:\n  File[/etc/motd]: {content: goodbye}\n";
+    let first = "resources:\n  Notify[first]: {}\n";
+    commit(
+        &code,
+        &[
+            ("site.yaml", groups),
+            ("all.yaml", all),
+            ("first.yaml", first),
+        ],
+    );
+    let head = Command::new("git")
+        .current_dir(&code)
+        .args(["rev-parse", "HEAD"])
+        .output()
+        .expect("git runs; scripts/setup installs it");
+    let head = String::from_utf8(head.stdout).expect("text");
+    let before = server.json(&["catalog", "list"]);
+    let arguments = [
+        "catalog",
+        "diff",
+        "--commit",
+        head.trim(),
+        "--detailed-exitcodes",
+    ];
+    let output = server.operator(&arguments);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{}", told(&output));
+    for line in ["- hello", "+ goodbye", "+ Notify[first]", "web-1", "web-2"] {
+        assert!(text.contains(line), "{line} in {text}");
+    }
+    let told_all = told(&output);
+    assert!(
+        told_all.contains("2 nodes compared: 2 changed, 0 unchanged"),
+        "{told_all}"
+    );
+    assert_eq!(
+        server.json(&["catalog", "list"]),
+        before,
+        "nothing came of it"
+    );
+    let one = server.operator(&["catalog", "diff", "web-2", "--commit", head.trim()]);
+    let text = String::from_utf8_lossy(&one.stdout).into_owned();
+    assert!(
+        text.contains("+ goodbye") && !text.contains("first"),
+        "{text}"
+    );
+}
+
+#[test]
 fn a_server_that_is_killed_while_a_compiler_works_loses_nothing() {
     let site = Site::new();
     let (server, agent) = fleet(&site, &[]);

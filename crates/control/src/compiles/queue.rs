@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use bunraku_model::{EnvironmentName, FactSetId, NodeName};
+use bunraku_model::{EnvironmentName, FactSetId, NodeName, VolatileFacts};
 use bunraku_store::{Compare, KeyValue, SharedStore, Transaction};
 use bunraku_wire::api::CompileReason;
 use jiff::Timestamp;
@@ -184,6 +184,13 @@ impl FactsChanged for CompileQueue {
     }
 }
 
+/// What an environment's settings say of facts.
+#[derive(Deserialize)]
+struct OfFacts {
+    #[serde(default)]
+    volatile: Option<Vec<String>>,
+}
+
 #[async_trait]
 impl EnvironmentOf for CompileQueue {
     async fn environment_of(
@@ -195,5 +202,15 @@ impl EnvironmentOf for CompileQueue {
             let NodeRecord { environment, .. } = record.document;
             environment
         }))
+    }
+
+    async fn volatile_in(
+        &self,
+        environment: &EnvironmentName,
+    ) -> Result<Option<VolatileFacts>, ServiceError> {
+        let key = keys::environment_settings(environment);
+        let settings = document::read::<OfFacts>(&*self.store, &key).await?;
+        let volatile = settings.and_then(|settings| settings.document.volatile);
+        Ok(volatile.map(VolatileFacts::new))
     }
 }

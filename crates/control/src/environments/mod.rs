@@ -23,7 +23,7 @@ use bunraku_model::{CodeId, EnvironmentName, NodeName};
 use bunraku_store::{Compare, SharedStore, Transaction, TransactionOutcome};
 use bunraku_wire::api::{
     CompileReason, Deployed, EnvironmentChange, EnvironmentChanged, EnvironmentDetail,
-    EnvironmentSummary, NewEnvironment, ReleasePolicy,
+    EnvironmentSummary, NewEnvironment, ReleasePolicy, VolatileChange,
 };
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -52,6 +52,9 @@ pub struct EnvironmentSettings {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub branch: Option<String>,
     pub policy: ReleasePolicy,
+    /// Facts that do not count; what a server's own settings say when not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volatile: Option<Vec<String>>,
     pub created: Timestamp,
 }
 
@@ -86,10 +89,12 @@ impl Environments {
     /// Makes an environment. Its code comes with the first deploy.
     pub async fn add(&self, new: &NewEnvironment) -> Result<EnvironmentChanged, ServiceError> {
         check(Some(&new.url), new.branch.as_deref())?;
+        check_volatile(new.volatile.as_deref().unwrap_or_default())?;
         let settings = EnvironmentSettings {
             url: new.url.clone(),
             branch: new.branch.clone(),
             policy: new.policy,
+            volatile: new.volatile.clone(),
             created: self.clock.now(),
         };
         let secret = new_secret();
@@ -122,6 +127,9 @@ impl Environments {
         change: &EnvironmentChange,
     ) -> Result<EnvironmentChanged, ServiceError> {
         check(change.url.as_deref(), change.branch.as_deref())?;
+        if let Some(VolatileChange::Facts(paths)) = &change.volatile {
+            check_volatile(paths)?;
+        }
         let settings = document::update(
             &*self.store,
             &keys::environment_settings(name),
@@ -135,6 +143,11 @@ impl Environments {
                 }
                 if let Some(policy) = change.policy {
                     settings.policy = policy;
+                }
+                match &change.volatile {
+                    None => {}
+                    Some(VolatileChange::Usual) => settings.volatile = None,
+                    Some(VolatileChange::Facts(paths)) => settings.volatile = Some(paths.clone()),
                 }
                 Ok(Decision::Write(settings))
             },
@@ -306,6 +319,7 @@ fn summary(
         url: masked(&settings.url),
         branch: settings.branch,
         policy: settings.policy,
+        volatile: settings.volatile,
         deployed,
         progress,
     }
@@ -330,6 +344,20 @@ fn check(url: Option<&str>, branch: Option<&str>) -> Result<(), ServiceError> {
                 .to_owned(),
         ),
     })
+}
+
+/// Paths that can name a fact.
+fn check_volatile(paths: &[String]) -> Result<(), ServiceError> {
+    let is_path = |path: &&String| path.split('.').all(|step| !step.is_empty());
+    match paths.iter().find(|path| !is_path(path)) {
+        None => Ok(()),
+        Some(path) => Err(ServiceError::Invalid {
+            message: format!("`{path}` does not name a fact"),
+            hint: Some(
+                "write dotted paths, `*` for any key: `memory.*.available_bytes`".to_owned(),
+            ),
+        }),
+    }
 }
 
 /// 128 bits from the system's own source, in words that headers can hold.

@@ -1,7 +1,7 @@
 //! What else happens with facts, as far as this service needs to know.
 
 use async_trait::async_trait;
-use bunraku_model::{EnvironmentName, FactSetId, NodeName};
+use bunraku_model::{EnvironmentName, FactSetId, NodeName, VolatileFacts};
 use bunraku_store::Transaction;
 
 use crate::ServiceError;
@@ -28,4 +28,12 @@ pub trait EnvironmentOf: Send + Sync + 'static {
         &self,
         node: &NodeName,
     ) -> Result<Option<EnvironmentName>, ServiceError>;
+
+    /// The list that operators gave it, if they did.
+    async fn volatile_in(
+        &self,
+        _environment: &EnvironmentName,
+    ) -> Result<Option<VolatileFacts>, ServiceError> {
+        Ok(None)
+    }
 }

@@ -4,8 +4,10 @@
 //! entry per node; workers persist it (`workers.rs`, `persist.rs`). A node's
 //! pointer names its newest fact set; the facts themselves are a blob that the
 //! pointer refers to, as are the last few fact sets before it. Facts that
-//! changed in nothing but volatile ones cost one timestamp: no blob, no entry
-//! in the queue, no compile.
+//! changed in nothing but volatile ones are acknowledged and leave no trace: no
+//! blob, no entry in the queue, no compile, nothing written. Only once in a
+//! while ([`FactOptions::refreshed_every`]) the newest volatile values and the
+//! time are kept, in the place of those before.
 //!
 //! Readers see what was acknowledged: what is in the queue comes first.
 
@@ -50,6 +52,9 @@ pub struct FactOptions {
     pub workers: usize,
     /// Another server's entry is worked on when it has waited for so long.
     pub adopt_after: Duration,
+    /// Facts that stay the same are written again, with the time and their
+    /// volatile values, when this has passed.
+    pub refreshed_every: Duration,
     /// Larger fact sets wait in the queue as a blob.
     pub inline_bytes: usize,
     /// This server.
@@ -64,6 +69,7 @@ impl Default for FactOptions {
             history: 5,
             workers: 8,
             adopt_after: Duration::from_secs(5),
+            refreshed_every: Duration::from_secs(3_600),
             inline_bytes: 256 << 10,
             server: ServerId(Uuid::nil()),
         }
@@ -167,14 +173,19 @@ impl Facts {
         }
     }
 
+    /// What operators said of the node's environment counts on every server;
+    /// a server's own settings say what counts otherwise.
     async fn volatile_for(&self, node: &NodeName) -> Result<VolatileFacts, ServiceError> {
-        let own = match &self.hooks.environment {
-            Some(hook) if !self.options.volatile_in.is_empty() => {
-                let environment = hook.environment_of(node).await?;
-                environment.and_then(|name| self.options.volatile_in.get(&name))
-            }
-            _ => None,
+        let Some(hook) = &self.hooks.environment else {
+            return Ok(self.options.volatile.clone());
         };
+        let Some(environment) = hook.environment_of(node).await? else {
+            return Ok(self.options.volatile.clone());
+        };
+        if let Some(said) = hook.volatile_in(&environment).await? {
+            return Ok(said);
+        }
+        let own = self.options.volatile_in.get(&environment);
         Ok(own.unwrap_or(&self.options.volatile).clone())
     }
 

@@ -1,16 +1,22 @@
 //! Taking a submission: durable when it is acknowledged, and nothing more.
 //!
 //! What a node is known to have said last is the queued entry where there is
-//! one, and the pointer otherwise. A submission that says the same costs one
-//! timestamp. Both keys are compared in every transaction, so of two
-//! submissions at once one sees the other.
+//! one, and the pointer otherwise. A submission that says the same is
+//! acknowledged without a write: what it says is durable. Both keys are
+//! compared in every transaction, so of two submissions at once one sees the
+//! other.
+//!
+//! One thing has to be written although nothing changed: the order of a
+//! submission whose predecessor was not acknowledged. That one may still be
+//! on its way with other facts, and would be taken for the newer.
 
-use bunraku_model::{FactSet, FactSetId, NodeName, canonical_json};
+use bunraku_model::{ContentId, FactSet, FactSetId, NodeName, canonical_json};
 use bunraku_store::{Compare, Transaction, TransactionOutcome};
 use bunraku_wire::api::{FactsReceipt, SubmissionOrder};
+use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-use super::pointer::FactsPointer;
+use super::pointer::{FactHistory, FactsPointer, referrer};
 use super::queue::{Payload, QueuedFacts, queue_referrer};
 use super::{Facts, blob_error};
 use crate::document::{self, Stored};
@@ -69,7 +75,7 @@ impl Facts {
             }
             let same = known.fact_set() == Some(fact_set);
             let done = match same {
-                true => self.touch(node, &known, order).await?,
+                true => self.same_again(node, &known, facts, order).await?,
                 false => self.enqueue(node, &known, fact_set, facts, order).await?,
             };
             if done {
@@ -86,7 +92,96 @@ impl Facts {
         })
     }
 
-    /// One timestamp, nothing else.
+    /// Facts that are known. False: somebody was faster, look again.
+    async fn same_again(
+        &self,
+        node: &NodeName,
+        known: &Known,
+        facts: &FactSet,
+        order: Option<SubmissionOrder>,
+    ) -> Result<bool, ServiceError> {
+        if known.queued.is_none()
+            && let Some(pointer) = &known.pointer
+            && self.is_stale(pointer.document.received)
+        {
+            return self.refresh(node, known, pointer, facts, order).await;
+        }
+        match order.is_none_or(|order| order.settled) {
+            true => Ok(true),
+            false => self.touch(node, known, order).await,
+        }
+    }
+
+    /// Also when it lies in the future: clocks are set back.
+    fn is_stale(&self, received: Timestamp) -> bool {
+        let every = SignedDuration::try_from(self.options.refreshed_every);
+        let age = self.clock.now().duration_since(received);
+        age.is_negative() || age >= every.unwrap_or(SignedDuration::MAX)
+    }
+
+    /// The time, and the newest volatile values in the place of the last.
+    async fn refresh(
+        &self,
+        node: &NodeName,
+        known: &Known,
+        pointer: &Stored<FactsPointer>,
+        facts: &FactSet,
+        order: Option<SubmissionOrder>,
+    ) -> Result<bool, ServiceError> {
+        let text = canonical_json(&Value::Object(facts.as_map().clone()));
+        let written = self.blobs.put(&mut text.as_bytes(), None).await;
+        let written = written.map_err(blob_error)?;
+        let outcome = self
+            .point_to(node, known, pointer, written.info.id, order)
+            .await;
+        // Referred to or not wanted: either way the pin has done its work.
+        written.pin.release().await.map_err(blob_error)?;
+        outcome
+    }
+
+    async fn point_to(
+        &self,
+        node: &NodeName,
+        known: &Known,
+        pointer: &Stored<FactsPointer>,
+        content: ContentId,
+        order: Option<SubmissionOrder>,
+    ) -> Result<bool, ServiceError> {
+        let before = pointer.document.content;
+        let refreshed = FactsPointer {
+            content,
+            received: self.clock.now(),
+            order: order.or(pointer.document.order),
+            ..pointer.document.clone()
+        };
+        let mut transaction = known
+            .unchanged(node)
+            .put(keys::node_facts(node), document::encode(&refreshed));
+        if content != before {
+            let history = keys::node_fact_history(node);
+            let past: Option<Stored<FactHistory>> = document::read(&*self.store, &history).await?;
+            let in_history = past
+                .as_ref()
+                .is_some_and(|past| past.document.contents().any(|content| content == before));
+            transaction =
+                transaction.when_unchanged(&history, past.as_ref().map(|past| &past.entry));
+            let referrer = referrer(node);
+            transaction = self
+                .blobs
+                .reference_in(transaction, content, &referrer)
+                .await
+                .map_err(blob_error)?;
+            if !in_history {
+                transaction = self
+                    .blobs
+                    .unreference_in(transaction, before, &referrer)
+                    .map_err(blob_error)?;
+            }
+        }
+        Ok(self.store.commit(transaction).await?.is_committed())
+    }
+
+    /// Time and order, nothing else.
     async fn touch(
         &self,
         node: &NodeName,

@@ -71,6 +71,7 @@ impl Machine {
                 },
                 interval: None,
                 splay: Duration::ZERO,
+                release_splay: Duration::ZERO,
                 on_release: false,
                 engine: EngineOptions {
                     module_keys: "/nonexistent".into(),

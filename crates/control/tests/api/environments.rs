@@ -283,6 +283,7 @@ async fn addresses_that_are_flags_or_programs_are_refused() {
             url: url.to_owned(),
             branch: branch.map(str::to_owned),
             policy: Default::default(),
+            volatile: None,
         };
         let refused = server
             .operator

@@ -159,7 +159,13 @@ async fn what_an_agent_sent_earlier_and_arrives_later_is_left_out() {
     let fleet = fleet(FactOptions::default()).await;
     let node = name("web-1");
     let session = Uuid::from_u128(1);
-    let order = |number| Some(SubmissionOrder { session, number });
+    let order = |number| {
+        Some(SubmissionOrder {
+            session,
+            number,
+            settled: false,
+        })
+    };
     let submit = async |value: Value, order| {
         let submitted = fleet.facts.submit(&node, &facts(value), order).await;
         submitted.expect("taken")
@@ -183,6 +189,7 @@ async fn what_an_agent_sent_earlier_and_arrives_later_is_left_out() {
     let other = Some(SubmissionOrder {
         session: Uuid::from_u128(2),
         number: 0,
+        settled: false,
     });
     assert!(
         submit(json!({"number": 0}), other).await.changed,
@@ -471,4 +478,164 @@ async fn each_environment_has_its_own_list_of_volatile_facts() {
         assert!(first.changed);
         assert_eq!(second.changed, counts, "{node}");
     }
+}
+
+/// A clock that tests set, in seconds.
+fn set_clock() -> (Clock, Arc<std::sync::atomic::AtomicI64>) {
+    let seconds = Arc::new(std::sync::atomic::AtomicI64::new(0));
+    let first: jiff::Timestamp = "2026-01-01T00:00:00Z".parse().expect("a time");
+    let looked_at = Arc::clone(&seconds);
+    let clock = Clock::new(move || {
+        let passed = looked_at.load(std::sync::atomic::Ordering::SeqCst);
+        first + jiff::SignedDuration::from_secs(passed)
+    });
+    (clock, seconds)
+}
+
+async fn revision(store: &SharedStore) -> u64 {
+    let page = store.range(Range::prefix("nodes/")).await;
+    page.expect("memory answers").revision.0
+}
+
+async fn keys_of(store: &SharedStore) -> usize {
+    let mut keys = 0;
+    let mut range = Range {
+        keys_only: true,
+        ..Range::prefix("")
+    };
+    loop {
+        let page = store.range(range.clone()).await.expect("memory answers");
+        keys += page.items.len();
+        range.after = page.items.last().map(|item| item.key.clone());
+        if !page.more {
+            return keys;
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_same_facts_a_hundred_thousand_times_make_nothing_grow() {
+    let store: SharedStore = Arc::new(MemoryStore::new());
+    let (clock, seconds) = set_clock();
+    let blobs: SharedBlobs = Arc::new(StoreBlobs::in_store(store.clone(), BlobOptions::default()));
+    let hooks = FactHooks::default();
+    let options = FactOptions::default();
+    let service = Facts::new(store.clone(), blobs.clone(), clock.clone(), options, hooks);
+    let (node, session) = (name("web-1"), Uuid::new_v4());
+    let nodes = Nodes::new(store.clone(), clock);
+    nodes.register(&node).await.expect("registered");
+    let submit = async |number: u64| {
+        let order = SubmissionOrder {
+            session,
+            number,
+            settled: number > 0,
+        };
+        let uptime = json!({"role": "web", "system_uptime": {"seconds": number}});
+        let taken = service.submit(&node, &facts(uptime), Some(order)).await;
+        taken.expect("taken").changed
+    };
+    assert!(submit(0).await);
+    service.persist(&node).await.expect("persisted");
+    let (first, keys) = (revision(&store).await, keys_of(&store).await);
+    // Half an hour: not one write.
+    for number in 1..50_000 {
+        seconds.store(
+            number as i64 * 1_800 / 50_000,
+            std::sync::atomic::Ordering::SeqCst,
+        );
+        assert!(!submit(number).await);
+    }
+    assert_eq!(revision(&store).await, first, "nothing was written");
+    // A day: the newest volatile values once an hour, in the place of the last.
+    for number in 50_000..100_000_u64 {
+        let passed = 1_800 + (number - 50_000) as i64 * 86_400 / 50_000;
+        seconds.store(passed, std::sync::atomic::Ordering::SeqCst);
+        assert!(!submit(number).await);
+    }
+    let written = revision(&store).await - first;
+    assert!((1..=24 * 8).contains(&written), "{written} revisions");
+    let shown = service.show(&node).await.expect("shown");
+    let uptime = shown.facts.get("system_uptime.seconds").cloned();
+    let uptime = uptime.and_then(|value| value.as_u64()).expect("a number");
+    assert!(uptime > 95_000, "the newest values are kept: {uptime}");
+    // What the last values were in is let go of.
+    for later in ["2030-01-01T00:00:00Z", "2031-01-01T00:00:00Z"] {
+        let later = later.parse().expect("a time");
+        blobs.collect(later).await.expect("memory answers");
+    }
+    assert!(keys_of(&store).await <= keys + 4, "nothing piles up");
+}
+
+#[tokio::test]
+async fn a_late_submission_is_left_out_though_the_one_after_it_brought_nothing_new() {
+    let fleet = fleet(FactOptions::default()).await;
+    let (node, session) = (name("web-1"), Uuid::new_v4());
+    let submit = async |number, settled, role: &str| {
+        let order = SubmissionOrder {
+            session,
+            number,
+            settled,
+        };
+        let facts = facts(json!({"role": role}));
+        let taken = fleet.facts.submit(&node, &facts, Some(order)).await;
+        taken.expect("taken")
+    };
+    submit(0, false, "web").await;
+    fleet.facts.persist(&node).await.expect("persisted");
+    // Number 1 was on its way when the agent gave up on it.
+    assert!(!submit(2, false, "web").await.changed);
+    assert!(submit(1, true, "database").await.superseded);
+    let shown = fleet.facts.show(&node).await.expect("shown");
+    assert_eq!(shown.facts.get("role"), Some(&json!("web")));
+}
+
+#[tokio::test]
+async fn what_operators_say_of_an_environment_counts_on_every_server() {
+    let store: SharedStore = Arc::new(MemoryStore::new());
+    let environment = bunraku_model::default_environment();
+    let set = async |volatile: Value| {
+        let settings = json!({"url": "file:///x", "policy": "manual", "volatile": volatile});
+        let key = keys::environment_settings(&environment);
+        let put = Transaction::new().put(key, settings.to_string());
+        store.commit(put).await.expect("memory takes it");
+    };
+    // The second server's own file says something else, which counts only otherwise.
+    let own = VolatileFacts::new(["role".to_owned()]);
+    let server = |own: BTreeMap<EnvironmentName, VolatileFacts>| {
+        let queue = bunraku_control::backstage::CompileQueue::new(store.clone(), Clock::system());
+        let hooks = FactHooks {
+            changed: None,
+            environment: Some(Arc::new(queue)),
+        };
+        let options = FactOptions {
+            volatile_in: own,
+            ..FactOptions::default()
+        };
+        let blobs = Arc::new(StoreBlobs::in_store(store.clone(), BlobOptions::default()));
+        Facts::new(store.clone(), blobs, Clock::system(), options, hooks)
+    };
+    let servers = [
+        server(BTreeMap::new()),
+        server(BTreeMap::from([(environment.clone(), own)])),
+    ];
+    let nodes = Nodes::new(store.clone(), Clock::system());
+    nodes.register(&name("web-1")).await.expect("registered");
+    let id = async |server: &Facts, value: Value| {
+        let taken = server.submit(&name("web-1"), &facts(value), None).await;
+        taken.expect("taken").fact_set
+    };
+    set(json!(["noise"])).await;
+    let first = id(&servers[0], json!({"role": "web", "noise": 1})).await;
+    let second = id(&servers[1], json!({"role": "web", "noise": 2})).await;
+    assert_eq!(first, second, "noise counts nowhere");
+    let other = id(&servers[1], json!({"role": "database", "noise": 2})).await;
+    assert_ne!(second, other, "the file says nothing here");
+    set(json!([])).await;
+    let loud = id(&servers[0], json!({"role": "web", "noise": 1})).await;
+    let louder = id(&servers[0], json!({"role": "web", "noise": 2})).await;
+    assert_ne!(loud, louder, "from one submission to the next");
+    set(Value::Null).await;
+    let web = id(&servers[1], json!({"role": "web"})).await;
+    let database = id(&servers[1], json!({"role": "database"})).await;
+    assert_eq!(web, database, "then the server's file counts");
 }

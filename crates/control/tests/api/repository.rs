@@ -128,6 +128,7 @@ pub(crate) async fn add(server: &TestServer, environment: &str, url: &str) -> En
         url: url.to_owned(),
         branch: Some("main".to_owned()),
         policy: ReleasePolicy::Manual,
+        volatile: None,
     };
     let added = server.operator.post("/v1/environments", &new).await;
     added.expect("a new environment")

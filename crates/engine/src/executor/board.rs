@@ -80,7 +80,7 @@ impl<'p> Board<'p> {
             ready: BinaryHeap::new(),
             groups: Groups::new(plan),
             running: 0,
-            left: plan.steps.len(),
+            left: plan.len(),
             pace: if plan.mode == Mode::Ansible { 1 } else { 4 },
             workers: 1,
             idle: 0,
@@ -100,11 +100,15 @@ impl<'p> Board<'p> {
         board
     }
 
-    /// Puts a step up for work. A container is no work: says no.
+    /// Puts a step up for work. A container, or a step that is left out, is no
+    /// work: says no.
     fn offer(&mut self, node: u32) -> bool {
         let Node::Step(step) = self.plan.node(node) else {
             return false;
         };
+        if self.plan.is_left_out(node) {
+            return false;
+        }
         if !self.groups.hold(node) {
             let order = self.plan.steps[step as usize].order;
             let priority = match self.plan.mode {
@@ -116,10 +120,10 @@ impl<'p> Board<'p> {
         true
     }
 
-    /// Marks containers that nothing holds back any more, and all that this frees.
+    /// Marks what is no work and nothing holds back any more, and all that this frees.
     fn pass(&mut self, mut containers: Vec<u32>) {
         while let Some(node) = containers.pop() {
-            let mark = gate::container_mark(self.plan, node, &self.marks);
+            let mark = gate::passing_mark(self.plan, node, &self.marks);
             self.mark(node, mark, &mut containers);
         }
     }
@@ -253,7 +257,7 @@ impl<'p> Board<'p> {
     /// The steps that never had their turn.
     pub(super) fn never_run(&self) -> Vec<u32> {
         (0..self.plan.steps.len() as u32)
-            .filter(|step| !self.marks[*step as usize].done)
+            .filter(|step| !self.marks[*step as usize].done && !self.plan.is_left_out(*step))
             .collect()
     }
 

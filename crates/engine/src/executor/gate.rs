@@ -127,9 +127,22 @@ fn refusal<'a>(
     }
 }
 
-/// What a container's node says to those behind it: it passes on failures and
-/// refreshes, and does nothing itself.
-pub(super) fn container_mark(plan: &Plan, node: u32, marks: &[Mark]) -> Mark {
+/// What a node that is no work says to those behind it. One that is left out
+/// passes on no change, and counts as one that had nothing to do.
+pub(super) fn passing_mark(plan: &Plan, node: u32, marks: &[Mark]) -> Mark {
+    let mark = container_mark(plan, node, marks);
+    match plan.is_left_out(node) {
+        false => mark,
+        true => Mark {
+            changed: false,
+            result: Some(!mark.failed),
+            ..mark
+        },
+    }
+}
+
+/// A container's node passes on failures and refreshes, and does nothing itself.
+fn container_mark(plan: &Plan, node: u32, marks: &[Mark]) -> Mark {
     let mut mark = Mark {
         done: true,
         cause: node,

@@ -31,6 +31,7 @@ impl Groups {
         for (index, step) in plan.steps.iter().enumerate() {
             // What is decided at run time or guarded may not want the rest of the group.
             if let Body::Ready(instance) = &step.body
+                && !plan.is_left_out(index as u32)
                 && !step.control.has_guards()
                 && step.control.retry.is_none()
                 && !plan.probes.contains_key(&(index as u32))

@@ -14,6 +14,9 @@ impl Run<'_> {
                 return;
             }
             for (listener, targets) in &self.plan.listens {
+                if self.plan.is_left_out(*listener) {
+                    continue;
+                }
                 let changed = targets
                     .iter()
                     .find(|target| board.marks()[**target as usize].has_changes);

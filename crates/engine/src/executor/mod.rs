@@ -185,4 +185,6 @@ mod group_tests;
 #[cfg(test)]
 mod quick_tests;
 #[cfg(test)]
+mod tag_tests;
+#[cfg(test)]
 mod tests;

@@ -21,6 +21,9 @@ impl Run<'_> {
     /// What a look at a state says; the first look counts for all who ask.
     fn look(&self, target: u32, depth: usize) -> Option<Look> {
         let step = self.plan.steps.get(target as usize)?;
+        if self.plan.is_left_out(target) {
+            return Some(Look::Result(Some(true), None));
+        }
         if let Some(known) = self.board().looks.get(&target) {
             return Some(known.clone());
         }

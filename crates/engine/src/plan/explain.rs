@@ -27,6 +27,7 @@ impl Plan {
     fn planned_order(&self) -> Vec<u32> {
         let mut order: Vec<u32> = (self.graph.topological.iter().copied())
             .filter(|node| matches!(self.node(*node), Node::Step(_)))
+            .filter(|node| !self.is_left_out(*node))
             .collect();
         if self.mode == Mode::Genius {
             // Longest path first among those on the same level.

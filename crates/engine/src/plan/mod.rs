@@ -12,6 +12,7 @@ mod graph;
 mod infer;
 mod lazy;
 mod resolve;
+mod select;
 mod steps;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -26,6 +27,7 @@ pub use error::{CycleStep, PlanError, Problem, ProblemKind};
 pub use explain::Explanation;
 pub(crate) use graph::{Edge, EdgeKind, Graph};
 pub(crate) use lazy::KnownOutputs;
+pub use select::InvalidTag;
 
 use crate::types::AnyInstance;
 use crate::{Declaration, Registry, Secrets};
@@ -82,6 +84,8 @@ pub struct Plan {
     pub(crate) registered: HashSet<String>,
     /// Those of them that are secrets.
     pub(crate) secret: HashSet<String>,
+    /// For each node whether it is passed by; empty when nothing is.
+    left_out: Vec<bool>,
 }
 
 /// Each stays where it was made: they are large, and come from several threads.
@@ -153,6 +157,7 @@ impl Plan {
             gave_way: Vec::new(),
             managed: OnceLock::new(),
             registered: parts.registered,
+            left_out: Vec::new(),
         };
         let mut edges = resolve::edges(catalog, &mut plan, &parts.nodes)?;
         edges.extend(lazy::edges(&plan));
@@ -172,11 +177,12 @@ impl Plan {
 
     /// How many resources do something.
     pub fn len(&self) -> usize {
-        self.steps.len()
+        let steps = 0..self.steps.len() as u32;
+        steps.filter(|step| !self.is_left_out(*step)).count()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.steps.is_empty()
+        self.len() == 0
     }
 
     pub fn mode(&self) -> Mode {

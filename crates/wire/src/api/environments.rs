@@ -37,6 +37,9 @@ pub struct NewEnvironment {
     pub branch: Option<String>,
     #[serde(default)]
     pub policy: ReleasePolicy,
+    /// Facts that do not count, as dotted paths; the servers' own list when not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volatile: Option<Vec<String>>,
 }
 
 /// What is to change; the rest stays.
@@ -48,9 +51,22 @@ pub struct EnvironmentChange {
     pub branch: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<ReleasePolicy>,
+    /// Facts that do not count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volatile: Option<VolatileChange>,
     /// Make a new secret for the webhook.
     #[serde(default)]
     pub new_hook_secret: bool,
+}
+
+/// Which facts do not count from now on.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum VolatileChange {
+    /// These, as dotted paths.
+    Facts(Vec<String>),
+    /// Those that the servers' own settings name.
+    Usual,
 }
 
 /// The answer to making or changing one.
@@ -72,6 +88,9 @@ pub struct EnvironmentSummary {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub branch: Option<String>,
     pub policy: ReleasePolicy,
+    /// Facts that do not count here; the servers' own list when not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volatile: Option<Vec<String>>,
     /// The code that nodes are compiled with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deployed: Option<Deployed>,

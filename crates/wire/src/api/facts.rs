@@ -27,6 +27,10 @@ pub struct SubmissionOrder {
     pub session: Uuid,
     /// Counts up.
     pub number: u64,
+    /// The one before this was acknowledged: nothing of the session is on its
+    /// way that this must be told apart from.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub settled: bool,
 }
 
 /// The facts of a node.
@@ -39,7 +43,7 @@ pub struct FactsReply {
     /// When these facts came in for the first time.
     #[schema(value_type = String, format = DateTime)]
     pub changed: Timestamp,
-    /// When the node submitted facts last.
+    /// When the node submitted facts last; of facts that stay the same, to the hour.
     #[schema(value_type = String, format = DateTime)]
     pub received: Timestamp,
     #[schema(value_type = Object)]

@@ -49,7 +49,7 @@ pub use compiles::{
 pub use environments::{
     AssignRequest, CompileProblem, CompileProgress, Deploy, DeployRequest, DeployState,
     DeployStatus, Deployed, EnvironmentChange, EnvironmentChanged, EnvironmentDetail,
-    EnvironmentSummary, FailureGroup, HookReply, NewEnvironment, ReleasePolicy,
+    EnvironmentSummary, FailureGroup, HookReply, NewEnvironment, ReleasePolicy, VolatileChange,
 };
 pub use facts::{
     FactChange, FactSetEntry, FactsDifference, FactsReceipt, FactsReply, SubmissionOrder,

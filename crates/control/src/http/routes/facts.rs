@@ -20,6 +20,9 @@ pub(crate) struct Order {
     session: Option<Uuid>,
     /// Counts up within the session.
     number: Option<u64>,
+    /// The one before it was acknowledged.
+    #[serde(default)]
+    settled: bool,
 }
 
 /// Submit a node's facts: a JSON object. The reply means that they are durable.
@@ -32,8 +35,13 @@ pub(crate) async fn submit(
     Body(facts): Body<FactSet>,
 ) -> Answer<FactsReceipt> {
     services.certificates.admit(&node).await?;
+    let settled = order.settled;
     let order = order.session.zip(order.number);
-    let order = order.map(|(session, number)| SubmissionOrder { session, number });
+    let order = order.map(|(session, number)| SubmissionOrder {
+        session,
+        number,
+        settled,
+    });
     let receipt = services.facts.submit(&node, &facts, order).await?;
     services.metrics.facts_submitted(receipt.changed);
     Ok(Json(receipt))

@@ -1,0 +1,207 @@
+//! How a simulated agent carries a run out, and how its events travel.
+//!
+//! Each step is counted, so that an agent can be killed at any of them.
+
+use std::fs::File;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bunraku_agent::{
+    NotStarted, NotTaken, PreparedRun, Recorder, ReportsTo, RunDescription, RunEnd, RunMethod,
+    RunOrder,
+};
+use bunraku_control::ServiceError;
+use bunraku_model::{Catalog, NodeName, NodeRunId};
+use bunraku_wire::api::{
+    EventStatus, ReportBatch, ReportEvent, ReportReceipt, ResourceEvent, RunEnding, Target,
+};
+use bunraku_wire::client::BackOff;
+use tokio_util::sync::CancellationToken;
+
+use crate::Bug;
+use crate::agent::Agent;
+use crate::servers::{Answer, Services};
+
+/// Questions before a run gives up.
+const TRIES: usize = 4;
+
+/// Carries out what a server says, on no machine.
+pub(crate) struct SimulatedRuns(pub(crate) Agent);
+
+struct Prepared {
+    agent: Agent,
+    run: NodeRunId,
+    order: RunOrder,
+    target: Target,
+    catalog: Catalog,
+}
+
+#[async_trait]
+impl RunMethod for SimulatedRuns {
+    fn name(&self) -> &'static str {
+        "engine"
+    }
+
+    async fn prepare(&self, order: &RunOrder) -> Result<Box<dyn PreparedRun>, NotStarted> {
+        let agent = &self.0;
+        agent.strike.step().await;
+        let mut known = None;
+        for _ in 0..TRIES {
+            known = known.or(agent.target().await);
+        }
+        let target = known.ok_or_else(|| NotStarted::new("no server answers"))?;
+        let target = target.stored.target.clone();
+        agent.strike.step().await;
+        let mut catalog = None;
+        for _ in 0..TRIES {
+            if catalog.is_none() {
+                catalog = download(agent, &target).await;
+            }
+        }
+        let catalog = catalog.ok_or_else(|| NotStarted::new("the catalog cannot be fetched"))?;
+        agent.strike.step().await;
+        Ok(Box::new(Prepared {
+            agent: agent.clone(),
+            run: order.id,
+            order: order.clone(),
+            target,
+            catalog,
+        }))
+    }
+}
+
+async fn download(agent: &Agent, target: &Target) -> Option<Catalog> {
+    let id = target.catalog;
+    let asked = agent.servers.ask(move |services, answer| async move {
+        if let Ok(catalog) = services.catalogs.get(id).await {
+            answer.give(catalog);
+        }
+    });
+    let catalog: Catalog = asked.await?;
+    assert_eq!(catalog.id(), id, "a catalog is what its id says");
+    Some(catalog)
+}
+
+#[async_trait]
+impl PreparedRun for Prepared {
+    fn describe(&self) -> RunDescription {
+        RunDescription {
+            environment: Some(self.target.environment.clone()),
+            release: Some(self.target.release),
+            catalog: Some(self.target.catalog),
+            resources: self.catalog.resources.len() as u64,
+            ..RunDescription::new(self.order.mode)
+        }
+    }
+
+    async fn carry_out(
+        self: Box<Self>,
+        recorder: Arc<Recorder>,
+        _stop: CancellationToken,
+    ) -> RunEnd {
+        let (agent, run) = (&self.agent, self.run);
+        agent.checker.begun(&agent.node, run);
+        for resource in &self.catalog.resources {
+            tokio::time::sleep(agent.servers.chance.up_to(Duration::from_millis(700))).await;
+            agent.strike.step().await;
+            let title = resource.title.clone();
+            agent.checker.recorded(run, &title);
+            recorder.record(event(title, agent));
+        }
+        agent.strike.step().await;
+        agent.checker.finished(&agent.node, self.target.catalog);
+        RunEnd {
+            ending: RunEnding::Succeeded,
+            failure: None,
+            message: None,
+        }
+    }
+}
+
+fn event(title: String, agent: &Agent) -> ReportEvent {
+    ReportEvent::Resource(Box::new(ResourceEvent {
+        type_name: "File".to_owned(),
+        title,
+        file: None,
+        line: None,
+        status: EventStatus::Changed,
+        at: agent.servers.clock.now(),
+        duration_seconds: 0.0,
+        corrective: false,
+        refreshed: false,
+        changes: Vec::new(),
+        reasons: Vec::new(),
+        message: None,
+        register: None,
+        outputs: serde_json::Map::new(),
+        outputs_withheld: None,
+    }))
+}
+
+/// Brings events to a server.
+pub(crate) struct Postman(pub(crate) Agent);
+
+#[async_trait]
+impl ReportsTo for Postman {
+    async fn post(&self, run: NodeRunId, batch: ReportBatch) -> Result<ReportReceipt, NotTaken> {
+        let agent = &self.0;
+        agent.strike.step().await;
+        let (node, bug) = (agent.node.clone(), agent.bug);
+        let asked = agent.servers.ask(move |services, answer| {
+            take(services, answer, node.clone(), run, batch.clone(), bug)
+        });
+        let taken = asked.await;
+        agent.strike.step().await;
+        taken.unwrap_or_else(|| Err(NotTaken::Away("nobody answers".to_owned())))
+    }
+
+    fn wait(&self, back_off: BackOff, failures: u32) -> Duration {
+        let fraction = self.0.servers.chance.below(1_000) as f64 / 1_000.0;
+        back_off.wait(failures, fraction)
+    }
+
+    /// On this thread: another one would not be the same each time.
+    async fn sync(&self, file: File) -> bool {
+        file.sync_data().is_ok()
+    }
+}
+
+/// As the server's route does.
+async fn take(
+    services: Services,
+    answer: Answer<Result<ReportReceipt, NotTaken>>,
+    node: NodeName,
+    run: NodeRunId,
+    mut batch: ReportBatch,
+    bug: Option<Bug>,
+) {
+    match bug {
+        None => {}
+        // Whatever it is, it is what comes next.
+        Some(Bug::NumbersIgnored) => {
+            let shown = services.reports.show(&node, run).await;
+            batch.first = shown.map_or(0, |report| report.next);
+        }
+        Some(Bug::AnsweredTooEarly) => {
+            let next = batch.first + batch.events.len() as u64;
+            let finished = matches!(batch.events.last(), Some(ReportEvent::Finished(_)));
+            answer.give(Ok(ReportReceipt { next, finished }));
+            let _ = services.reports.take(&node, run, batch).await;
+            return;
+        }
+    }
+    match services.reports.take(&node, run, batch).await {
+        Ok(taken) => {
+            answer.give(Ok(taken.receipt));
+            if taken.ended.is_some() {
+                let _ = services.reports.settle(&node, run).await;
+            }
+        }
+        Err(ServiceError::Gap { wanted }) => answer.give(Err(NotTaken::Gap { wanted })),
+        Err(ServiceError::Invalid { message, .. }) => {
+            answer.give(Err(NotTaken::NotUnderstood(message)));
+        }
+        Err(error) => answer.give(Err(NotTaken::Away(error.to_string()))),
+    }
+}
