@@ -84,6 +84,22 @@ impl Fault {
         matches!(self, Self::FullDisk { .. } | Self::Damaged { .. })
     }
 
+    /// The same one, at a server that keeps data if it is about data: the
+    /// seed's number counts those that do at the time.
+    #[must_use]
+    pub fn among(&self, keep_data: &[Server]) -> Self {
+        let mut fault = self.clone();
+        if let Self::KillDatastore { server }
+        | Self::PauseDatastore { server }
+        | Self::FullDisk { server }
+        | Self::Damaged { server } = &mut fault
+            && !keep_data.is_empty()
+        {
+            *server = keep_data[*server % keep_data.len()];
+        }
+        fault
+    }
+
     fn touches(&self) -> BTreeSet<Server> {
         match self {
             Self::Partition { side }

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use bunraku_faults::fault::Faults;
 use bunraku_faults::plant::Plant;
 use bunraku_faults::run::{self, Options, Size};
 use bunraku_faults::stage::{Stage, StageError};
@@ -57,6 +58,8 @@ struct How {
 enum Command {
     /// Check a history that was kept
     Check { file: PathBuf },
+    /// Say what a seed leads to, and do nothing
+    Plan,
     /// One seed, inside the stage
     #[command(hide = true)]
     Inside {
@@ -80,6 +83,7 @@ fn main() -> ExitCode {
     let runtime = tokio::runtime::Runtime::new().expect("threads can be started");
     match arguments.command {
         Some(Command::Check { file }) => check_file(&file),
+        Some(Command::Plan) => plan(&arguments.how),
         Some(Command::Inside { prefix, place }) => {
             runtime.block_on(inside(&arguments.how, prefix, place))
         }
@@ -96,6 +100,18 @@ fn check_file(file: &PathBuf) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn plan(how: &How) -> ExitCode {
+    let mut time = Duration::ZERO;
+    for step in Faults::new(how.seed, how.servers) {
+        println!("{:>6.1?}  {:?} for {:?}", time, step.faults, step.hold);
+        time += step.hold + step.calm;
+        if time > Duration::from_secs(how.seconds) {
+            break;
+        }
+    }
+    ExitCode::SUCCESS
 }
 
 fn tell(wrong: &[String]) -> ExitCode {

@@ -164,6 +164,24 @@ async fn end(site: &mut Site, fault: &Fault) -> Result<(), SiteError> {
     Ok(())
 }
 
+/// What is about data is aimed at those who keep it.
+pub(super) async fn aimed(site: &Site, step: Step) -> Step {
+    let status = site.status().await;
+    let names = status.iter().flat_map(|status| &status.datastores);
+    let mut keep_data: Vec<Server> = names
+        .filter_map(|datastore| {
+            let name = datastore.name.as_ref()?;
+            site.machines.iter().position(|it| it.name == name.as_str())
+        })
+        .collect();
+    keep_data.sort_unstable();
+    let faults = step.faults.iter().map(|fault| fault.among(&keep_data));
+    Step {
+        faults: faults.collect(),
+        ..step
+    }
+}
+
 fn others(site: &Site, side: &BTreeSet<Server>) -> BTreeSet<Server> {
     site.network.all().difference(side).copied().collect()
 }
