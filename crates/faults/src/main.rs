@@ -130,11 +130,7 @@ async fn outside(how: &How) -> ExitCode {
     let (mut done, mut failed) = (0, Vec::new());
     while done < how.seeds || Instant::now() < until {
         let seed = how.seed + done;
-        let fine = tokio::select! {
-            fine = on_stage(how, seed) => fine,
-            _ = tokio::signal::ctrl_c() => return ExitCode::from(130),
-        };
-        match fine {
+        match on_stage(how, seed).await {
             Err(error) => {
                 eprintln!("error: {error}");
                 if let Some(source) = std::error::Error::source(&error) {
@@ -142,8 +138,9 @@ async fn outside(how: &How) -> ExitCode {
                 }
                 return ExitCode::FAILURE;
             }
-            Ok(true) => {}
-            Ok(false) => failed.push(seed),
+            Ok(None) => return ExitCode::from(130),
+            Ok(Some(true)) => {}
+            Ok(Some(false)) => failed.push(seed),
         }
         done += 1;
         if !failed.is_empty() && !how.keep_going {
@@ -157,7 +154,8 @@ async fn outside(how: &How) -> ExitCode {
     }
 }
 
-async fn on_stage(how: &How, seed: u64) -> Result<bool, StageError> {
+/// Whether all was fine; nothing when it was cut short.
+async fn on_stage(how: &How, seed: u64) -> Result<Option<bool>, StageError> {
     let place = tempfile::Builder::new()
         .prefix("bunraku-faults-")
         .tempdir()
@@ -185,8 +183,8 @@ async fn on_stage(how: &How, seed: u64) -> Result<bool, StageError> {
     ]);
     let ended = stage.inside(&program, &arguments).await;
     stage.remove().await;
-    let fine = ended?.success();
-    if !fine {
+    let fine = ended?.map(|status| status.success());
+    if fine == Some(false) {
         keep(how, seed, place);
     }
     Ok(fine)

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::ExitStatus;
 
 use rustix::process::{Pid, Signal, kill_process};
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::network::Names;
 use crate::tool::{ToolError, run};
@@ -62,12 +63,14 @@ impl Stage {
         &self.names.prefix
     }
 
-    /// Runs a program in the hub, and waits for its end or for ours.
+    /// Runs a program in the hub, and waits for its end; none when this
+    /// process is asked to end.
     pub async fn inside(
         &self,
         program: &Path,
         arguments: &[String],
-    ) -> Result<ExitStatus, StageError> {
+    ) -> Result<Option<ExitStatus>, StageError> {
+        let mut asked = signal(SignalKind::terminate()).map_err(StageError::Inside)?;
         let mut child = tokio::process::Command::new("ip")
             .args(["netns", "exec", &self.names.hub()])
             .arg(program)
@@ -75,7 +78,11 @@ impl Stage {
             .kill_on_drop(true)
             .spawn()
             .map_err(StageError::Inside)?;
-        child.wait().await.map_err(StageError::Inside)
+        tokio::select! {
+            ended = child.wait() => ended.map(Some).map_err(StageError::Inside),
+            _ = tokio::signal::ctrl_c() => Ok(None),
+            _ = asked.recv() => Ok(None),
+        }
     }
 
     /// Ends what still runs in the namespaces, and removes them.

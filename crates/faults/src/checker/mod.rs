@@ -24,6 +24,13 @@ pub fn check(history: &History) -> Vec<String> {
     wrong
 }
 
+/// Promises that may yet be kept: what was acknowledged and is still to come.
+pub fn unkept(history: &History) -> Vec<String> {
+    let mut unkept = triggers::check(history);
+    unkept.extend(runs::without_end(history));
+    unkept
+}
+
 /// All datastores hold the same data.
 fn one_history(history: &History) -> Vec<String> {
     let hashes = &history.end.hashes;

@@ -7,12 +7,26 @@ use crate::history::{Call, History, NodeRun};
 
 pub(super) fn check(history: &History) -> Vec<String> {
     let mut wrong = twice(history);
-    for operation in history.acknowledged() {
-        if let Call::StartRun { run: Some(run) } = &operation.call {
-            wrong.extend(one(history, run));
-        }
-    }
+    wrong.extend(without_end(history));
+    wrong.extend(acknowledged(history).flat_map(|run| one(history, run)));
     wrong
+}
+
+/// Every run that was acknowledged comes to an end.
+pub(super) fn without_end(history: &History) -> Vec<String> {
+    let runs = acknowledged(history);
+    let open = runs.filter(|run| !history.end.runs.contains_key(*run));
+    open.map(|run| format!("run {run} was acknowledged, and never ended"))
+        .collect()
+}
+
+fn acknowledged(history: &History) -> impl Iterator<Item = &str> {
+    history
+        .acknowledged()
+        .filter_map(|operation| match &operation.call {
+            Call::StartRun { run } => run.as_deref(),
+            _ => None,
+        })
 }
 
 /// No node run takes place twice.
@@ -29,7 +43,7 @@ fn twice(history: &History) -> Vec<String> {
 
 fn one(history: &History, run: &str) -> Vec<String> {
     let Some(end) = history.end.runs.get(run) else {
-        return vec![format!("run {run} was acknowledged, and never ended")];
+        return Vec::new();
     };
     let of = |node: &str| -> Vec<&NodeRun> {
         let runs = history.node_runs.iter();

@@ -38,8 +38,8 @@ pub(super) async fn collect(
         };
         if let Some(end) = end(site, recorder, &history, shifted).await {
             history.end = end;
-            // What is under way may yet come: nothing else gets better by waiting.
-            let waits = !checker::check(&history).is_empty();
+            // Nothing else gets better by waiting.
+            let waits = !checker::unkept(&history).is_empty();
             if !waits || Instant::now() > deadline {
                 let hashes = site.hashes().await?;
                 history.end.hashes = hashes.into_iter().collect();
