@@ -32,12 +32,14 @@ pub(super) async fn collect(
         let mut history = History {
             operations,
             cuts,
-            node_runs: node_runs(site, recorder),
+            node_runs: Vec::new(),
             order: order(),
             end: End::default(),
         };
         if let Some(end) = end(site, recorder, &history, shifted).await {
             history.end = end;
+            // After the servers' word: what they say is over is written down by then.
+            history.node_runs = node_runs(site, recorder);
             // Nothing else gets better by waiting.
             let waits = !checker::unkept(&history).is_empty();
             if !waits || Instant::now() > deadline {
