@@ -32,6 +32,10 @@ const SILENCE: Duration = Duration::from_secs(200);
 /// A stream that lived for so long was a good one: the next failure is a first one.
 const GOOD: Duration = Duration::from_secs(60);
 
+/// All nodes hear at once that a server was added: those that move to it
+/// spread over some seconds.
+const MOVES: u32 = 5;
+
 /// Somebody else has this node's certificate: do not fight over the stream.
 const AFTER_SUPERSEDED: Duration = Duration::from_secs(60);
 
@@ -39,6 +43,8 @@ const AFTER_SUPERSEDED: Duration = Duration::from_secs(60);
 enum Ended {
     Broken(ClientError),
     Goodbye,
+    /// Another server is this node's first choice now. Nothing is urgent.
+    Moves,
     Superseded,
 }
 
@@ -113,6 +119,7 @@ pub(crate) async fn hold_stream(
         }
         let wait = match ended {
             Ended::Goodbye => back_off.random_wait(0),
+            Ended::Moves => back_off.random_wait(MOVES),
             Ended::Superseded => {
                 tracing::error!(
                     "another agent connected with this node's certificate; is this machine a clone?"
@@ -180,6 +187,12 @@ async fn one_stream(
                 take(shared, journal, &mut owed, &envelope).await;
             }
             Ok(StreamMessage::Target { target }) => shared.catalogs.told(target),
+            Ok(StreamMessage::Hold { hold }) => shared.runs.hold(hold),
+            Ok(StreamMessage::Servers { servers }) => {
+                if servers::take(shared, &servers, lines.server()).await {
+                    return Some(Ended::Moves);
+                }
+            }
             Ok(StreamMessage::Goodbye) => return Some(Ended::Goodbye),
             Ok(StreamMessage::Superseded) => return Some(Ended::Superseded),
             Err(_) => not_understood(shared, journal, &mut owed, &message).await,

@@ -56,7 +56,6 @@ pub(crate) fn remembered(options: &AgentOptions) -> Vec<ServerAddress> {
 /// the stream should be opened again, because the list is new and another
 /// server comes first in it.
 pub(crate) async fn follow(shared: &Shared, current: &ServerAddress) -> bool {
-    let options = &shared.options;
     let list: ServerList = match shared.client.get("/v1/servers").await {
         Ok(list) => list,
         Err(error) => {
@@ -64,7 +63,14 @@ pub(crate) async fn follow(shared: &Shared, current: &ServerAddress) -> bool {
             return false;
         }
     };
-    let named = list.servers.iter().take(MOST);
+    take(shared, &list.servers, current).await
+}
+
+/// Goes by this list from now on. Says whether the stream should be opened
+/// again, because the list is new and another server comes first in it.
+pub(crate) async fn take(shared: &Shared, listed: &[String], current: &ServerAddress) -> bool {
+    let options = &shared.options;
+    let named = listed.iter().take(MOST);
     let servers: Vec<ServerAddress> = named.filter_map(|text| text.parse().ok()).collect();
     let servers = in_own_order(&options.name, servers);
     if servers.is_empty() || servers == in_own_order(&options.name, known(options)) {

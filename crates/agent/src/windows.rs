@@ -53,6 +53,30 @@ impl Window {
         begins_today && time >= self.from || self.began_yesterday(&now) && time < self.to
     }
 
+    /// When it is open next: from when, now if it is open, and until when.
+    /// Nothing where it never opens within a year.
+    pub fn next_open(&self, now: Timestamp) -> Option<(Timestamp, Timestamp)> {
+        let today = now.to_zoned(self.zone.clone()).date();
+        // Yesterday's may go past midnight.
+        let mut days = today.yesterday().ok()?.series(jiff::Span::new().days(1));
+        let found = days.by_ref().take(368).find_map(|day| {
+            if !self.days.contains(&day.weekday()) {
+                return None;
+            }
+            let from = day.to_datetime(self.from).to_zoned(self.zone.clone());
+            let last = if self.from < self.to {
+                day
+            } else {
+                day.tomorrow().ok()?
+            };
+            let to = last.to_datetime(self.to).to_zoned(self.zone.clone());
+            let (from, to) = (from.ok()?.timestamp(), to.ok()?.timestamp());
+            // In the night that has no such hour, there is no such window.
+            (now < to && from < to).then_some((from, to))
+        });
+        found.map(|(from, to)| (from.max(now), to))
+    }
+
     fn began_yesterday(&self, now: &Zoned) -> bool {
         self.days.contains(&now.weekday().previous())
     }
@@ -194,6 +218,44 @@ mod tests {
         // In the night to 2026-03-29 there is no such hour.
         assert!(!is_open(window, "2026-03-29T00:59:59Z"));
         assert!(!is_open(window, "2026-03-29T01:00:00Z"));
+    }
+
+    #[test]
+    fn the_next_opening_is_now_or_on_the_next_of_its_days() {
+        let next = |window: &str, now: &str| {
+            let window: Window = window.parse().expect(window);
+            let (from, to) = window
+                .next_open(now.parse().expect("a time"))
+                .expect("it opens");
+            format!("{from} {to}")
+        };
+        // A Friday.
+        let week = "mon-fri 22:00-04:00 UTC";
+        for (now, open) in [
+            (
+                "2026-11-13T12:00:00Z",
+                "2026-11-13T22:00:00Z 2026-11-14T04:00:00Z",
+            ),
+            (
+                "2026-11-13T23:00:00Z",
+                "2026-11-13T23:00:00Z 2026-11-14T04:00:00Z",
+            ),
+            (
+                "2026-11-14T03:00:00Z",
+                "2026-11-14T03:00:00Z 2026-11-14T04:00:00Z",
+            ),
+            (
+                "2026-11-14T04:00:00Z",
+                "2026-11-16T22:00:00Z 2026-11-17T04:00:00Z",
+            ),
+        ] {
+            assert_eq!(next(week, now), open, "{now}");
+        }
+        assert_eq!(
+            next("daily 02:00-03:00 Europe/Berlin", "2026-03-28T12:00:00Z"),
+            "2026-03-30T00:00:00Z 2026-03-30T01:00:00Z",
+            "one night has no such hour"
+        );
     }
 
     #[test]

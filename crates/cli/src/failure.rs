@@ -59,6 +59,10 @@ impl Failure {
         self
     }
 
+    pub(crate) fn with_message(self, message: String) -> Self {
+        Self { message, ..self }
+    }
+
     pub(crate) fn message(&self) -> &str {
         &self.message
     }

@@ -13,7 +13,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::connection::failed;
 use crate::failure::Failure;
 use crate::output;
-use crate::run_view::{self, Live};
+use crate::run_progress::Following;
+use crate::run_view::{self, Live, REDRAW};
 
 /// How long no server may answer before following is given up. The run goes on.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -84,7 +85,7 @@ pub(crate) async fn follow(
     let record = detail.record;
     let plan = Arc::new(detail.plan);
     let (run, _) = Run::of_record(&record, plan, []);
-    let mut view = View::new(run, json);
+    let mut view = View::new(run, json, client);
     view.begin(&record);
     let mut interrupts = signal(SignalKind::interrupt())?;
     let mut pressed = 0;
@@ -93,12 +94,16 @@ pub(crate) async fn follow(
     let mut silent_since: Option<Instant> = None;
     while end.is_none() {
         let path = format!("/v1/runs/{}/log?after={next}&wait_seconds=30", record.id);
-        let reply = tokio::select! {
-            reply = client.get::<LogReply>(&path) => reply,
-            _ = interrupts.recv() => {
-                pressed += 1;
-                pressed_again(client, &record, pressed, interrupt, &view).await?;
-                continue;
+        let asking = client.get::<LogReply>(&path);
+        tokio::pin!(asking);
+        let reply = loop {
+            tokio::select! {
+                reply = &mut asking => break reply,
+                _ = interrupts.recv() => {
+                    pressed += 1;
+                    pressed_again(client, &record, pressed, interrupt, &view).await?;
+                }
+                () = view.is_due() => view.redraw(),
             }
         };
         match reply {
@@ -160,17 +165,38 @@ struct View {
     run: Run,
     next: u64,
     json: bool,
-    live: Option<Live>,
+    live: Option<(Live, Following)>,
 }
 
 impl View {
-    fn new(run: Run, json: bool) -> Self {
+    fn new(run: Run, json: bool, client: &Client) -> Self {
         let terminal = std::io::stdout().is_terminal() && std::io::stderr().is_terminal();
+        let live = (terminal && !json).then(|| {
+            let steps = (0..)
+                .map(bunraku_plan::StepIndex)
+                .take(run.statuses().len());
+            let runs: Vec<_> = steps.map(|step| run.node_run(step)).collect();
+            (Live::new(), Following::start(client.clone(), runs))
+        });
         Self {
             run,
             next: 0,
             json,
-            live: (terminal && !json).then(Live::new),
+            live,
+        }
+    }
+
+    /// Resolves when a terminal is to be drawn again, as time passes.
+    async fn is_due(&self) {
+        match &self.live {
+            Some(_) => tokio::time::sleep(REDRAW).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    fn redraw(&mut self) {
+        if let Some((live, following)) = &mut self.live {
+            live.show(&self.run, &following.progress());
         }
     }
 
@@ -187,22 +213,20 @@ impl View {
             }
         }
         self.next = log.next;
-        if let Some(live) = &mut self.live {
-            live.show(&self.run);
-        }
+        self.redraw();
         // The end is written after the last entry: only with both is all told.
         end.filter(|_| self.run.outcome().is_some())
     }
 
     fn say(&self, line: &str) {
         match &self.live {
-            Some(live) => live.say(line),
+            Some((live, _)) => live.say(line),
             None => eprintln!("{line}"),
         }
     }
 
     fn end(self, record: &RunRecord) -> Result<(), Failure> {
-        if let Some(live) = self.live {
+        if let Some((live, _)) = self.live {
             live.finish();
         }
         if self.json {

@@ -4,15 +4,19 @@ use std::path::{Path, PathBuf};
 
 use bunraku_model::NodeName;
 use bunraku_plan::{
-    Filter, Inventory, NodePattern, Plan, PlanOptions, ReadError, Site, environment_graph,
-    site_file, site_manifest,
+    Filter, Inventory, NodePattern, NodeRead, Plan, PlanOptions, ReadError, Site,
+    environment_graph, site_file, site_manifest, site_queries,
 };
 use bunraku_puppet::{World, WorldError};
 use bunraku_wire::Client;
 use bunraku_wire::api::NodeSummary;
+use bunraku_wire::api::outputs::NodeReads;
+use futures::FutureExt;
 
 use crate::connection::failed;
 use crate::failure::Failure;
+use crate::plan_view;
+use crate::site_queries::{Answers, FactsFile, Knower};
 
 /// More than this is no site.
 const LARGEST_FILE: u64 = 64 << 20;
@@ -35,12 +39,21 @@ pub(crate) struct SiteArguments {
     /// Only these nodes; `*` stands for any characters
     #[arg(long, value_name = "NODE")]
     node: Vec<String>,
+    /// Only the nodes that this query finds, such as `nodes { facts.os.family = "Debian" }`
+    #[arg(long, value_name = "QUERY")]
+    #[serde(default)]
+    query: Option<String>,
     /// Where only nodes wait for each other in a circle: run them more than once
     #[arg(long)]
     passes: bool,
-    /// Which nodes there are, for queries: the output of `bunraku node list --json`
+    /// Which nodes there are, for patterns of names: the output of `bunraku node list --json`
     #[arg(long, value_name = "FILE")]
     inventory: Option<PathBuf>,
+    /// Answer queries from this file, not from the server: the output of
+    /// `bunraku query --json 'nodes[certname, facts]'`
+    #[arg(long, value_name = "FILE")]
+    #[serde(default)]
+    facts: Option<PathBuf>,
 }
 
 impl SiteArguments {
@@ -57,6 +70,8 @@ impl SiteArguments {
             .iter()
             .map(absolute)
             .collect::<Result<_, _>>()?;
+        kept.inventory = self.inventory.as_ref().map(absolute).transpose()?;
+        kept.facts = self.facts.as_ref().map(absolute).transpose()?;
         Ok(serde_json::to_value(kept)?)
     }
 
@@ -69,64 +84,129 @@ impl SiteArguments {
     }
 }
 
-/// Where nodes stand, by the server.
-pub(crate) async fn node_summaries(client: &Client) -> Result<Vec<NodeSummary>, Failure> {
-    client
+/// Plans with what the server says of nodes, and warns of those that cannot run now.
+pub(crate) async fn planned(arguments: &SiteArguments, client: &Client) -> Result<Plan, Failure> {
+    let nodes: Vec<NodeSummary> = client
         .get("/v1/nodes")
         .await
-        .map_err(|error| failed(&error))
+        .map_err(|error| failed(&error))?;
+    let knower = match facts_file(arguments)? {
+        Some(facts) => Knower::File(Box::new(facts)),
+        None => Knower::Server(client, &nodes),
+    };
+    let reads = output_reads(client).await?;
+    let mut plan = plan(arguments, &knower, reads).await?;
+    plan.warnings.extend(plan_view::unfit_nodes(&plan, &nodes));
+    Ok(plan)
 }
 
-/// Reads the site and plans it.
-pub(crate) fn planned(
+/// Plans without a server: what nodes are like is not looked at.
+pub(crate) fn planned_offline(arguments: &SiteArguments) -> Result<Plan, Failure> {
+    let knower =
+        facts_file(arguments)?.map_or(Knower::Nobody, |facts| Knower::File(Box::new(facts)));
+    plan(arguments, &knower, Vec::new())
+        .now_or_never()
+        .expect("nothing in it waits: a file answers, or nobody does")
+}
+
+fn facts_file(arguments: &SiteArguments) -> Result<Option<FactsFile>, Failure> {
+    let file = arguments.facts.as_ref();
+    file.map(|path| FactsFile::read(path, &text(path)?))
+        .transpose()
+}
+
+/// What released catalogs read of other nodes, by the server.
+async fn output_reads(client: &Client) -> Result<Vec<NodeReads>, Failure> {
+    let reads = client.get("/v1/outputs/reads").await;
+    reads.map_err(|error| failed(&error))
+}
+
+/// Reads the site and plans it, with the waits that outputs imply.
+async fn plan(
     arguments: &SiteArguments,
-    nodes: Option<&[NodeSummary]>,
+    knower: &Knower<'_>,
+    reads: Vec<NodeReads>,
 ) -> Result<Plan, Failure> {
-    let inventory = inventory(arguments, nodes)?;
-    let site = read(arguments, &inventory)?;
+    let mut inventory = inventory(arguments, knower)?;
+    inventory.answers = asked(arguments, knower).await?;
+    let mut site = read(arguments, &inventory)?;
+    for NodeReads { node, reads } in reads {
+        site.reads.extend(reads.into_iter().map(|read| NodeRead {
+            reader: node.to_string(),
+            source: read.node,
+            name: read.name,
+        }));
+    }
+    let only = match &arguments.query {
+        None => None,
+        Some(query) => {
+            let mut answer = knower.answers([query.clone()]).await?;
+            let found = answer.remove(query).ok_or_else(|| {
+                Failure::usage(
+                    "`--query` asks what nodes are like, and nobody knows without a server",
+                )
+                .hint(
+                    "plan without `--offline`, or give `--facts` the output of \
+                         `bunraku query --json 'nodes[certname, facts]'`",
+                )
+            })?;
+            Some(found.into_iter().collect())
+        }
+    };
     let options = PlanOptions {
         filter: Filter {
             instances: arguments.instance.clone(),
             nodes: arguments.node.iter().map(NodePattern::new).collect(),
-            only: None,
+            only,
         },
         passes: arguments.passes,
     };
     Plan::of(&site, &options).map_err(|error| Failure::new(error.to_string()))
 }
 
-fn inventory(
-    arguments: &SiteArguments,
-    nodes: Option<&[NodeSummary]>,
-) -> Result<Inventory, Failure> {
-    if let Some(path) = &arguments.inventory {
-        #[derive(serde::Deserialize)]
-        struct Entry {
-            name: NodeName,
+/// The answers to what site files ask.
+async fn asked(arguments: &SiteArguments, knower: &Knower<'_>) -> Result<Answers, Failure> {
+    let mut queries = std::collections::BTreeSet::new();
+    for path in &arguments.files {
+        if matches!(kind(path).as_deref(), Some("yaml" | "yml")) {
+            let name = path.display().to_string();
+            queries.extend(site_queries(&name, &text(path)?).map_err(refused)?);
         }
-        let entries: Vec<Entry> = serde_json::from_str(&text(path)?).map_err(|error| {
-            Failure::new(format!("{} is not a list of nodes", path.display())).caused_by(&error)
-        })?;
-        return Ok(Inventory::of(
-            entries.into_iter().map(|one| one.name).collect(),
-        ));
     }
-    Ok(match nodes {
-        Some(nodes) => Inventory::of(nodes.iter().map(|node| node.name.clone()).collect()),
-        None => Inventory::default(),
-    })
+    knower.answers(queries).await
+}
+
+fn refused(error: ReadError) -> Failure {
+    let hint = error.hint().map(str::to_owned);
+    Failure::new(error.to_string()).hint_if(hint)
+}
+
+/// The end of a file's name, in small letters.
+fn kind(path: &Path) -> Option<String> {
+    path.extension()
+        .and_then(|kind| kind.to_str())
+        .map(str::to_lowercase)
+}
+
+fn inventory(arguments: &SiteArguments, knower: &Knower<'_>) -> Result<Inventory, Failure> {
+    let Some(path) = &arguments.inventory else {
+        return Ok(knower
+            .names()
+            .map_or_else(Inventory::default, Inventory::of));
+    };
+    #[derive(serde::Deserialize)]
+    struct Entry {
+        name: NodeName,
+    }
+    let entries: Vec<Entry> = serde_json::from_str(&text(path)?).map_err(|error| {
+        Failure::new(format!("{} is not a list of nodes", path.display())).caused_by(&error)
+    })?;
+    Ok(Inventory::of(
+        entries.into_iter().map(|one| one.name).collect(),
+    ))
 }
 
 fn read(arguments: &SiteArguments, inventory: &Inventory) -> Result<Site, Failure> {
-    let refused = |error: ReadError| {
-        let hint = error.hint().map(str::to_owned);
-        Failure::new(error.to_string()).hint_if(hint)
-    };
-    let kind = |path: &Path| {
-        path.extension()
-            .and_then(|kind| kind.to_str())
-            .map(str::to_lowercase)
-    };
     let manifests = arguments
         .files
         .iter()

@@ -306,6 +306,19 @@ impl bunraku_control::compiles::StateFunctions for EngineFunctions {
     fn functions(&self) -> Vec<String> {
         names(&self.0)
     }
+
+    fn with_modules(
+        &self,
+        modules: &[bunraku_module::Verified],
+    ) -> Result<Arc<dyn bunraku_control::compiles::StateFunctions>, String> {
+        let mut registry = Registry::standard();
+        for module in modules {
+            // Nothing of it is ever unpacked or run here: only its words count.
+            let added = registry.add_module(module, Path::new("/nonexistent"));
+            added.map_err(|error| error.to_string())?;
+        }
+        Ok(Arc::new(Self(registry)))
+    }
 }
 
 fn described(

@@ -19,6 +19,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "bunraku-control",
         &[
             "bunraku-model",
+            // To verify what is published and what catalogs pin; nothing of it runs there.
+            "bunraku-module",
             "bunraku-query",
             "bunraku-states",
             "bunraku-store",
@@ -69,6 +71,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "bunraku-states",
             "bunraku-puppet",
             "bunraku-plan",
+            "bunraku-query",
             "bunraku-control",
             "bunraku-cluster",
             "bunraku-agent",

@@ -153,3 +153,41 @@ fn names_below_a_root_and_data_from_a_file_are_applied() {
     let shown: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(shown[0]["id"], "hello web1");
 }
+
+#[test]
+fn what_a_state_without_log_gives_is_used_and_shown_nowhere() {
+    for flags in [&["--json"][..], &["--show-diff"], &[]] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let root = directory.path();
+        let conf = root.join("conf");
+        std::fs::write(&conf, "token = before\n").expect("written");
+        let file = root.join("secret.sls");
+        // Computed, so that no text of the catalog has it.
+        let text = format!(
+            "make:\n  cmd.run:\n    - name: echo whisper-$((50 + 5)); echo loud-$((60 + 6)) >&2\n    \
+             - register: token\n    - no_log: True\n\
+             {}:\n  file.managed:\n    - contents: 'token = ${{ token.stdout }}'\n",
+            conf.display()
+        );
+        std::fs::write(&file, text).expect("written");
+        let state = root.join("state");
+        let apply = [
+            "apply",
+            file.to_str().expect("a path"),
+            "--state-dir",
+            state.to_str().expect("a path"),
+        ];
+        let output = bunraku(&[&apply[..], flags].concat());
+        let told = format!(
+            "{}{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
+        assert_eq!(output.status.code(), Some(0), "{told}");
+        let written = std::fs::read_to_string(&conf).expect("readable");
+        assert_eq!(written, "token = whisper-55\n");
+        for secret in ["whisper-55", "loud-66"] {
+            assert!(!told.contains(secret), "{flags:?}: {told}");
+        }
+    }
+}

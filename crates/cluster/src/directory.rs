@@ -6,7 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
-use bunraku_wire::api::cluster::{AuthorityFiles, MemberRecord};
+use bunraku_wire::api::cluster::{AuthorityFiles, MemberRecord, RemovedMember};
 use bunraku_wire::{Authority, private_file};
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
@@ -106,6 +106,15 @@ impl Directory {
 
     pub fn keep_order(&self, order: Option<&Order>) -> Result<(), DirectoryError> {
         self.write("order.json", &order)
+    }
+
+    /// That this server was removed from its cluster.
+    pub fn removed(&self) -> Result<Option<RemovedMember>, DirectoryError> {
+        self.read("removed.json")
+    }
+
+    pub fn keep_removed(&self, removed: &RemovedMember) -> Result<(), DirectoryError> {
+        self.write("removed.json", removed)
     }
 
     /// A new life of this member: larger than any before, also when the

@@ -17,7 +17,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::directory::{Directory, DirectoryError};
 
 /// Renewed after two thirds of it.
-const LIFETIME: SignedDuration = SignedDuration::from_hours(24 * 30);
+pub(crate) const LIFETIME: SignedDuration = SignedDuration::from_hours(24 * 30);
 
 /// Why a member has no certificate.
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +52,17 @@ impl MemberTls {
         host: &str,
         now: Timestamp,
     ) -> Result<Self, IdentityError> {
+        Self::ensure_for(directory, name, host, LIFETIME, now)
+    }
+
+    /// The same; a new one is good for so long.
+    pub fn ensure_for(
+        directory: &Directory,
+        name: &NodeName,
+        host: &str,
+        lifetime: SignedDuration,
+        now: Timestamp,
+    ) -> Result<Self, IdentityError> {
         let credentials = directory.credentials();
         credentials.load_or_create_key()?;
         let fits = |identity: &Identity| {
@@ -62,7 +73,8 @@ impl MemberTls {
         let known = credentials.identity().ok().flatten().filter(fits);
         let renewed = known.is_none();
         if renewed {
-            sign(&directory.authority()?, &credentials, name, host, now)?;
+            let authority = directory.authority()?;
+            sign(&authority, &credentials, name, host, lifetime, now)?;
         }
         let identity = credentials.identity()?.ok_or(IdentityError::Missing)?;
         let authority_pem = credentials.authority_pem()?.ok_or(IdentityError::Missing)?;
@@ -108,6 +120,7 @@ fn sign(
     credentials: &Credentials,
     name: &NodeName,
     host: &str,
+    lifetime: SignedDuration,
     now: Timestamp,
 ) -> Result<(), IdentityError> {
     let key = credentials.load_or_create_key()?;
@@ -124,7 +137,7 @@ fn sign(
     let grant = Grant {
         name: name.clone(),
         role: Role::Server,
-        lifetime: LIFETIME,
+        lifetime,
         dns_names,
         ip_addresses,
         serial: None,

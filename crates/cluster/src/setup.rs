@@ -1,7 +1,7 @@
 //! How a server becomes a member: as the first one, or by joining.
 
 use bunraku_model::NodeName;
-use bunraku_wire::api::cluster::{ClusterJoinRequest, ClusterWelcome, MemberRecord};
+use bunraku_wire::api::cluster::{ClusterWelcome, JoiningServer, MemberRecord};
 use jiff::Timestamp;
 
 use crate::datastore::Order;
@@ -73,10 +73,9 @@ impl NewMember {
     }
 
     /// What it asks an existing server.
-    pub fn join_request(&self, token: String, now: Timestamp) -> ClusterJoinRequest {
+    pub fn joining(&self, now: Timestamp) -> JoiningServer {
         let record = self.record(now);
-        ClusterJoinRequest {
-            token,
+        JoiningServer {
             name: record.name,
             member_address: record.member_address,
             api_address: record.api_address,

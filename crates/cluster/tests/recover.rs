@@ -104,6 +104,28 @@ fn the_most_advanced_survivor_is_taken_and_the_others_are_fenced() {
 }
 
 #[test]
+fn one_that_stood_for_election_in_vain_is_not_taken_for_the_most_advanced() {
+    let mut all: Vec<Heard> = (0..5).map(|number| heard(number, None, false)).collect();
+    for (number, (raft_term, raft_index)) in [(1, (41, 100)), (3, (3, 1080))] {
+        let report = all[number].report.as_mut().expect("it answers");
+        report.progress = Some(Progress {
+            raft_term,
+            raft_index,
+            revision: 1,
+            has_leader: false,
+        });
+    }
+    for one in &mut all {
+        one.report.as_mut().expect("it answers").voters = (0..5).map(url).collect();
+    }
+    for number in [0, 2, 4] {
+        all[number].report = None;
+    }
+    let decision = decide(&all, &[name(0), name(2), name(4)]).expect("it is decided");
+    assert_eq!(decision.from, name(3), "more data, though an older term");
+}
+
+#[test]
 fn nothing_can_be_made_from_nothing() {
     let all = [silent(0), silent(1), silent(2)];
     assert_eq!(decide(&all, &[]), Err(Refusal::NobodyLeft));

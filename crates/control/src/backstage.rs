@@ -75,6 +75,12 @@ impl Backstage {
         let metrics: Arc<Metrics> = Arc::default();
         let keeper = LeaseKeeper::new(store.clone(), parts.compiles.lease);
         let compile_parts = CompileParts {
+            modules: crate::modules::Modules::new(
+                store.clone(),
+                blobs.clone(),
+                clock.clone(),
+                std::path::Path::new("/nonexistent"),
+            ),
             store: store.clone(),
             clock: clock.clone(),
             server: parts.server,

@@ -31,6 +31,10 @@ enum Signal {
     Reread,
     /// The node's target changed: look at the board.
     Target,
+    /// A run has the node for itself, or does not any more: look at the holds.
+    Hold,
+    /// The servers of the cluster changed.
+    Servers,
 }
 
 /// What a subscription gives.
@@ -38,6 +42,10 @@ pub enum Told {
     Command(Box<Envelope>),
     /// The node's target may have changed.
     Target,
+    /// Who has the node for itself is to be told.
+    Hold,
+    /// The servers of the cluster changed.
+    Servers,
 }
 
 /// Ids that a subscription remembers before it asks which of them still wait.
@@ -114,16 +122,34 @@ impl CommandHub {
     /// Tells a node's agent that its target changed, if it is connected here.
     /// One word is enough for any number of changes.
     pub fn tell_target(&self, node: &NodeName) {
+        self.tell_once(node, Signal::Target, |waiting| {
+            matches!(waiting, Signal::Target)
+        });
+    }
+
+    /// Tells a node's agent who has the node for itself, if it is connected here.
+    pub fn tell_hold(&self, node: &NodeName) {
+        self.tell_once(node, Signal::Hold, |waiting| {
+            matches!(waiting, Signal::Hold)
+        });
+    }
+
+    fn tell_once(&self, node: &NodeName, signal: Signal, same: impl Fn(&Signal) -> bool) {
         let mut subscribers = self.subscribers();
         let Some(subscriber) = subscribers.by_node.get(node) else {
             return;
         };
-        let told = subscriber
-            .signals
-            .send_once(Signal::Target, |waiting| matches!(waiting, Signal::Target));
-        if !told {
+        if !subscriber.signals.send_once(signal, same) {
             subscribers.by_node.remove(node);
         }
+    }
+
+    /// Tells every agent that is connected here that the servers changed.
+    pub fn tell_servers(&self) {
+        let same = |waiting: &Signal| matches!(waiting, Signal::Servers);
+        self.subscribers()
+            .by_node
+            .retain(|_, subscriber| subscriber.signals.send_once(Signal::Servers, same));
     }
 
     /// Hands commands on until cancelled.
@@ -221,6 +247,8 @@ impl Subscription {
                 Some(Signal::Command(envelope)) => self.queue.push_back(envelope),
                 Some(Signal::Reread) => self.reread = true,
                 Some(Signal::Target) => return Ok(Some(Told::Target)),
+                Some(Signal::Hold) => return Ok(Some(Told::Hold)),
+                Some(Signal::Servers) => return Ok(Some(Told::Servers)),
                 None => return Ok(None),
             }
         }

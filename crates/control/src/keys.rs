@@ -576,9 +576,18 @@ pub fn run_requests(run: RunId) -> String {
     format!("run-requests/{run}/")
 }
 
-/// Written by the leader of the run that has the node, bound to its lease.
+/// Nodes that runs have for themselves.
+pub const NODE_HOLDS: &str = "node-holds/";
+
+/// Written by the leader of the run that has the node, bound to a lease that
+/// outlives a leader long enough for the next one to hold the node on.
 pub fn node_hold(node: &NodeName) -> String {
-    format!("node-holds/{node}")
+    format!("{NODE_HOLDS}{node}")
+}
+
+/// Whose hold a key under [`NODE_HOLDS`] is.
+pub fn parse_node_hold(key: &str) -> Option<NodeName> {
+    NodeName::new(key.strip_prefix(NODE_HOLDS)?).ok()
 }
 
 /// All answers, of all nodes.
@@ -593,4 +602,39 @@ pub fn parse_command_result(key: &str) -> Option<(NodeName, CommandId)> {
         .strip_prefix("results/")?
         .split_once('/')?;
     Some((NodeName::new(node).ok()?, id.parse().ok()?))
+}
+
+/// Whose signatures of modules count; written by operators.
+pub const MODULE_KEYS: &str = "module-keys";
+/// Published modules, by name and version.
+pub const MODULE_VERSIONS: &str = "module-versions/";
+/// What happened to modules and keys.
+pub const MODULE_EVENTS: &str = "module-events/";
+
+/// Written when a version is published, deleted when it is removed.
+pub fn module_version(name: &str, version: &bunraku_module::Version) -> String {
+    format!("{}{version}", module_versions(name))
+}
+
+pub fn module_versions(name: &str) -> String {
+    format!("{MODULE_VERSIONS}{name}/")
+}
+
+/// Written with every version that is published; stays when it is removed.
+pub fn module_newest(name: &str) -> String {
+    format!("module-newest/{name}")
+}
+
+/// Written with what it tells of; the newest are kept.
+pub fn module_event(id: uuid::Uuid) -> String {
+    format!("{MODULE_EVENTS}{id}")
+}
+
+/// Written by the report service: the newest output that a node registered under a name.
+pub fn node_output(node: &NodeName, name: &str) -> String {
+    format!("node-outputs/{node}/{name}")
+}
+
+pub fn node_outputs(node: &NodeName) -> String {
+    format!("node-outputs/{node}/")
 }

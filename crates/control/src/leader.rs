@@ -53,22 +53,15 @@ impl Leadership {
             };
             match store.commit(transaction).await {
                 Ok(outcome) if outcome.is_committed() => return Ok(leadership),
-                Ok(_) => leadership.resign().await,
-                // If it was committed after all, giving the lease back frees the
-                // place. If it was not, nothing changes that could wake anyone:
-                // who is the leader is looked at afresh.
-                Err(StoreError::OutcomeUnknown(_)) => {
+                // If it was committed after all, giving the lease back frees the place.
+                Ok(_) | Err(StoreError::OutcomeUnknown(_)) => {
                     leadership.resign().await;
+                    // Looked at anew: if nothing was committed, no change will ever come.
                     follow = Follow::new(store.clone(), key);
                 }
                 Err(error) => return Err(error.into()),
             }
         }
-    }
-
-    /// What else goes with the leader may be bound to it.
-    pub(crate) fn lease(&self) -> LeaseId {
-        self.lease
     }
 
     /// Stays the leader; returns when it is not any more.

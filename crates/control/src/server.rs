@@ -20,6 +20,7 @@ use crate::compiles::{CompileOptions, CompileParts, CompileQueue, Compiles, Leas
 use crate::credentials::{self, Wanted};
 use crate::environments::{Code, CodeOptions, Environments};
 use crate::http::{self, AcceptOptions, RouterOptions, ServerIdentity, ServiceSet, Services};
+use crate::modules::Modules;
 use crate::releases::ReleaseWorker;
 use crate::upkeep::Upkeep;
 use crate::{
@@ -273,7 +274,14 @@ async fn build_services(
         &options.data_dir,
         options.code.clone(),
     );
+    let modules = Modules::new(
+        store.clone(),
+        blobs.clone(),
+        clock.clone(),
+        &options.data_dir,
+    );
     let compiles = Compiles::new(CompileParts {
+        modules: modules.clone(),
         store: store.clone(),
         clock: clock.clone(),
         server: id,
@@ -305,7 +313,15 @@ async fn build_services(
         releases.clone(),
         options.orchestration.clone(),
     );
+    let board = TargetBoard::new(store.clone());
     let services = ServiceSet {
+        outputs: crate::Outputs::new(
+            store.clone(),
+            catalogs.clone(),
+            board.clone(),
+            orchestration.clone(),
+        ),
+        modules,
         orchestration,
         triggers: Triggers::new(store.clone(), clock.clone(), Arc::clone(&metrics)),
         diffs: CatalogDiffs::new(
@@ -316,7 +332,7 @@ async fn build_services(
         ),
         contents: Contents::new(blobs.clone(), catalogs.clone()),
         queries,
-        board: TargetBoard::new(store.clone()),
+        board,
         catalogs,
         releases,
         reports,
@@ -484,6 +500,12 @@ fn spawn_background(
     let (board, hub) = (services.board.clone(), services.hub.clone());
     let stop = background.clone();
     tasks.spawn(async move { board.run(hub, stop).await });
+    let (orchestration, hub) = (services.orchestration.clone(), services.hub.clone());
+    let stop = background.clone();
+    tasks.spawn(async move { orchestration.tell_holds(hub, stop).await });
+    let (cluster, hub) = (services.cluster.clone(), services.hub.clone());
+    let stop = background.clone();
+    tasks.spawn(async move { cluster.follow_members(hub, stop).await });
     let orchestration = services.orchestration.clone();
     let stop = background.clone();
     tasks.spawn(async move { orchestration.run(stop).await });

@@ -94,6 +94,8 @@ pub struct StepError {
     pub interrupted: bool,
     /// The changes were made all the same: the command ran, and then failed.
     pub changes_made: bool,
+    /// It needs outputs that are not there: in a noop run, not there yet.
+    pub(crate) needs_outputs: bool,
 }
 
 impl StepError {
@@ -104,6 +106,15 @@ impl StepError {
             outputs: Map::new(),
             interrupted: false,
             changes_made: false,
+            needs_outputs: false,
+        }
+    }
+
+    /// An output that is needed is not there.
+    pub(crate) fn unknown_outputs(message: impl Into<String>) -> Self {
+        Self {
+            needs_outputs: true,
+            ..Self::new(message)
         }
     }
 

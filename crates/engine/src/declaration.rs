@@ -123,6 +123,11 @@ impl<'a> Declaration<'a> {
             .map(|(_, value)| value)
     }
 
+    /// These parameters are secrets, too.
+    pub(crate) fn hide(&mut self, names: Vec<String>) {
+        self.sensitive.extend(names);
+    }
+
     pub(crate) fn parameters_mut(&mut self) -> &mut Map<String, Value> {
         self.parameters.to_mut()
     }

@@ -81,6 +81,8 @@ pub struct Outcome {
     pub refreshed: bool,
     pub message: Option<String>,
     pub outputs: Map<String, Value>,
+    /// Some of the outputs are secrets, and hidden in here.
+    pub secret_outputs: bool,
     pub attempts: u32,
     pub duration: Duration,
 }
@@ -164,6 +166,7 @@ impl Outcome {
             refreshed: false,
             message: None,
             outputs: Map::new(),
+            secret_outputs: false,
             attempts: 0,
             duration: Duration::ZERO,
         }

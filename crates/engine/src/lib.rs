@@ -17,6 +17,7 @@ mod executor;
 mod last_applied;
 mod lock;
 pub mod modules;
+mod other_nodes;
 mod plan;
 mod resource_type;
 mod restore;
@@ -32,6 +33,7 @@ pub use event::{Event, EventSink, Finished, Outcome, Reason, RunEnd, Status, Str
 pub use executor::{CarryOut, CarryOutError, carry_out};
 pub use last_applied::LastAppliedError;
 pub use lock::{ApplyLock, LockError, LockOwner};
+pub use other_nodes::OtherNodes;
 pub use plan::{CycleStep, Explanation, Mode, Plan, PlanError, PlanOptions, Problem, ProblemKind};
 pub use resource_type::{Observation, Provider, Relations, ResourceType, Thing};
 pub use restore::restore;

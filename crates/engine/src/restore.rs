@@ -22,7 +22,7 @@ pub fn restore(
     let run = RunContext {
         cancellation,
         sink: &(),
-        secrets: &secrets,
+        secrets: crate::secrets::RunSecrets::new(&secrets),
         root: None,
         state_directory: state_directory.to_owned(),
         sources: Arc::new(LocalSources::default()),
@@ -38,6 +38,7 @@ pub fn restore(
         run: &run,
         reference: &reference,
         noop: false,
+        secret: false,
         upstream_pending: false,
     };
     let licence = Licence::of_run(false).expect("not a noop run");

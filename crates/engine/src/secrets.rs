@@ -6,6 +6,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
+use std::sync::{PoisonError, RwLock};
 
 use serde_json::Value;
 
@@ -25,6 +26,45 @@ pub struct Secrets {
 impl std::fmt::Debug for Secrets {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Secrets({})", self.texts.len())
+    }
+}
+
+/// The secrets of a catalog, and those that steps gave while it was carried out.
+#[derive(Debug)]
+pub(crate) struct RunSecrets<'a> {
+    declared: &'a Secrets,
+    given: RwLock<Secrets>,
+}
+
+impl<'a> RunSecrets<'a> {
+    pub(crate) fn new(declared: &'a Secrets) -> Self {
+        Self {
+            declared,
+            given: RwLock::default(),
+        }
+    }
+
+    /// From now on it is hidden wherever it turns up.
+    pub(crate) fn add(&self, value: &Value) {
+        let mut given = self.given.write().unwrap_or_else(PoisonError::into_inner);
+        given.add(value);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.declared.is_empty() && self.given().is_empty()
+    }
+
+    pub(crate) fn hide(&self, text: String) -> String {
+        self.given().hide(self.declared.hide(text))
+    }
+
+    pub(crate) fn hide_in(&self, value: &mut Value) {
+        self.declared.hide_in(value);
+        self.given().hide_in(value);
+    }
+
+    fn given(&self) -> std::sync::RwLockReadGuard<'_, Secrets> {
+        self.given.read().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

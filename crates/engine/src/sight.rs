@@ -12,7 +12,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bunraku_model::catalog::ResourceReference;
 use serde_json::{Map, Value};
 
-use crate::{Cancellation, Event, EventSink, Secrets, StepError, Stream};
+use crate::secrets::RunSecrets;
+use crate::{Cancellation, Event, EventSink, StepError, Stream};
 
 /// Where content comes from that a catalog only names.
 pub trait Sources: Send + Sync {
@@ -37,7 +38,7 @@ pub struct SourceEntry {
 pub(crate) struct RunContext<'a> {
     pub(crate) cancellation: Cancellation,
     pub(crate) sink: &'a dyn EventSink,
-    pub(crate) secrets: &'a Secrets,
+    pub(crate) secrets: RunSecrets<'a>,
     pub(crate) root: Option<PathBuf>,
     pub(crate) state_directory: PathBuf,
     pub(crate) sources: Arc<dyn Sources>,
@@ -57,6 +58,8 @@ pub struct Sight<'a> {
     pub(crate) run: &'a RunContext<'a>,
     pub(crate) reference: &'a ResourceReference,
     pub(crate) noop: bool,
+    /// What it prints is for nobody.
+    pub(crate) secret: bool,
     pub(crate) upstream_pending: bool,
 }
 
@@ -155,8 +158,11 @@ impl<'a> Sight<'a> {
         &self.run.facts
     }
 
-    /// Tells the line that a command printed.
+    /// Tells the line that a command printed, unless it is a secret.
     pub fn output(&self, stream: Stream, line: &str) {
+        if self.secret {
+            return;
+        }
         let line = self.run.secrets.hide(line.to_owned());
         self.run.sink.tell(Event::Output {
             reference: self.reference,

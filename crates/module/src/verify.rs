@@ -1,5 +1,7 @@
 //! The one gate: from bytes of unknown origin to a module that may run.
 
+use std::sync::Arc;
+
 use crate::archive::{self, ArchiveError, File, Head, Signature};
 use crate::{Fingerprint, Manifest, ManifestError, Trust};
 
@@ -36,7 +38,8 @@ pub struct Verified {
     sha256: String,
     signed_by: Fingerprint,
     signer: String,
-    files: Vec<File>,
+    /// Shared: modules are handed about, and may be large.
+    files: Arc<[File]>,
 }
 
 /// Checks a package: its signature first, then every file.
@@ -65,7 +68,7 @@ pub fn verify(package: &[u8], trust: &Trust) -> Result<Verified, Refused> {
         sha256: archive::sha256(package),
         signed_by,
         signer: (trust.key(&signed_by)).map_or_else(String::new, |key| key.comment.clone()),
-        files,
+        files: files.into(),
     })
 }
 

@@ -1,5 +1,7 @@
 //! A part of a plan: some applications, some nodes.
 
+use std::collections::BTreeSet;
+
 use bunraku_model::NodeName;
 
 use crate::inventory::NodePattern;
@@ -11,7 +13,7 @@ pub struct Filter {
     pub instances: Vec<String>,
     pub nodes: Vec<NodePattern>,
     /// The nodes that a query gave.
-    pub only: Option<Vec<NodeName>>,
+    pub only: Option<BTreeSet<NodeName>>,
 }
 
 impl Filter {

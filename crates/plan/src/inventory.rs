@@ -1,17 +1,25 @@
-//! Which nodes there are, for sources that name them by pattern.
+//! Which nodes there are, for sources that name them by pattern or query.
+
+use std::collections::BTreeMap;
 
 use bunraku_model::NodeName;
 
-/// The nodes that queries are answered from.
+/// The nodes that patterns and queries are answered from.
 #[derive(Clone, Debug, Default)]
 pub struct Inventory {
     /// `None`: nobody knows, as without a server.
     pub nodes: Option<Vec<NodeName>>,
+    /// What each query of the source found. Whoever has facts answers them:
+    /// see [`site_queries`](crate::site_queries).
+    pub answers: BTreeMap<String, Vec<NodeName>>,
 }
 
 impl Inventory {
     pub fn of(nodes: Vec<NodeName>) -> Self {
-        Self { nodes: Some(nodes) }
+        Self {
+            nodes: Some(nodes),
+            answers: BTreeMap::new(),
+        }
     }
 }
 

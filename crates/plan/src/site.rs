@@ -11,6 +11,18 @@ pub struct Site {
     pub code_id: Option<String>,
     /// What is worth knowing about the source.
     pub notes: Vec<String>,
+    /// What catalogs of these nodes read of others, which no source says: a
+    /// server knows it.
+    pub reads: Vec<NodeRead>,
+}
+
+/// A node whose catalog reads an output of another: `${ node("db1").token… }`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NodeRead {
+    pub reader: String,
+    pub source: String,
+    /// The name under which the source registers it.
+    pub name: String,
 }
 
 /// One instance of an application: `Lamp[app1]`.

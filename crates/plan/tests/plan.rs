@@ -1,9 +1,11 @@
 //! Plans from every kind of source: text in, text out.
 
+use std::collections::BTreeSet;
+
 use bunraku_model::NodeName;
 use bunraku_plan::{
     Filter, Inventory, NodePattern, Plan, PlanOptions, Site, environment_graph, plan_svg,
-    site_file, site_manifest,
+    site_file, site_manifest, site_queries,
 };
 use bunraku_puppet::NoModules;
 use expect_test::{Expect, expect};
@@ -207,6 +209,66 @@ fn a_query_is_answered_from_the_inventory() {
 }
 
 #[test]
+fn a_query_in_the_query_language_is_asked_for_first_and_its_answer_used() {
+    const QUERY: &str = r#"nodes { facts.role = "web" }"#;
+    let text = format!(
+        "applications: {{a: {{components: {{db: {{node: db-1, produces: [sql]}},
+         web: {{query: '{QUERY}', consumes: [sql]}}, all: {{query: '*'}}}}}}}}"
+    );
+    let asked = site_queries("site.yaml", &text).expect("readable");
+    assert_eq!(
+        asked.iter().collect::<Vec<_>>(),
+        [QUERY],
+        "patterns are none"
+    );
+    let nodes = ["db-1", "web-1"].map(|name| NodeName::new(name).expect("a name"));
+    let mut inventory = Inventory::of(nodes.to_vec());
+    let error = site_file("site.yaml", &text, &inventory).expect_err("not answered");
+    expect![[
+        r#"site.yaml: `nodes { facts.role = "web" }` asks which nodes there are, and nobody knows without a server"#
+    ]]
+    .assert_eq(&error.to_string());
+    let web = NodeName::new("web-1").expect("a name");
+    inventory.answers.insert(QUERY.to_owned(), vec![web]);
+    let site = site_file("site.yaml", &text, &inventory).expect("a site");
+    expect![[r#"
+        group 1: 1 nodes
+          db-1
+            a -> a/all
+            a -> a/db
+        group 2: 1 nodes
+          web-1
+            a -> a/all
+            a -> a/web
+            waits for db-1: a/web needs a/sql of a/db
+    "#]]
+    .assert_eq(&planned(&site, &PlanOptions::default()));
+}
+
+#[test]
+fn a_query_as_a_filter_warns_of_what_it_leaves_out() {
+    let site = yaml(
+        "applications: {a: {components: {
+          db: {node: n1, produces: [sql]},
+          web: {nodes: [n2, n3], consumes: [sql]}}}}",
+    );
+    let found = ["n1", "n2", "elsewhere"].map(|name| NodeName::new(name).expect("a name"));
+    let mut options = PlanOptions::default();
+    options.filter.only = Some(found.into());
+    expect![[r#"
+        group 1: 1 nodes
+          n1
+            a -> a/db
+        group 2: 1 nodes
+          n2
+            a -> a/web
+            waits for n1: a/web needs a/sql of a/db
+        warning: only a part of a is planned; left out: a/web on n3
+    "#]]
+    .assert_eq(&planned(&site, &options));
+}
+
+#[test]
 fn a_node_that_consumes_what_it_produces_itself_is_fine() {
     check(
         "applications: {a: {components: {
@@ -399,7 +461,7 @@ fn a_filter_that_fits_nothing_is_refused() {
     "#]]
     .assert_eq(&planned(&graph, &unknown));
     let nothing = options(Filter {
-        only: Some(Vec::new()),
+        only: Some(BTreeSet::new()),
         ..Filter::default()
     });
     expect![[r#"
@@ -480,4 +542,49 @@ fn pictures_escape_what_they_show() {
     assert!(svg.contains("Lamp::Mysql[a&lt;b&gt;&amp;&quot;c]"), "{svg}");
     assert!(!svg.contains("a<b>"));
     assert!(bunraku_plan::dot(&plan).contains("Lamp::Mysql[a<b>&\\\"c]"));
+}
+
+fn reading(reads: &[(&str, &str, &str)]) -> Site {
+    let text = "applications:\n  a:\n    components:\n      db: {node: db1}\n      web: {nodes: [web1, web2]}\n";
+    let mut site = yaml(text);
+    site.reads = reads
+        .iter()
+        .map(|(reader, source, name)| bunraku_plan::NodeRead {
+            reader: (*reader).to_owned(),
+            source: (*source).to_owned(),
+            name: (*name).to_owned(),
+        })
+        .collect();
+    site
+}
+
+#[test]
+fn a_node_that_reads_an_output_of_another_waits_for_it() {
+    let site = reading(&[
+        ("web1", "db1", "token"),
+        ("web1", "web1", "own"),
+        ("web2", "away", "token"),
+        ("elsewhere", "db1", "token"),
+    ]);
+    let expected = expect![[r#"
+        group 1: 2 nodes
+          db1
+            a -> a/db
+          web2
+            a -> a/web
+        group 2: 1 nodes
+          web1
+            a -> a/web
+            waits for db1: a/web needs output `token` of a/db
+        warning: web2 reads the output `token` of away, which is not in this plan: what it gave last counts
+    "#]];
+    expected.assert_eq(&planned(&site, &PlanOptions::default()));
+}
+
+#[test]
+fn nodes_that_read_each_other_are_a_circle_and_named() {
+    let site = reading(&[("web1", "db1", "token"), ("db1", "web1", "address")]);
+    let told = planned(&site, &PlanOptions::default());
+    assert!(told.contains("in a circle"), "{told}");
+    assert!(told.contains("output `address`"), "{told}");
 }

@@ -58,6 +58,9 @@ fn event(plan: &bunraku_plan::Plan, line: &str) -> Event {
     let Some((node, word)) = line.split_once(": ") else {
         return match line {
             "begin" => Event::Begun { unfit: Vec::new() },
+            "expire" => Event::Expired {
+                reason: "it could not begin in time".to_owned(),
+            },
             "stop" => Event::StopRequested {
                 by: "ann".to_owned(),
             },
@@ -613,6 +616,42 @@ fn stop_lets_running_nodes_finish_and_cancel_ends_them() {
             c  cancelled  it did not confirm that it ended
             d  skipped  ann stopped the run
             Cancelled
+        "#]],
+    );
+}
+
+#[test]
+fn a_run_that_could_not_begin_in_time_expires_and_starts_nobody() {
+    check(
+        LAMP,
+        RunOptions::default(),
+        "expire
+         begin",
+        expect![[r#"
+            expire
+            begin
+            ---
+            db  cancelled
+            web-1  cancelled
+            web-2  cancelled
+            web-3  cancelled
+            Expired
+        "#]],
+    );
+    check(
+        "a",
+        RunOptions::default(),
+        "begin
+         expire
+         a: succeeded",
+        expect![[r#"
+            begin
+              start a
+            expire
+            a: succeeded
+            ---
+            a  succeeded
+            Succeeded
         "#]],
     );
 }

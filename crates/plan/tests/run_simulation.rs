@@ -50,7 +50,19 @@ struct Node {
     will_fail: bool,
 }
 
+/// A mistake that is made on purpose: the checks have to find it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Planted {
+    /// Nodes do not know an id again.
+    ForgetfulNodes,
+    /// Actions are performed before their event is stored.
+    ActsBeforeItStores,
+    /// Who takes over does not ask again those that may not have been asked.
+    TakesOverWithoutAsking,
+}
+
 struct World {
+    planted: Option<Planted>,
     plan: Arc<Plan>,
     options: RunOptions,
     dice: Random,
@@ -69,6 +81,7 @@ impl World {
         let plan = random(count, edges, &mut dice);
         let run = Run::new(run_id(), plan.clone(), options.clone(), &[]);
         Self {
+            planted: None,
             nodes: vec![Node::default(); count],
             plan,
             options,
@@ -108,6 +121,12 @@ impl World {
         let actions = self.run.step(&event, at);
         self.log.push(Entry { at, event });
         if self.dice.chance(2) {
+            if self.planted == Some(Planted::ActsBeforeItStores) {
+                self.log.pop();
+                for action in actions {
+                    self.perform(action);
+                }
+            }
             self.leader_dies();
             return;
         }
@@ -147,6 +166,9 @@ impl World {
             "the log tells another story"
         );
         self.run = run;
+        if self.planted == Some(Planted::TakesOverWithoutAsking) {
+            return self.set_alarm();
+        }
         for action in outstanding {
             self.perform(action);
         }
@@ -229,9 +251,14 @@ impl World {
             }
             return;
         }
-        if self.nodes[step.at()].carried_out.contains(&id) {
+        let forgets = self.planted == Some(Planted::ForgetfulNodes);
+        if self.nodes[step.at()].carried_out.contains(&id) && !forgets {
             return;
         }
+        assert!(
+            !self.nodes[step.at()].carried_out.contains(&id),
+            "a node runs twice"
+        );
         // Whatever the network did: its needs are done.
         for wait in self.plan.steps[step.at()].waits_for.clone() {
             let before = &self.nodes[wait.step.at()];
@@ -267,18 +294,49 @@ fn seed() -> u64 {
     seed
 }
 
-#[test]
-fn a_thousand_nodes_succeed_through_losses_and_leader_changes() {
-    let mut world = World::new(seed(), 1_000, 3_000, RunOptions::default());
+/// Losses and leader changes, and everybody means well: all run once, and succeed.
+fn carry_out_and_check(count: usize, planted: Option<Planted>) {
+    let mut world = World::new(seed(), count, count * 3, RunOptions::default());
+    world.planted = planted;
     for death in 0..20 {
         world.later(1_000 + death * 3_000, Message::LeaderDies);
     }
     world.carry_out();
-    assert_eq!(world.run.outcome(), Some(RunOutcome::Succeeded));
-    assert!(world.leaders > 20, "{} leaders", world.leaders);
-    for node in &world.nodes {
-        assert_eq!(node.carried_out.len(), 1, "each node runs exactly once");
+    for status in world.run.statuses() {
+        assert!(status.state.is_over(), "a node is forgotten: {status:?}");
     }
+    for node in &world.nodes {
+        assert!(node.carried_out.len() < 2, "a node runs twice");
+    }
+    assert_eq!(
+        world.run.outcome(),
+        Some(RunOutcome::Succeeded),
+        "a node never ran"
+    );
+    assert!(world.leaders > 20, "{} leaders", world.leaders);
+}
+
+#[test]
+fn a_thousand_nodes_succeed_through_losses_and_leader_changes() {
+    carry_out_and_check(1_000, None);
+}
+
+#[test]
+#[should_panic(expected = "a node runs twice")]
+fn the_checks_find_nodes_that_do_not_know_an_id_again() {
+    carry_out_and_check(300, Some(Planted::ForgetfulNodes));
+}
+
+#[test]
+#[should_panic(expected = "the log tells another story")]
+fn the_checks_find_a_leader_that_acts_before_it_stores() {
+    carry_out_and_check(300, Some(Planted::ActsBeforeItStores));
+}
+
+#[test]
+#[should_panic(expected = "a node never ran")]
+fn the_checks_find_a_takeover_that_forgets_what_was_decided() {
+    carry_out_and_check(300, Some(Planted::TakesOverWithoutAsking));
 }
 
 #[test]

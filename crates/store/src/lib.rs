@@ -18,6 +18,7 @@ mod follow;
 mod key_value;
 mod lease;
 pub mod limits;
+pub mod stale;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod transaction;
@@ -32,6 +33,7 @@ pub use error::StoreError;
 pub use follow::{Follow, Followed};
 pub use key_value::{KeyValue, Range, RangePage, Revision};
 pub use lease::{LeaseId, LeaseStatus};
+pub use stale::NoMajority;
 pub use transaction::{Compare, Operation, Transaction, TransactionOutcome};
 pub use watch::{Change, WatchBatch, WatchStart, WatchStream};
 
@@ -41,7 +43,8 @@ pub type SharedStore = Arc<dyn Store>;
 /// Keys, transactions, watches and leases. See the module's notes for the contract.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
-    /// The newest value of one key. Linearizable.
+    /// The newest value of one key. Linearizable, unless the task allowed otherwise
+    /// (see [`stale`]); the same holds for [`Store::range`].
     async fn get(&self, key: &str) -> Result<Option<KeyValue>, StoreError>;
 
     /// The newest values under a prefix, in key order, a page at a time. Linearizable.
@@ -60,6 +63,12 @@ pub trait Store: Send + Sync + 'static {
     /// revision's events together, none lost and none twice for as long as the
     /// stream is read. A connection that breaks underneath is resumed.
     async fn watch(&self, prefix: &str, start: WatchStart) -> Result<WatchStream, StoreError>;
+
+    /// For how long no majority of the datastores has answered, as far as is
+    /// known here; nothing while one does. A store of one's own always has one.
+    fn without_majority_for(&self) -> Option<std::time::Duration> {
+        None
+    }
 
     /// A new lease that ends `ttl` after its last keep-alive, also across restarts:
     /// never earlier, and a little later where a backend counts in whole seconds.

@@ -22,6 +22,7 @@ mod refusal;
 mod transfer;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -109,6 +110,8 @@ pub struct Client {
 struct Shared {
     options: ClientOptions,
     slot: Mutex<Slot>,
+    /// What the oldest reply said of its age, in seconds; 0 when none did.
+    old: AtomicU64,
 }
 
 /// Where we are connected, and where to try first.
@@ -152,8 +155,16 @@ impl Client {
                     generation: 0,
                 }),
                 options,
+                old: AtomicU64::new(0),
             }),
         }
+    }
+
+    /// A reply was made without a majority of the datastores, so what it says
+    /// may be old: for how long there has been none.
+    pub fn old_data(&self) -> Option<Duration> {
+        let seconds = self.shared.old.load(Ordering::Relaxed);
+        (seconds > 0).then(|| Duration::from_secs(seconds))
     }
 
     /// Fetches a value.
@@ -215,10 +226,19 @@ impl Client {
     async fn json<T: DeserializeOwned>(&self, call: Call) -> Result<T, ClientError> {
         let limit = self.options().request_timeout;
         let reply = self.send(call, Over::Shared, limit).await?;
+        self.note_age(&reply.response);
         let body = self
             .whole_body(reply.response, &reply.server, reply.deadline)
             .await?;
         decode(&body, reply.server)
+    }
+
+    fn note_age(&self, response: &Response<Incoming>) {
+        let said = response.headers().get(crate::api::OLD_DATA_HEADER);
+        let seconds = said.and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+        if let Some(seconds) = seconds {
+            self.shared.old.fetch_max(seconds.max(1), Ordering::Relaxed);
+        }
     }
 
     async fn whole_body(

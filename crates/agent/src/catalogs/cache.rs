@@ -16,6 +16,8 @@ use super::CatalogError;
 pub(crate) struct CatalogCache {
     catalogs: PathBuf,
     contents: PathBuf,
+    /// Keys of modules that servers revoked.
+    revoked_keys: PathBuf,
 }
 
 impl CatalogCache {
@@ -23,6 +25,7 @@ impl CatalogCache {
         let cache = Self {
             catalogs: data_dir.join("catalogs"),
             contents: data_dir.join("content"),
+            revoked_keys: data_dir.join("revoked-module-keys.json"),
         };
         for directory in [&cache.catalogs, &cache.contents] {
             private_file::create_private_directory(directory).map_err(file_error(directory))?;
@@ -54,6 +57,10 @@ impl CatalogCache {
 
     pub(crate) fn content(&self, id: ContentId) -> PathBuf {
         self.contents.join(id.to_string())
+    }
+
+    pub(crate) fn revoked_keys(&self) -> PathBuf {
+        self.revoked_keys.clone()
     }
 
     /// A place to write content to before it is checked.

@@ -105,6 +105,14 @@ impl Catalogs {
         })
     }
 
+    pub(crate) fn node(&self) -> &str {
+        &self.node
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
     /// The newest target, as far as it can be known.
     pub(crate) async fn newest(&self) -> Result<KnownTarget, CatalogError> {
         self.targets.newest(&self.client).await

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bunraku_engine::{
-    ApplyLock, Cancellation, CarryOut, LockOwner, Mode, Plan, PlanOptions, Registry,
+    ApplyLock, Cancellation, CarryOut, LockOwner, Mode, OtherNodes, Plan, PlanOptions, Registry,
     RunEnd as Early, Summary, Trigger, carry_out,
 };
 use bunraku_model::Catalog;
@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::event::ReportSink;
 use super::method::{NotStarted, PreparedRun, RunDescription, RunEnd, RunMethod, RunOrder};
+use super::modules::PinnedPackages;
 use crate::CollectFacts;
 use crate::catalogs::{CachedSources, CatalogOptions, Catalogs, KnownTarget};
 use crate::reports::Recorder;
@@ -29,6 +30,8 @@ pub struct EngineOptions {
     pub root: Option<PathBuf>,
     /// How long to wait for somebody's `bunraku apply`.
     pub lock_wait: Duration,
+    /// Keys whose modules may run here (`*.pub`), and the list of revoked ones.
+    pub module_keys: PathBuf,
     pub catalogs: CatalogOptions,
 }
 
@@ -47,6 +50,7 @@ struct PreparedCatalog {
     known: KnownTarget,
     mode: RunMode,
     options: EngineOptions,
+    other_nodes: OtherNodes,
 }
 
 #[async_trait]
@@ -81,11 +85,20 @@ impl RunMethod for EngineMethod {
             // What was delivered for noop only is never enforced.
             _ => RunMode::Noop,
         };
+        let packages = PinnedPackages::of(&self.catalogs, &known.target, &catalog).await?;
+        let other_nodes =
+            super::inputs::inputs(&self.catalogs, &known.target, &catalog, &order.causes).await;
         let (node_cache, collect) = (self.catalogs.cache.clone(), Arc::clone(&self.collect_facts));
         let (options, known_target) = (self.options.clone(), known.clone());
         let causes = order.causes.clone();
         let planned = tokio::task::spawn_blocking(move || {
-            let plan = plan(&catalog, &causes)?;
+            let mut registry = registry(&causes);
+            if let Some(packages) = packages {
+                // Only a run that may change things takes note of versions.
+                let remember = mode == RunMode::Enforce;
+                packages.add_to(&mut registry, &catalog, &options, remember)?;
+            }
+            let plan = plan(&catalog, &registry)?;
             let sources = CachedSources::new(node_cache, &catalog);
             let facts = wants_facts(&catalog).then_some(collect);
             let sink = Box::new(move |recorder| ReportSink::new(recorder, &catalog));
@@ -97,6 +110,7 @@ impl RunMethod for EngineMethod {
                 known: known_target,
                 mode,
                 options,
+                other_nodes,
             })
         });
         match planned.await {
@@ -117,7 +131,7 @@ fn registry(causes: &[Cause]) -> Registry {
     registry
 }
 
-fn plan(catalog: &Catalog, causes: &[Cause]) -> Result<Plan, NotStarted> {
+fn plan(catalog: &Catalog, registry: &Registry) -> Result<Plan, NotStarted> {
     // States are carried out in the order of their files, as Salt does it.
     let states = (catalog.resources.iter()).any(|resource| resource.state.is_some());
     let mode = if states {
@@ -127,7 +141,7 @@ fn plan(catalog: &Catalog, causes: &[Cause]) -> Result<Plan, NotStarted> {
     };
     Plan::new(
         catalog,
-        &registry(causes),
+        registry,
         PlanOptions {
             mode,
             threads: std::thread::available_parallelism().map_or(1, usize::from),
@@ -208,6 +222,7 @@ impl PreparedCatalog {
             root: self.options.root.clone(),
             sources: Arc::new(self.sources),
             facts: Arc::new(facts),
+            other_nodes: Arc::new(self.other_nodes),
             ..CarryOut::new(&self.options.state_directory, cancellation, &sink)
         };
         match carry_out(&self.plan, how) {

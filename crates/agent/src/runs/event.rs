@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use bunraku_engine::{Change, Event, EventSink, Finished, Reason, Shown, Status, Stream};
+use bunraku_engine::{Change, Event, EventSink, Finished, Outcome, Reason, Shown, Status, Stream};
 use bunraku_model::Catalog;
 use bunraku_model::catalog::ResourceReference;
 use bunraku_wire::api::{EventStatus, PropertyChange, ReportEvent, ResourceEvent};
@@ -14,6 +14,8 @@ use crate::reports::shortened;
 
 /// Longer values and diffs are cut: a report is no copy of the machine.
 const LONGEST: usize = 32 << 10;
+/// Larger outputs are cut, and other nodes do not get them.
+const LARGEST_OUTPUTS: usize = 48 << 10;
 
 /// Writes the engine's events into a report.
 pub(super) struct ReportSink {
@@ -39,9 +41,9 @@ impl ReportSink {
         let outcome = &finished.outcome;
         let register = self.registers.get(&*finished.reference).cloned();
         // Only what somebody asked for: outputs can be large.
-        let outputs = match register {
-            Some(_) => outcome.outputs.clone(),
-            None => Map::new(),
+        let (outputs, outputs_withheld) = match register {
+            Some(_) => outputs(outcome),
+            None => (Map::new(), None),
         };
         ResourceEvent {
             type_name: finished.reference.type_name().to_owned(),
@@ -58,6 +60,7 @@ impl ReportSink {
             message: (outcome.message.as_deref()).map(|text| shortened(text, LONGEST)),
             register,
             outputs,
+            outputs_withheld,
         }
     }
 }
@@ -93,6 +96,30 @@ impl EventSink for ReportSink {
             }
         }
     }
+}
+
+/// What a report says of outputs, and why other nodes do not get them.
+fn outputs(outcome: &Outcome) -> (Map<String, Value>, Option<String>) {
+    let mut outputs = outcome.outputs.clone();
+    if outcome.secret_outputs {
+        return (
+            outputs,
+            Some("it is a secret, and stays on its node".to_owned()),
+        );
+    }
+    let size = serde_json::to_string(&outputs).map_or(0, |text| text.len());
+    if size <= LARGEST_OUTPUTS {
+        return (outputs, None);
+    }
+    for output in outputs.values_mut() {
+        if let Value::String(text) = output {
+            *text = shortened(text, LONGEST / 4);
+        } else if output.is_object() || output.is_array() {
+            *output = Value::from(shortened(&output.to_string(), LONGEST / 4));
+        }
+    }
+    let why = format!("it has {size} bytes, and at most {LARGEST_OUTPUTS} are passed on");
+    (outputs, Some(why))
 }
 
 fn status(status: Status) -> EventStatus {

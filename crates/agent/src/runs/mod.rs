@@ -11,7 +11,10 @@
 mod command;
 mod engine;
 mod event;
+mod hold;
+mod inputs;
 mod method;
+mod modules;
 mod queue;
 mod queue_file;
 mod tell;
@@ -72,6 +75,7 @@ struct Inner {
     methods: Methods,
     settings: RunSettings,
     current: Mutex<Current>,
+    held: Mutex<Option<hold::Held>>,
     /// For the worker: something was queued.
     queued: Notify,
     /// For whoever tells servers: something changed.
@@ -98,6 +102,8 @@ impl Runs {
             reason: None,
             since: Timestamp::now(),
         };
+        let kept = file.queue().held;
+        let held = kept.map(|kept| hold::Held::from_now(kept.run, kept.seconds));
         Self {
             inner: Arc::new(Inner {
                 file: Mutex::new(file),
@@ -105,6 +111,7 @@ impl Runs {
                 methods,
                 settings,
                 current: Mutex::new(current),
+                held: Mutex::new(held),
                 queued: Notify::new(),
                 changed: Notify::new(),
             }),
@@ -198,7 +205,11 @@ impl Runs {
     }
 
     pub(crate) fn report(&self) -> QueueReport {
-        self.file().queue().report()
+        let held_by = self.held_by();
+        QueueReport {
+            held_by,
+            ..self.file().queue().report()
+        }
     }
 
     fn wake(&self) {
@@ -225,6 +236,10 @@ impl Runs {
 
     fn file(&self) -> MutexGuard<'_, QueueFile> {
         (self.inner.file.lock()).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn held(&self) -> MutexGuard<'_, Option<hold::Held>> {
+        (self.inner.held.lock()).unwrap_or_else(PoisonError::into_inner)
     }
 
     fn current(&self) -> MutexGuard<'_, Current> {

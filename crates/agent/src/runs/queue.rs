@@ -7,10 +7,12 @@
 
 use std::collections::VecDeque;
 
-use bunraku_model::{Administration, NodeRunId};
+use bunraku_model::{Administration, NodeRunId, RunId};
 use bunraku_wire::api::{Cause, QueueEntry, QueueReport, RunRequest};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+
+use super::hold::KeptHold;
 
 /// Causes that a run remembers one by one.
 const CAUSES_KEPT: usize = 50;
@@ -65,6 +67,9 @@ pub(crate) struct Queue {
     /// The last that a server said of this node.
     #[serde(default)]
     pub(crate) administration: Option<Administration>,
+    /// The last that a server said of who has this node for itself.
+    #[serde(default)]
+    pub(crate) held: Option<KeptHold>,
 }
 
 /// What became of a request.
@@ -149,12 +154,17 @@ impl Queue {
         }
     }
 
-    /// The next run, which is at work from now on.
-    pub(crate) fn start(&mut self, now: Timestamp) -> Option<QueuedRun> {
+    /// The next run, which is at work from now on. While an ordered run has
+    /// the node for itself, only its own part may be next.
+    pub(crate) fn start(&mut self, now: Timestamp, held_by: Option<RunId>) -> Option<QueuedRun> {
         if self.running.is_some() {
             return None;
         }
-        let run = self.pending.pop_front()?;
+        let next = match held_by {
+            None => 0,
+            Some(run) => self.pending.iter().position(|waiting| waiting.is_of(run))?,
+        };
+        let run = self.pending.remove(next)?;
         self.running = Some(RunningRun {
             run: run.clone(),
             started: now,
@@ -262,6 +272,7 @@ impl Queue {
                 .map(|run| run.entry(None))
                 .collect(),
             more_pending: self.pending.len().saturating_sub(TOLD_PENDING) as u64,
+            held_by: None,
         }
     }
 }
@@ -282,6 +293,11 @@ impl QueuedRun {
 
     pub(crate) fn is_expired(&self, now: Timestamp) -> bool {
         (self.request.start_before).is_some_and(|limit| limit <= now)
+    }
+
+    /// Is it a part of this ordered run?
+    fn is_of(&self, run: RunId) -> bool {
+        self.request.causes.contains(&Cause::Run { run })
     }
 
     fn does_the_same(&self, other: &RunRequest) -> bool {

@@ -74,8 +74,12 @@ impl QueueFile {
 
     /// The next run. Written down when its report begins: until then a crash
     /// leaves it waiting.
-    pub(crate) fn start(&mut self, now: jiff::Timestamp) -> Option<super::queue::QueuedRun> {
-        self.queue.start(now)
+    pub(crate) fn start(
+        &mut self,
+        now: jiff::Timestamp,
+        held_by: Option<bunraku_model::RunId>,
+    ) -> Option<super::queue::QueuedRun> {
+        self.queue.start(now, held_by)
     }
 
     fn save(&self, queue: &Queue) -> io::Result<()> {

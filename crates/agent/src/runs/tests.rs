@@ -419,3 +419,67 @@ async fn a_queue_that_cannot_be_written_takes_nothing() {
     assert!(bench.runs.report().pending.is_empty());
     assert!(bench.spool.unfinished().is_empty());
 }
+
+fn hold_for(seconds: u64) -> Option<bunraku_wire::api::NodeHold> {
+    Some(bunraku_wire::api::NodeHold {
+        run: RunId(Uuid::from_u128(77)),
+        seconds,
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_an_ordered_run_has_the_node_only_its_own_part_starts() {
+    let mut bench = Bench::new();
+    bench.runs.hold(hold_for(60));
+    bench.runs.ask(Cause::Schedule).expect("taken");
+    bench.runs.submit(request(1, trigger("t"))).expect("taken");
+    bench.runs.submit(ordered(2)).expect("taken");
+    assert_eq!(bench.started().await.id, id(2), "it goes first");
+    bench.finish(RunEnding::Succeeded);
+    bench.report(id(2)).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert!(bench.started.try_recv().is_err(), "the others wait");
+    assert_eq!(
+        bench.runs.report().held_by,
+        Some(RunId(Uuid::from_u128(77)))
+    );
+    bench.runs.hold(None);
+    assert_eq!(bench.started().await.causes, [Cause::Schedule]);
+    bench.finish(RunEnding::Succeeded);
+    assert_eq!(bench.started().await.id, id(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_that_nobody_renews_runs_out_by_the_nodes_own_clock() {
+    let mut bench = Bench::new();
+    bench.runs.hold(hold_for(60));
+    bench.runs.ask(Cause::Schedule).expect("taken");
+    tokio::time::sleep(Duration::from_secs(45)).await;
+    bench.runs.hold(hold_for(60));
+    tokio::time::sleep(Duration::from_secs(45)).await;
+    assert!(bench.started.try_recv().is_err(), "it was said again");
+    tokio::time::sleep(Duration::from_secs(16)).await;
+    assert_eq!(bench.started().await.causes, [Cause::Schedule]);
+    // However long a server wants it.
+    bench.finish(RunEnding::Succeeded);
+    bench.runs.hold(hold_for(u64::MAX));
+    bench.runs.ask(Cause::Schedule).expect("taken");
+    tokio::time::sleep(Duration::from_secs(601)).await;
+    assert_eq!(bench.started().await.causes, [Cause::Schedule]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_survives_the_agent_and_still_runs_out() {
+    let bench = Bench::new();
+    bench.runs.hold(hold_for(60));
+    bench.runs.ask(Cause::Schedule).expect("taken");
+    let directory = bench.crash();
+    let mut bench = Bench::on(directory);
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert!(bench.started.try_recv().is_err(), "it is still held");
+    bench.runs.submit(ordered(2)).expect("taken");
+    assert_eq!(bench.started().await.id, id(2));
+    bench.finish(RunEnding::Succeeded);
+    tokio::time::sleep(Duration::from_secs(31)).await;
+    assert_eq!(bench.started().await.causes, [Cause::Schedule]);
+}

@@ -56,6 +56,7 @@ impl Runs {
                 () = ended => at_work = None,
                 () = self.inner.queued.notified() => {}
                 () = self.next_expiry() => {}
+                () = self.hold_runs_out() => {}
                 () = shutdown.cancelled(), if idle => return,
             }
         }
@@ -101,7 +102,8 @@ impl Runs {
     }
 
     fn start(&self) -> Option<QueuedRun> {
-        let run = self.file().start(Timestamp::now())?;
+        let held_by = self.held_by();
+        let run = self.file().start(Timestamp::now(), held_by)?;
         let stop = CancellationToken::new();
         *self.current() = Current {
             run: Some((run.request.id, stop)),

@@ -98,6 +98,10 @@ struct RunArguments {
     #[arg(long, value_name = "DIR", env = "BUNRAKU_STATE_DIR")]
     state_dir: Option<PathBuf>,
 
+    /// The directory of trusted keys of modules (`*.pub`) and of the list of revoked ones (`revoked`)
+    #[arg(long, value_name = "DIR", env = "BUNRAKU_MODULE_KEYS")]
+    module_keys: Option<PathBuf>,
+
     /// The directory under which the managed machine lies
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
@@ -191,6 +195,7 @@ fn run_options(arguments: RunArguments, section: &AgentSection) -> Result<RunOpt
         on_release: arguments.run_on_release || section.run_on_release,
         engine: EngineOptions {
             state_directory: (arguments.state_dir).unwrap_or_else(|| section.state_dir.clone()),
+            module_keys: (arguments.module_keys).unwrap_or_else(|| section.module_keys.clone()),
             root: arguments.root.or_else(|| section.root.clone()),
             lock_wait: section.lock_wait.0,
             catalogs: CatalogOptions {

@@ -33,7 +33,7 @@ pub(crate) struct DemoArguments {
 }
 
 /// Long enough for a busy machine; an ordinary one needs a few seconds.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 pub(crate) fn run(arguments: &DemoArguments) -> Result<Exit, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -70,6 +70,10 @@ async fn perform_cluster(
     stage.act("four agents join; they know one server, and learn the others");
     fleet.start_agents(stage).await?;
     fleet.wait_until_all_answer(stage).await?;
+    stage.act("code from git, compiled ahead of time and released");
+    fleet.deploy_and_release_slowly(stage).await?;
+    stage.act("the site runs in order, and the server that leads the run is killed (kill -9)");
+    fleet.run_through_a_kill(stage).await?;
     stage.act("a server that keeps data is killed (kill -9)");
     fleet.lose_a_datastore(stage).await?;
     fleet.show_nodes(stage).await

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use bunraku_cluster::directory::Directory;
 use bunraku_cluster::failover::Limits;
 use bunraku_cluster::member::{Member, MemberOptions};
@@ -12,25 +13,55 @@ use bunraku_wire::api::cluster::{ClusterSight, ClusterWelcome};
 
 use crate::config::ClusterSection;
 use crate::failure::Failure;
+use crate::ssh::JoinOverSsh;
 
-struct Link(Member);
+type Error = Box<dyn std::error::Error + Send + Sync>;
 
-impl ClusterMember for Link {
-    fn sight(&self) -> ClusterSight {
-        self.0.sight()
-    }
+struct Link {
+    member: Member,
+    ssh: Option<JoinOverSsh>,
+}
 
-    fn servers(&self) -> Vec<String> {
-        self.0.servers()
-    }
-
-    fn welcome(&self) -> Result<ClusterWelcome, Box<dyn std::error::Error + Send + Sync>> {
-        Ok(self.0.welcome()?)
+impl Link {
+    fn ssh(&self) -> Result<&JoinOverSsh, Error> {
+        self.ssh
+            .as_ref()
+            .ok_or_else(|| "[server.cluster.ssh] is not set".into())
     }
 }
 
-pub(super) fn link(member: &Member) -> ClusterLink {
-    ClusterLink(Arc::new(Link(member.clone())))
+#[async_trait]
+impl ClusterMember for Link {
+    fn sight(&self) -> ClusterSight {
+        self.member.sight()
+    }
+
+    fn servers(&self) -> Vec<String> {
+        self.member.servers()
+    }
+
+    fn welcome(&self) -> Result<ClusterWelcome, Error> {
+        Ok(self.member.welcome()?)
+    }
+
+    fn speaks_ssh(&self) -> bool {
+        self.ssh.is_some()
+    }
+
+    async fn read_key(&self, host: &str, place: &str) -> Result<String, Error> {
+        self.ssh()?.read_key(host, place).await
+    }
+
+    async fn place_welcome(&self, host: &str, place: &str, text: &[u8]) -> Result<(), Error> {
+        self.ssh()?.place_welcome(host, place, text).await
+    }
+}
+
+pub(super) fn link(member: &Member, section: &ClusterSection) -> ClusterLink {
+    ClusterLink(Arc::new(Link {
+        member: member.clone(),
+        ssh: section.ssh.clone().map(JoinOverSsh::new),
+    }))
 }
 
 /// Starts the member whose directory this is; nothing when the server is none.
@@ -68,6 +99,7 @@ pub(super) fn options(section: &ClusterSection, data_dir: &Path) -> MemberOption
         },
         snapshot_every: section.snapshot_every.0,
         snapshots_kept: section.snapshots_kept,
+        certificate_lifetime: section.certificate_lifetime.signed(),
         ..MemberOptions::new(data_dir.to_owned())
     }
 }

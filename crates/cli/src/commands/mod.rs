@@ -79,7 +79,7 @@ pub(crate) fn run(arguments: Arguments, wiring: Wiring) -> Result<ExitCode, Fail
         Command::Once(command) => once::run(command, &context),
         Command::Trigger(command) => trigger::run(command, &context),
         Command::Bound(arguments) => bound::run(&arguments),
-        Command::Module(command) => module::run(command, context.global.json),
+        Command::Module(command) => module::run(command, &context),
         Command::Server(arguments) => server::run(arguments, &context),
         Command::Agent(arguments) => agent::run(arguments, &context),
         Command::Demo(arguments) => demo::run(&arguments),
@@ -114,7 +114,14 @@ impl Context {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
-        runtime.block_on(work(client))
+        let outcome = runtime.block_on(work(client.clone()));
+        if let Some(lasting) = client.old_data() {
+            eprintln!(
+                "warning: no majority of the datastores has answered for {} s: this may be old, and nothing can be changed; see `bunraku cluster status`",
+                lasting.as_secs()
+            );
+        }
+        outcome
     }
 }
 

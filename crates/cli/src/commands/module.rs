@@ -1,4 +1,7 @@
-//! `bunraku module`: extension modules, from their key to their place on a machine.
+//! `bunraku module`: extension modules, from their key to their place on a machine or a server.
+
+mod published;
+mod source;
 
 use std::io::Write;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -9,6 +12,8 @@ use bunraku_module::{EXTENSION, File, SigningKey, Verified, pack, sign, verify};
 use clap::Subcommand;
 use serde_json::{Value, json};
 
+use self::source::{SourceArgs, read};
+use super::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::machine_modules::KeyArgs;
@@ -46,19 +51,48 @@ pub(crate) enum ModuleCommand {
     },
     /// Verify a module and keep it on this machine
     Install {
-        file: PathBuf,
+        #[command(flatten)]
+        source: SourceArgs,
         #[command(flatten)]
         keys: KeyArgs,
         #[command(flatten)]
         state: StateArgs,
     },
-    /// The modules on this machine, and whether they would run
+    /// The modules on this machine, and whether they would run; or those that are published
     List {
+        /// Those that the server has, instead
+        #[arg(long)]
+        published: bool,
         #[command(flatten)]
         keys: KeyArgs,
         #[command(flatten)]
         state: StateArgs,
     },
+    /// Give a signed module to the server, for environments to use
+    Publish {
+        #[command(flatten)]
+        source: SourceArgs,
+    },
+    /// The published versions of a module
+    Show {
+        name: String,
+        version: Option<String>,
+    },
+    /// Take a published version back
+    Remove { name: String, version: String },
+    /// Have servers trust a key (a `.pub` file); nodes trust keys of their own
+    Trust { file: PathBuf },
+    /// Revoke a key on servers and on every node, for ever
+    Revoke {
+        /// The fingerprint, as `keygen` and `keys` print it
+        fingerprint: String,
+        #[arg(long, default_value = "")]
+        reason: String,
+    },
+    /// Whose signatures count on servers
+    Keys,
+    /// Who published, removed, trusted and revoked what, and what was refused
+    Log,
 }
 
 #[derive(clap::Args)]
@@ -73,7 +107,8 @@ pub(crate) struct StateArgs {
     state_dir: PathBuf,
 }
 
-pub(crate) fn run(command: ModuleCommand, json: bool) -> Result<Exit, Failure> {
+pub(crate) fn run(command: ModuleCommand, context: &Context) -> Result<Exit, Failure> {
+    let json = context.global.json;
     match command {
         ModuleCommand::Keygen { path, comment } => keygen(&path, &comment, json),
         ModuleCommand::Pack { directory, output } => packed(&directory, output, json),
@@ -95,13 +130,33 @@ pub(crate) fn run(command: ModuleCommand, json: bool) -> Result<Exit, Failure> {
             })?;
             told(&module, "verified", json)
         }
-        ModuleCommand::Install { file, keys, state } => {
+        ModuleCommand::Install {
+            source,
+            keys,
+            state,
+        } => {
             let trust = read_trust(&keys.module_keys)?;
             let shelf = Shelf::new(&state.state_dir);
-            let module = shelf.install(&file, &trust).map_err(refused)?;
+            let (name, package) = source.package()?;
+            let module = (shelf.install(&name, &package, &trust)).map_err(refused)?;
             told(&module, "installed", json)
         }
-        ModuleCommand::List { keys, state } => list(&keys.module_keys, &state.state_dir, json),
+        ModuleCommand::List {
+            published: true, ..
+        } => published::list(context),
+        ModuleCommand::List { keys, state, .. } => list(&keys.module_keys, &state.state_dir, json),
+        ModuleCommand::Publish { source } => published::publish(&source, context),
+        ModuleCommand::Show { name, version } => {
+            published::show(&name, version.as_deref(), context)
+        }
+        ModuleCommand::Remove { name, version } => published::remove(&name, &version, context),
+        ModuleCommand::Trust { file } => published::trust(&file, context),
+        ModuleCommand::Revoke {
+            fingerprint,
+            reason,
+        } => published::revoke(&fingerprint, &reason, context),
+        ModuleCommand::Keys => published::keys(context),
+        ModuleCommand::Log => published::log(context),
     }
 }
 
@@ -112,11 +167,6 @@ fn refused(error: bunraku_engine::modules::ShelfError) -> Failure {
         _ => Exit::Error,
     };
     Failure::from(error).exit(exit)
-}
-
-fn read(path: &Path) -> Result<Vec<u8>, Failure> {
-    let cannot = |error| Failure::new(format!("cannot read {}", path.display())).caused_by(&error);
-    std::fs::read(path).map_err(cannot)
 }
 
 /// Never over a file that is there: it may be a key.

@@ -31,6 +31,9 @@ pub(crate) async fn show(client: &Client, node: &NodeName, json: bool) -> Result
     if queue.queue.more_pending > 0 {
         eprintln!("and {} more", queue.queue.more_pending);
     }
+    if let Some(run) = queue.queue.held_by {
+        eprintln!("run {run} has the node for itself: other runs wait for its end");
+    }
     if queue.waiting_commands > 0 {
         eprintln!(
             "{} commands wait on the server for the node",

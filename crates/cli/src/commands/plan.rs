@@ -30,13 +30,11 @@ enum GraphFormat {
 
 pub(crate) fn run(arguments: &PlanArguments, context: &Context) -> Result<Exit, Failure> {
     if arguments.offline {
-        let plan = site_source::planned(&arguments.site, None)?;
+        let plan = site_source::planned_offline(&arguments.site)?;
         return show(&plan, arguments, context.global.json);
     }
     context.with_client(|client| async move {
-        let nodes = site_source::node_summaries(&client).await?;
-        let mut plan = site_source::planned(&arguments.site, Some(&nodes))?;
-        plan.warnings.extend(plan_view::unfit_nodes(&plan, &nodes));
+        let plan = site_source::planned(&arguments.site, &client).await?;
         show(&plan, arguments, context.global.json)
     })
 }

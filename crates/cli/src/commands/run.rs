@@ -14,7 +14,9 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output;
 use crate::plan_view;
+use crate::run_due::DueArguments;
 use crate::run_follow::{self, Interrupt};
+use crate::run_hooks::HookArguments;
 use crate::run_view;
 use crate::site_source::{self, SiteArguments};
 
@@ -79,12 +81,10 @@ struct HowArguments {
     /// Shown wherever the run is
     #[arg(long)]
     reason: Option<String>,
-    /// A command to run here when the run succeeded
-    #[arg(long, value_name = "COMMAND")]
-    on_success: Option<String>,
-    /// A command to run here when it did not
-    #[arg(long, value_name = "COMMAND")]
-    on_failure: Option<String>,
+    #[command(flatten)]
+    due: DueArguments,
+    #[command(flatten)]
+    hooks: HookArguments,
 }
 
 #[derive(Subcommand)]
@@ -147,9 +147,12 @@ async fn start(
     how: &HowArguments,
     json: bool,
 ) -> Result<Exit, Failure> {
-    let nodes = site_source::node_summaries(client).await?;
-    let mut plan = site_source::planned(site, Some(&nodes))?;
-    plan.warnings.extend(plan_view::unfit_nodes(&plan, &nodes));
+    let detach = how.detach || how.due.is_for_later();
+    if detach {
+        how.hooks.refuse_commands()?;
+    }
+    let due = how.due.due(&jiff::Zoned::now())?;
+    let plan = site_source::planned(site, client).await?;
     if let Some(expected) = &how.expect_plan
         && !plan.id.to_string().starts_with(expected.as_str())
     {
@@ -163,7 +166,7 @@ async fn start(
     for warning in &plan.warnings {
         anstream::eprintln!("warning: {warning}");
     }
-    match how.detach || json {
+    match detach || json {
         // There, standard output is for the id alone.
         true => eprint!("{}", plan_view::text(&plan)),
         false => output::write(&plan_view::text(&plan))?,
@@ -179,12 +182,16 @@ async fn start(
             (_, Some(release)) => Subject::Release { release },
             _ => Subject::Released,
         },
+        due,
+        hooks: how.hooks.triggers(),
         reason: how.reason.clone(),
         site: Some(site.remember()?),
         resumes: None,
     };
-    let outcome = begin(client, &new, how.detach, json).await?;
-    hooks(how, outcome.as_ref())?;
+    let outcome = begin(client, &new, detach, json).await?;
+    if let Some((record, outcome)) = &outcome {
+        how.hooks.carry_out(record, *outcome)?;
+    }
     Ok(outcome.map_or(Exit::Done, |outcome| exit_of(outcome.1)))
 }
 
@@ -205,10 +212,11 @@ async fn begin(
             true => output::json(&record)?,
             false => output::write(&format!("{id}\n"))?,
         }
-        eprintln!(
-            "\nhint: follow it with `bunraku run watch {}`",
-            run_view::short(id)
-        );
+        let short = run_view::short(id);
+        if let Some(due) = record.due.not_before {
+            eprintln!("{}", run_view::scheduled(due, &record));
+        }
+        eprintln!("\nhint: follow it with `bunraku run watch {short}`");
         return Ok(None);
     }
     let outcome = run_follow::follow(client, &id.to_string(), json, Interrupt::Stop).await?;
@@ -248,30 +256,6 @@ fn confirm(question: &str) -> Result<(), Failure> {
     match answer.trim().to_lowercase().as_str() {
         "y" | "yes" => Ok(()),
         _ => Err(refused("nothing was run")),
-    }
-}
-
-fn hooks(how: &HowArguments, outcome: Option<&(RunRecord, RunOutcome)>) -> Result<(), Failure> {
-    let Some((record, outcome)) = outcome else {
-        return Ok(());
-    };
-    let command = match outcome {
-        RunOutcome::Succeeded => &how.on_success,
-        _ => &how.on_failure,
-    };
-    let Some(command) = command else {
-        return Ok(());
-    };
-    let status = std::process::Command::new("sh")
-        .args(["-c", command])
-        .env("BUNRAKU_RUN", record.id.to_string())
-        .env("BUNRAKU_OUTCOME", format!("{outcome:?}").to_lowercase())
-        .status()?;
-    match status.success() {
-        true => Ok(()),
-        false => Err(Failure::new(format!(
-            "the hook `{command}` ended with {status}"
-        ))),
     }
 }
 
@@ -355,8 +339,7 @@ async fn resume(
     if !files.is_empty() {
         site.files = files;
     }
-    let nodes = site_source::node_summaries(client).await?;
-    let plan = site_source::planned(&site, Some(&nodes))?;
+    let plan = site_source::planned(&site, client).await?;
     if plan.id != record.plan {
         return Err(Failure::new(format!(
             "the plan is {} now and was {} then: its inputs changed",
@@ -380,6 +363,8 @@ async fn resume(
         plan,
         options: record.options.clone(),
         subject: record.subject,
+        due: bunraku_plan::run::Due::default(),
+        hooks: record.hooks.clone(),
         reason: record.reason.clone(),
         site: record.site.clone(),
         resumes: Some(record.id),

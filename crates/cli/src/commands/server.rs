@@ -322,7 +322,7 @@ fn server_options(
         names.push(host.trim_matches(['[', ']']).to_owned());
     }
     Ok(ServerOptions {
-        cluster: member.map(member::link),
+        cluster: member.map(|member| member::link(member, &section.cluster)),
         server_names: server_names(&name, listen, names, &section.names),
         listen,
         name,

@@ -30,6 +30,37 @@ pub(crate) struct ClusterSection {
     pub(crate) most_changes_per_hour: usize,
     pub(crate) snapshot_every: HumanDuration,
     pub(crate) snapshots_kept: usize,
+    /// Of the certificates that members and datastores show each other.
+    pub(crate) certificate_lifetime: HumanDuration,
+    /// How servers that want to join without a token are verified.
+    pub(crate) ssh: Option<ClusterSshSection>,
+}
+
+/// `[server.cluster.ssh]`: how another machine is reached and verified.
+#[derive(Clone, Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ClusterSshSection {
+    /// Machines that are trusted: their host keys, or an authority for those
+    /// (`@cert-authority * ssh-ed25519 …`).
+    pub(crate) known_hosts: PathBuf,
+    /// A private key that they accept.
+    pub(crate) identity: Option<PathBuf>,
+    /// Or an SSH authority's private key that they trust: each connection gets
+    /// a key and a certificate of its own, good for some minutes.
+    pub(crate) authority: Option<PathBuf>,
+    #[serde(default = "root")]
+    pub(crate) user: String,
+    /// Become root there with `sudo -n`.
+    #[serde(default)]
+    pub(crate) sudo: bool,
+    pub(crate) port: Option<u16>,
+    /// Further options for `ssh -o`, as KEY=VALUE.
+    #[serde(default)]
+    pub(crate) options: Vec<String>,
+}
+
+fn root() -> String {
+    "root".to_owned()
 }
 
 impl Default for ClusterSection {
@@ -49,6 +80,8 @@ impl Default for ClusterSection {
             most_changes_per_hour: 12,
             snapshot_every: HumanDuration::from_secs(6 * 3_600),
             snapshots_kept: 8,
+            certificate_lifetime: HumanDuration::from_secs(30 * 24 * 3_600),
+            ssh: None,
         }
     }
 }

@@ -315,6 +315,8 @@ pub(crate) struct AgentSection {
     pub(crate) lock_wait: HumanDuration,
     /// Backups, the lock, and what was applied last.
     pub(crate) state_dir: PathBuf,
+    /// Keys whose modules may run here (`*.pub`), and the list of revoked ones (`revoked`).
+    pub(crate) module_keys: PathBuf,
     /// The directory under which the managed machine lies, when it is not `/`.
     pub(crate) root: Option<PathBuf>,
     /// Events that wait for a server take at most this much of the disk.
@@ -360,6 +362,7 @@ impl Default for AgentSection {
             run_timeout: HumanDuration::from_secs(3_600),
             lock_wait: HumanDuration::from_secs(600),
             state_dir: PathBuf::from("/var/lib/bunraku/engine"),
+            module_keys: PathBuf::from("/etc/bunraku/module-keys"),
             root: None,
             spool_bytes: 64 << 20,
             catalog_bytes: 32 << 20,

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
 
-pub(crate) use cluster::ClusterSection;
+pub(crate) use cluster::{ClusterSection, ClusterSshSection};
 pub(crate) use file::{
     AgentSection, AuthorityKind, ConfigFile, RunMethodKind, ServerSection, StoreKind, StoreSection,
 };

@@ -23,7 +23,9 @@ pause_between_changes = "1s"
 
 /// One server of the demo's cluster.
 pub(super) struct Member {
+    number: usize,
     name: String,
+    address: String,
     process: Option<Process>,
 }
 
@@ -125,11 +127,42 @@ impl Fleet {
             ],
         )?;
         let line = process.first_line().await?;
+        let ready: Ready = serde_json::from_str(&line)?;
+        self.members.retain(|member| member.number != number);
         self.members.push(Member {
+            number,
             name,
+            address: ready.listening.to_string(),
             process: Some(process),
         });
-        Ok(serde_json::from_str(&line)?)
+        Ok(ready)
+    }
+
+    /// Where the servers listen that are up.
+    pub(super) fn member_addresses(&self) -> Vec<String> {
+        let up = self.members.iter().filter(|it| it.process.is_some());
+        up.map(|member| member.address.clone()).collect()
+    }
+
+    pub(super) fn member_names(&self) -> Vec<String> {
+        self.members.iter().map(|it| it.name.clone()).collect()
+    }
+
+    /// `kill -9`, its datastore included.
+    pub(super) async fn kill_member(&mut self, name: &str) -> Result<(), Failure> {
+        let member = self.members.iter_mut().find(|member| member.name == name);
+        if let Some(mut process) = member.and_then(|member| member.process.take()) {
+            process.kill().await?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn restart_member(&mut self, name: &str) -> Result<(), Failure> {
+        let member = self.members.iter().find(|member| member.name == name);
+        if let Some(number) = member.map(|member| member.number) {
+            self.start_member(number).await?;
+        }
+        Ok(())
     }
 
     async fn join_member(&mut self, number: usize, stage: &Stage) -> Result<(), Failure> {
@@ -184,6 +217,11 @@ impl Fleet {
     /// kill -9 of a server that keeps data, with commands on their way.
     pub(crate) async fn lose_a_datastore(&mut self, stage: &Stage) -> Result<(), Failure> {
         let size = self.members.len() - 1;
+        self.wait_for_cluster(stage, |status| {
+            let healthy = status.datastores.iter().filter(|it| it.healthy);
+            healthy.filter(|it| !it.learner).count() == size
+        })
+        .await?;
         let client = self.client()?;
         let status: ClusterStatus = client
             .get("/v1/cluster")

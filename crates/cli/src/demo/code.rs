@@ -52,11 +52,21 @@ const SITE: &str = include_str!("../../../../examples/site/site.yaml");
 impl Fleet {
     /// Code goes into git and is deployed: compiled for all, visible to none.
     pub(crate) async fn deploy(&self, stage: &Stage) -> Result<(), Failure> {
+        self.deploy_with(stage, "").await
+    }
+
+    /// The same, with more to do for the database.
+    async fn deploy_with(&self, stage: &Stage, more: &str) -> Result<(), Failure> {
         let repository = self.within("code.git");
         for (name, text) in CODE {
             let path = repository.join(name);
             std::fs::create_dir_all(path.parent().unwrap_or(&repository))?;
-            std::fs::write(path, text)?;
+            let more = if *name == "database/init.sls" {
+                more
+            } else {
+                ""
+            };
+            std::fs::write(path, format!("{text}{more}"))?;
         }
         git(
             &repository,
@@ -71,6 +81,15 @@ impl Fleet {
         self.show(stage, &["environment", "deploy", "production", "--wait"])
             .await?;
         self.show(stage, &["catalog", "list"]).await
+    }
+
+    /// What a cluster's nodes run: the database takes its time, so that there
+    /// is a middle to kill a server in.
+    pub(crate) async fn deploy_and_release_slowly(&self, stage: &Stage) -> Result<(), Failure> {
+        let slow = "\nthe database warms up:\n  cmd.run:\n    - name: sleep 3\n";
+        self.deploy_with(stage, slow).await?;
+        self.release_and_follow(stage, &["release", "create", "production"])
+            .await
     }
 
     /// Half of the nodes first, then all: agents hear of it, run, and every
@@ -123,10 +142,14 @@ impl Fleet {
     /// The seed's two applications over four nodes, each node as soon as what
     /// it needs is done.
     pub(crate) async fn run_site(&self, stage: &Stage) -> Result<(), Failure> {
+        let site = self.write_site()?;
+        self.show(stage, &["run", "--site", &site, "--yes"]).await
+    }
+
+    pub(super) fn write_site(&self) -> Result<String, Failure> {
         let site = self.within("site.yaml");
         std::fs::write(&site, SITE)?;
-        let site = site.display().to_string();
-        self.show(stage, &["run", "--site", &site, "--yes"]).await
+        Ok(site.display().to_string())
     }
 
     /// Releases, and tells of the runs that this starts until all have ended.

@@ -223,7 +223,11 @@ impl Fleet {
             .ready
             .as_ref()
             .ok_or_else(|| Failure::new("the server is not up"))?;
-        Ok((ready.listening.to_string(), self.path("server/operator")))
+        let servers: Vec<String> = match self.members.is_empty() {
+            true => vec![ready.listening.to_string()],
+            false => self.member_addresses(),
+        };
+        Ok((servers.join(","), self.path("server/operator")))
     }
 
     pub(crate) async fn wait_until_all_answer(&self, stage: &Stage) -> Result<(), Failure> {
@@ -368,9 +372,17 @@ impl Fleet {
             revocation_lists_pem: String::new(),
             identity: credentials.identity()?,
         };
-        let server = ServerAddress::new(&ready.listening.ip().to_string(), ready.listening.port())?;
+        let mut servers = match self.members.is_empty() {
+            true => vec![ready.listening.to_string()],
+            false => self.member_addresses(),
+        };
+        servers.dedup();
+        let servers = servers
+            .iter()
+            .map(|server| server.parse())
+            .collect::<Result<Vec<ServerAddress>, _>>()?;
         Ok(Client::new(ClientOptions::new(
-            vec![server],
+            servers,
             ReloadableClientTls::new(&tls)?,
         )))
     }

@@ -5,6 +5,7 @@ mod code;
 mod fleet;
 mod process;
 mod stage;
+mod takeover;
 
 pub(crate) use fleet::Fleet;
 pub(crate) use stage::Stage;

@@ -2,10 +2,12 @@
 
 mod lines;
 mod live;
+mod screen;
 mod summary;
 mod timeline;
 
 pub(crate) use lines::line;
-pub(crate) use live::Live;
-pub(crate) use summary::{list_table, short, summary};
+pub(crate) use live::{Live, REDRAW};
+pub(crate) use screen::{NodeProgress, Progress};
+pub(crate) use summary::{list_table, scheduled, short, summary};
 pub(crate) use timeline::timeline_text;

@@ -17,7 +17,7 @@ pub(crate) fn short(run: RunId) -> String {
     text[text.len() - 8..].to_owned()
 }
 
-fn mark(state: &StepState) -> &'static str {
+pub(super) fn mark(state: &StepState) -> &'static str {
     match state {
         StepState::Succeeded => "✓",
         StepState::Waiting | StepState::Starting | StepState::Running => "…",
@@ -53,7 +53,7 @@ pub(crate) fn summary(record: &RunRecord, run: &Run) -> String {
         count(record.nodes, "node"),
         count(run.plan().groups.len(), "group"),
         if record.options.noop { ", noop" } else { "" },
-        phase(run),
+        phase(record, run),
     );
     let mut rest: Vec<(&'static str, usize)> = Vec::new();
     for (wanted, word) in [
@@ -130,9 +130,30 @@ fn one(run: &Run, step: StepIndex) -> String {
     format!("  {} {name}  {what}\n", mark(&status.state))
 }
 
-fn phase(run: &Run) -> String {
+/// When a run for later begins, and until when it may.
+pub(crate) fn scheduled(due: Timestamp, record: &RunRecord) -> String {
+    let zone = jiff::tz::TimeZone::system();
+    let told = |time: Timestamp| {
+        time.to_zoned(zone.clone())
+            .strftime("%Y-%m-%d %H:%M:%S %z")
+            .to_string()
+    };
+    match record.due.start_before {
+        None => format!("scheduled for {}", told(due)),
+        Some(latest) => format!(
+            "scheduled for {}; expires unless it begins before {}",
+            told(due),
+            told(latest)
+        ),
+    }
+}
+
+fn phase(record: &RunRecord, run: &Run) -> String {
     match run.phase() {
-        RunPhase::Queued => "queued".to_owned(),
+        RunPhase::Queued => match record.due.not_before {
+            Some(due) if due > Timestamp::now() => scheduled(due, record),
+            _ => "queued".to_owned(),
+        },
         RunPhase::Running => "running".to_owned(),
         RunPhase::Stopping { reason } => format!("stopping: {reason}"),
         RunPhase::Cancelling { reason } => format!("cancelling: {reason}"),
@@ -153,6 +174,7 @@ fn outcome_word(outcome: RunOutcome) -> &'static str {
         RunOutcome::Succeeded => "succeeded",
         RunOutcome::Failed => "failed",
         RunOutcome::Cancelled => "cancelled",
+        RunOutcome::Expired => "expired",
     }
 }
 
@@ -170,7 +192,13 @@ pub(crate) fn list_table(runs: &[RunSummary]) -> Table {
     ]);
     for run in runs {
         let state = match &run.end {
-            None => "open".to_owned(),
+            None => match run.record.due.not_before {
+                Some(due) if due > now => {
+                    let due = due.to_zoned(jiff::tz::TimeZone::system());
+                    format!("scheduled for {}", due.strftime("%Y-%m-%d %H:%M"))
+                }
+                _ => "open".to_owned(),
+            },
             Some(end) => {
                 let tally = end.tally;
                 let bad = tally.over() - tally.succeeded - tally.skipped - tally.cancelled;

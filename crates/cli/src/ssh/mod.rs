@@ -8,8 +8,10 @@
 
 mod binary;
 mod connection;
+mod join;
 mod quoting;
 
 pub(crate) use binary::Binary;
 pub(crate) use connection::{Remote, SshArgs, Upload};
+pub(crate) use join::JoinOverSsh;
 pub(crate) use quoting::quoted;

@@ -1,6 +1,7 @@
 //! The binary as people use it: exit codes, output, real processes.
 
 mod cluster;
+mod cluster_lost;
 mod code;
 mod configuration;
 mod cues;
@@ -8,8 +9,10 @@ mod demo;
 mod facts;
 mod fleet;
 mod locks;
+mod modules;
 mod once;
 mod orchestration;
+mod outputs;
 mod puppet_module;
 mod runs;
 mod ssh;

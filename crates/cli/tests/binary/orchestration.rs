@@ -16,6 +16,8 @@ applications:
       web: {nodes: [dev2, dev3, dev4], consumes: [sql]}
 ";
 
+const NODES: [&str; 4] = ["dev1", "dev2", "dev3", "dev4"];
+
 fn site_file(site: &Site, text: &str) -> PathBuf {
     let path = site.path("site.yaml");
     std::fs::write(&path, text).expect("written");
@@ -24,11 +26,22 @@ fn site_file(site: &Site, text: &str) -> PathBuf {
 
 /// Four agents whose runs write their name into one file, in the order of their end.
 fn fleet(site: &Site, servers: &[&ServerProcess], script: &str) -> (Vec<Running>, PathBuf) {
+    // No runs of its own: whatever runs twice was asked for twice.
+    fleet_with(site, servers, script, "0s")
+}
+
+/// The same, with runs of their own.
+fn fleet_with(
+    site: &Site,
+    servers: &[&ServerProcess],
+    script: &str,
+    interval: &str,
+) -> (Vec<Running>, PathBuf) {
     let order = site.path("order");
     std::fs::write(&order, "").expect("written");
     let config = site.path("agent.toml");
     std::fs::write(&config, "[agent]\nrun_noop_command = [\"true\"]\n").expect("written");
-    let agents = ["dev1", "dev2", "dev3", "dev4"].map(|node| {
+    let agents = NODES.map(|node| {
         let script = script
             .replace("NODE", node)
             .replace("SITE", &site.path("").display().to_string());
@@ -43,13 +56,12 @@ fn fleet(site: &Site, servers: &[&ServerProcess], script: &str) -> (Vec<Running>
             "command",
             "--run-command",
             &script,
-            // No runs of its own: whatever runs twice was asked for twice.
             "--run-interval",
-            "0s",
+            interval,
         ];
         site.agent_with(node, servers, true, &flags)
     });
-    for node in ["dev1", "dev2", "dev3", "dev4"] {
+    for node in NODES {
         servers[0].wait_for(node, "idle");
     }
     (agents.into(), order)
@@ -172,6 +184,81 @@ fn a_failure_skips_what_waits_for_it_and_resume_does_what_is_left() {
 }
 
 #[test]
+fn queries_choose_nodes_on_the_server_and_from_a_file_of_facts() {
+    let site = Site::new();
+    let server = site.server("server", 0, &[]);
+    let (_agents, order) = fleet(&site, &[&server], "true");
+    let path = site_file(
+        &site,
+        "
+applications:
+  app1:
+    components:
+      db: {node: dev1, produces: [sql]}
+      web: {query: 'nodes { certname in [\"dev2\", \"dev3\"] }', consumes: [sql]}
+",
+    );
+    let path = path.to_str().expect("text");
+    let plan = server.json(&["plan", "--site", path]);
+    assert_eq!(
+        plan["groups"],
+        serde_json::json!([["dev1"], ["dev2", "dev3"]])
+    );
+
+    let filter = r#"nodes { certname ~ "dev[13]" and not facts.kernel is null }"#;
+    eventually("facts are in the index", || {
+        let found = server.json(&["query", filter]);
+        found.as_array().is_some_and(|found| found.len() == 2)
+    });
+    let done = server.operator(&run(path, &["--query", filter]));
+    assert_eq!(done.status.code(), Some(0), "{}", told(&done));
+    let left_out = "warning: only a part of app1 is planned; left out: app1/web on dev2";
+    assert!(told(&done).contains(left_out), "{}", told(&done));
+    assert_eq!(lines(&order), ["dev1", "dev3"]);
+
+    let offline = |more: &[&str]| {
+        let arguments = ["plan", "--offline", "--json", "--site", path];
+        let mut command = bunraku();
+        let output = command.args(arguments).args(more).output();
+        output.expect("it runs")
+    };
+    let unknown = offline(&[]);
+    assert_eq!(unknown.status.code(), Some(1), "{}", told(&unknown));
+    let asks = "asks which nodes there are, and nobody knows without a server";
+    assert!(told(&unknown).contains(asks), "{}", told(&unknown));
+
+    let facts = server.operator(&["query", "--json", "nodes[certname, facts]"]);
+    let file = site.path("facts.json");
+    std::fs::write(&file, &facts.stdout).expect("written");
+    let file = file.to_str().expect("text");
+    let known = offline(&["--facts", file]);
+    assert_eq!(known.status.code(), Some(0), "{}", told(&known));
+    let known: serde_json::Value = serde_json::from_slice(&known.stdout).expect("JSON");
+    assert_eq!(known["id"], plan["id"], "the same plan as the server's");
+    let part = offline(&["--facts", file, "--query", filter]);
+    assert!(told(&part).contains(left_out), "{}", told(&part));
+
+    // What a query finds is a part of the plan: with another answer, it is another plan.
+    let id = server.json(&["run", "list"])[0]["id"].clone();
+    let id = id.as_str().expect("an id");
+    let fewer = std::fs::read_to_string(path)
+        .expect("readable")
+        .replace("dev3", "dev4");
+    std::fs::write(path, fewer).expect("written");
+    let stale = server.operator(&["run", "resume", id, "--yes"]);
+    assert_eq!(stale.status.code(), Some(4), "{}", told(&stale));
+
+    std::fs::write(path, LAMP).expect("written");
+    let nobody = offline(&["--query", filter]);
+    assert_eq!(nobody.status.code(), Some(64), "{}", told(&nobody));
+    assert!(
+        told(&nobody).contains("give `--facts` the output of"),
+        "{}",
+        told(&nobody)
+    );
+}
+
+#[test]
 fn nodes_that_are_disabled_or_unknown_keep_everything_from_starting() {
     let site = Site::new();
     let server = site.server("server", 0, &[]);
@@ -288,13 +375,30 @@ fn another_server_takes_over_a_run_whose_leader_is_killed() {
     // The second one shares the authority, as a cluster will.
     copy(&site.path("first/ca"), &site.path("second/ca"));
     let second = site.server("second", 0, &["--etcd", &endpoint]);
-    let script = "touch SITEat-NODE; while [ ! -e SITEgo ]; do sleep 0.05; done";
-    let (_agents, order) = fleet(&site, &[&second, &first], script);
+    // Every second each node runs by itself, unless a run has it for itself.
+    let script = "case \"$BUNRAKU_CAUSES\" in *schedule*) ;; *) \
+        touch SITEat-NODE; while [ ! -e SITEgo ]; do sleep 0.05; done;; esac";
+    let (_agents, _) = fleet_with(&site, &[&second, &first], script, "1s");
+    let ran = |node: &str, cause: &str| {
+        let all = lines(&site.path("order.runs"));
+        let of = |line: &&String| line.starts_with(node) && line.contains(cause);
+        all.iter().filter(of).count()
+    };
+    eventually("they run by themselves", || {
+        NODES.iter().all(|node| ran(node, "schedule") > 0)
+    });
     let path = site_file(&site, LAMP);
     let taken = second.operator(&run(path.to_str().expect("text"), &["--detach"]));
     assert_eq!(taken.status.code(), Some(0), "{}", told(&taken));
     let id = String::from_utf8_lossy(&taken.stdout).trim().to_owned();
     eventually("dev1 is at work", || site.path("at-dev1").exists());
+    eventually("the others are held and do nothing", || {
+        NODES[1..].iter().all(|node| {
+            let queue = second.json(&["node", "queue", node]);
+            queue["held_by"] == id.as_str() && queue["running"].is_null()
+        })
+    });
+    let before: usize = NODES.iter().map(|node| ran(node, "schedule")).sum();
     let leads = |server: &ServerProcess| server.running.log().contains("this server leads the run");
     eventually("one of them leads", || leads(&first) || leads(&second));
     assert!(!(leads(&first) && leads(&second)), "one leads, not both");
@@ -303,21 +407,91 @@ fn another_server_takes_over_a_run_whose_leader_is_killed() {
         false => (second, first),
     };
     leader.running.kill();
+    eventually("the other one takes over", || leads(&second));
+    // Several times their own interval, through the takeover and after it.
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    let after: usize = NODES.iter().map(|node| ran(node, "schedule")).sum();
+    assert_eq!(after, before, "nobody runs by itself while it is held");
     std::fs::write(site.path("go"), "").expect("written");
     let watched = second.operator(&["run", "watch", &id]);
     assert_eq!(watched.status.code(), Some(0), "{}", told(&watched));
-    let finished = lines(&order);
-    assert_eq!(
-        finished.len(),
-        4,
-        "nothing ran twice, nothing was forgotten: {:#?}",
-        lines(&site.path("order.runs"))
-    );
-    assert_eq!(finished[0], "dev1");
-    assert!(leads(&second), "the other one took over");
+    let all = lines(&site.path("order.runs"));
+    for node in NODES {
+        assert_eq!(ran(node, &id), 1, "once, and not forgotten: {all:#?}");
+    }
+    let ordered: Vec<&String> = all.iter().filter(|line| line.contains(&id)).collect();
+    assert!(ordered[0].starts_with("dev1"), "{ordered:#?}");
+    eventually("they run by themselves again", || {
+        NODES
+            .iter()
+            .map(|node| ran(node, "schedule"))
+            .sum::<usize>()
+            >= before + 4
+    });
     let shown = second.json(&["run", "show", &id]);
     assert!(
         steps(&shown).iter().all(|(_, state)| state == "succeeded"),
         "{shown}"
+    );
+}
+
+#[test]
+fn a_run_for_later_survives_the_server_can_be_cancelled_fires_its_trigger_or_expires() {
+    let site = Site::new();
+    let server = site.server("server", 0, &[]);
+    let port = server.address.port();
+    let (_agents, order) = fleet(&site, &[&server], "true");
+    let path = site_file(&site, LAMP);
+    let path = path.to_str().expect("text");
+    let asked = |server: &ServerProcess, more: &[&str]| {
+        let taken = server.operator(&run(path, more));
+        assert_eq!(taken.status.code(), Some(0), "{}", told(&taken));
+        String::from_utf8_lossy(&taken.stdout).trim().to_owned()
+    };
+    let outcome = |server: &ServerProcess, id: &str| {
+        // One that did not succeed is shown with exit code 3.
+        let shown = server.operator(&["run", "show", id, "--json"]);
+        let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).expect("JSON");
+        shown["phase"]["outcome"].as_str().map(str::to_owned)
+    };
+
+    let command = server.operator(&run(path, &["--at", "+1h", "--on-success", "true"]));
+    assert_eq!(command.status.code(), Some(64), "{}", told(&command));
+
+    let tomorrow = asked(&server, &["--at", "+1h"]);
+    let list = told(&server.operator(&["run", "list"]));
+    assert!(list.contains("scheduled for"), "{list}");
+    // It holds nobody up.
+    let window = "mon-sun 00:00-24:00 UTC";
+    let open = asked(&server, &["--in-window", window]);
+    eventually("a window that is open is now", || {
+        outcome(&server, &open).as_deref() == Some("succeeded")
+    });
+    let hook = ["--on-success", "trigger:done dev4", "--at", "+8s"];
+    let soon = asked(&server, &hook);
+    let missed = asked(&server, &["--at", "+8s", "--late-by", "1s"]);
+    server.running.kill();
+    std::thread::sleep(std::time::Duration::from_secs(10));
+    let server = site.server("server", port, &[]);
+    eventually("what is a little late runs", || {
+        outcome(&server, &soon).as_deref() == Some("succeeded")
+    });
+    eventually("what is too late expires", || {
+        outcome(&server, &missed).as_deref() == Some("expired")
+    });
+    eventually("the trigger is fired", || {
+        let all = lines(&site.path("order.runs"));
+        let fired = |line: &&String| line.starts_with("dev4") && line.contains("done");
+        all.iter().filter(fired).count() == 1
+    });
+    let cancelled = server.operator(&["run", "cancel", &tomorrow]);
+    assert_eq!(cancelled.status.code(), Some(0), "{}", told(&cancelled));
+    eventually("it is cancelled", || {
+        outcome(&server, &tomorrow).as_deref() == Some("cancelled")
+    });
+    assert_eq!(
+        lines(&order).len(),
+        9,
+        "two runs, and what the trigger led to"
     );
 }

@@ -24,10 +24,12 @@ impl SshServer {
         key(&directory.join("user_key"));
         key(&directory.join("stranger"));
         std::fs::copy(directory.join("user_key.pub"), directory.join("authorized")).unwrap();
+        certify_host(&directory);
         let port = bunraku_store::testing::free_port();
         let place = directory.display();
         let settings = format!(
             "ListenAddress 127.0.0.1\nPort {port}\nHostKey {place}/host_key\n\
+             HostCertificate {place}/host_key-cert.pub\nTrustedUserCAKeys {place}/ca.pub\n\
              AuthorizedKeysFile {place}/authorized\nStrictModes no\nUsePAM no\n\
              PidFile none\nSetEnv HOME={place}/home\nPasswordAuthentication no\n\
              KbdInteractiveAuthentication no\n"
@@ -102,6 +104,21 @@ fn key(path: &Path) {
         .status()
         .expect("ssh-keygen runs; scripts/setup installs it");
     assert!(status.success());
+}
+
+/// An SSH authority, for hosts and for users, and the host's certificate.
+fn certify_host(directory: &Path) {
+    key(&directory.join("ca"));
+    let status = Command::new("ssh-keygen")
+        .args(["-q", "-h", "-I", "host", "-n", "127.0.0.1", "-s"])
+        .arg(directory.join("ca"))
+        .arg(directory.join("host_key.pub"))
+        .status()
+        .expect("ssh-keygen runs; scripts/setup installs it");
+    assert!(status.success());
+    let authority = std::fs::read_to_string(directory.join("ca.pub")).unwrap();
+    let line = format!("@cert-authority * {authority}");
+    std::fs::write(directory.join("known_authority"), line).unwrap();
 }
 
 fn left_over(home: &Path) -> Vec<String> {

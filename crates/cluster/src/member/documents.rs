@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bunraku_model::NodeName;
 use bunraku_store::{Compare, KeyValue, Range, Store, StoreError, Transaction, TransactionOutcome};
 use bunraku_wire::api::cluster::{
-    ClusterEvent, ClusterSettings, DatastoreRecord, MemberRecord, keys,
+    ClusterEvent, ClusterSettings, DatastoreRecord, MemberRecord, RemovedMember, keys,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -24,6 +24,7 @@ pub(super) struct Documents {
     pub(super) plan_entry: Option<KeyValue>,
     pub(super) datastores: Vec<DatastoreRecord>,
     pub(super) events: Vec<ClusterEvent>,
+    pub(super) removed: Vec<RemovedMember>,
 }
 
 pub(super) fn encode(value: &impl Serialize) -> Vec<u8> {
@@ -66,6 +67,7 @@ impl Documents {
             keys::DATASTORES => self.datastores = decode(&entry).unwrap_or_default(),
             keys::EVENTS => self.events = decode(&entry).unwrap_or_default(),
             key if key.starts_with(keys::MEMBERS) => self.members.extend(decode(&entry)),
+            key if key.starts_with(keys::REMOVED) => self.removed.extend(decode(&entry)),
             key if key.starts_with(keys::ORDERS) => {
                 let name = NodeName::new(&key[keys::ORDERS.len()..]).ok();
                 self.orders
@@ -73,6 +75,11 @@ impl Documents {
             }
             _ => {}
         }
+    }
+
+    /// The note that this server was removed, if it was.
+    pub(super) fn removal_of(&self, name: &NodeName) -> Option<&RemovedMember> {
+        self.removed.iter().find(|one| one.name == *name)
     }
 
     /// Where datastores with a vote are.
@@ -86,6 +93,10 @@ impl Documents {
 /// the first server, after a recovery, and when its addresses changed.
 pub(super) async fn introduce_itself(shared: &Shared, store: &dyn Store) -> Result<(), StoreError> {
     let documents = Documents::read(store).await?;
+    if let Some(removed) = documents.removal_of(shared.name()) {
+        shared.end_as_removed(removed);
+        return Ok(());
+    }
     if documents.settings.is_none()
         && let Some(datastores) = shared.me.datastores
     {
@@ -122,6 +133,8 @@ async fn write_record(shared: &Shared, store: &dyn Store) -> Result<(), StoreErr
         let entry = store.get(&key).await?;
         let known: Option<MemberRecord> = entry.as_ref().and_then(decode);
         let wanted = match &known {
+            // It was removed in this very moment; whoever follows will see.
+            None if store.get(&keys::removed(&own.name)).await?.is_some() => return Ok(()),
             None => own.clone(),
             Some(known) => MemberRecord {
                 eligible: known.eligible,
@@ -135,6 +148,7 @@ async fn write_record(shared: &Shared, store: &dyn Store) -> Result<(), StoreErr
         }
         let transaction = Transaction::new()
             .when_unchanged(&key, entry.as_ref())
+            .when(Compare::Absent(keys::removed(&own.name)))
             .put(key.clone(), encode(&wanted));
         if let TransactionOutcome::Committed(_) = store.commit(transaction).await? {
             return Ok(());

@@ -8,7 +8,7 @@ use bunraku_store::{Follow, SharedStore};
 use bunraku_wire::api::cluster::keys;
 
 use super::documents::{self, Documents};
-use super::{Shared, locked};
+use super::{Datastores, Shared, locked};
 use crate::datastore::Order;
 
 const PAUSE: Duration = Duration::from_secs(1);
@@ -36,7 +36,11 @@ pub(super) async fn run(shared: Arc<Shared>, store: EtcdStore) {
 }
 
 async fn apply(shared: &Shared, store: &EtcdStore, documents: &Documents) {
+    if let Some(removed) = documents.removal_of(shared.name()) {
+        return shared.end_as_removed(removed);
+    }
     remember(shared, store, documents).await;
+    shared.datastores.send_replace(Datastores::of(documents));
     let ordered = documents.orders.get(shared.name());
     let current = shared.orders.borrow().clone();
     let epoch = *shared.epoch.borrow();

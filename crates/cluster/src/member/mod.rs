@@ -24,10 +24,11 @@ use bunraku_model::NodeName;
 use bunraku_store::etcd::{EtcdOptions, EtcdStore, EtcdTls};
 use bunraku_wire::api::cluster::{
     AuthorityFiles, ClusterSight, ClusterWelcome, MemberRecord, MemberSeen, MemberState,
+    RemovedMember,
 };
 use bunraku_wire::tls::TlsError;
 use bunraku_wire::{ReloadableClientTls, ReloadableServerTls};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -35,7 +36,7 @@ use tokio_util::task::TaskTracker;
 use crate::datastore::{Admin, DatastoreState, Order, Program};
 use crate::directory::{Directory, DirectoryError, Known, Me};
 use crate::failover::Limits;
-use crate::identity::{IdentityError, MemberTls};
+use crate::identity::{self, IdentityError, MemberTls};
 use crate::membership::SwimOptions;
 use crate::transport::{Dialer, ListenError};
 
@@ -62,6 +63,8 @@ pub struct MemberOptions {
     pub leader_ttl: Duration,
     pub snapshot_every: Duration,
     pub snapshots_kept: usize,
+    /// Of the certificate that it shows other members; renewed after two thirds.
+    pub certificate_lifetime: SignedDuration,
 }
 
 impl MemberOptions {
@@ -80,6 +83,7 @@ impl MemberOptions {
             leader_ttl: Duration::from_secs(5),
             snapshot_every: Duration::from_secs(6 * 3600),
             snapshots_kept: 8,
+            certificate_lifetime: identity::LIFETIME,
         }
     }
 }
@@ -89,6 +93,8 @@ impl MemberOptions {
 pub enum MemberError {
     #[error("this server is not a member of a cluster")]
     NotAMember,
+    #[error("this server was removed from its cluster at {at} by `{by}`")]
+    Removed { at: Timestamp, by: String },
     #[error("what this member knows cannot be read")]
     Directory(#[from] DirectoryError),
     #[error("this member has no certificate")]
@@ -121,10 +127,32 @@ struct Shared {
     epoch: watch::Sender<u64>,
     sights: watch::Receiver<gossip::Sights>,
     waiting: Mutex<Option<String>>,
+    datastores: watch::Sender<Datastores>,
+    /// Set once the store answers: it has to know of new certificates.
+    store: Mutex<Option<EtcdStore>>,
     /// Set when this process must end and start anew, with the reason.
     anew: watch::Sender<Option<String>>,
     tasks: TaskTracker,
     stop: CancellationToken,
+}
+
+/// What the store last said of the datastores, for whoever counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Datastores {
+    voters: usize,
+    healthy: usize,
+    changes: u64,
+}
+
+impl Datastores {
+    fn of(documents: &documents::Documents) -> Self {
+        let voters = || documents.datastores.iter().filter(|it| !it.learner);
+        Self {
+            voters: voters().count(),
+            healthy: voters().filter(|it| it.healthy).count(),
+            changes: documents.plan.number,
+        }
+    }
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -180,6 +208,18 @@ impl Shared {
         options
     }
 
+    /// This server is no member any more, whenever it starts.
+    fn end_as_removed(&self, removed: &RemovedMember) {
+        if let Err(error) = self.directory.keep_removed(removed) {
+            tracing::error!(error = %error, "that this server was removed cannot be written down");
+        }
+        if let Err(error) = self.directory.keep_order(None) {
+            tracing::error!(error = %error, "an order cannot be written down");
+        }
+        self.orders.send_replace(None);
+        self.begin_anew("this server was removed from the cluster");
+    }
+
     /// The process has to end: what it holds in memory belongs to the past.
     fn begin_anew(&self, why: &str) {
         tracing::error!(why, "this server starts anew");
@@ -228,13 +268,18 @@ impl Member {
     /// What this member sees of the others.
     pub fn sight(&self) -> ClusterSight {
         let sights = self.shared.sights.borrow().clone();
+        let datastores = *self.shared.datastores.borrow();
         let own = MemberSeen {
             name: self.name().clone(),
             state: MemberState::Alive,
             since: sights.started,
             said_by: self.name().clone(),
         };
+        let known = self.shared.known();
+        let is_member = |seen: &MemberSeen| known.members.iter().any(|it| it.name == seen.name);
         let mut members: Vec<MemberSeen> = sights.members.into_values().collect();
+        // One that was removed is nobody's concern any more.
+        members.retain(is_member);
         members.push(own);
         members.sort_by(|one, other| one.name.cmp(&other.name));
         ClusterSight {
@@ -243,6 +288,9 @@ impl Member {
             health_score: sights.health_score,
             members,
             waiting: locked(&self.shared.waiting).clone(),
+            datastores: datastores.voters,
+            datastores_healthy: datastores.healthy,
+            changes: datastores.changes,
         }
     }
 
@@ -293,7 +341,7 @@ impl Member {
         let shared = &self.shared;
         self.spawn(follow::run(Arc::clone(shared), store.clone()));
         self.spawn(actor::run(Arc::clone(shared), store.clone()));
-        self.spawn(renewal::run(Arc::clone(shared), store));
+        *locked(&shared.store) = Some(store);
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {

@@ -1,22 +1,31 @@
-//! What comes round: certificates, and copies of all data.
+//! What comes round: certificates, and copies of all data. Certificates are
+//! renewed without the store, too: a member that has none left would be lost
+//! to the others just when they need each other.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-
-use bunraku_store::etcd::EtcdStore;
 
 use super::{Shared, locked, now};
 use crate::datastore::{DatastoreState, Snapshots};
 use crate::identity::MemberTls;
 
+/// Often enough for a certificate of an hour.
 const LOOK: Duration = Duration::from_secs(60);
 
-pub(super) async fn run(shared: Arc<Shared>, store: EtcdStore) {
-    let mut tick = tokio::time::interval(LOOK);
+/// How often to look: many times in the last third of a certificate's life,
+/// and as often as snapshots are wanted.
+fn look_every(shared: &Shared) -> Duration {
+    let lifetime = Duration::try_from(shared.options.certificate_lifetime).unwrap_or(LOOK);
+    let often = LOOK.min(lifetime / 30).min(shared.options.snapshot_every);
+    often.max(Duration::from_millis(100))
+}
+
+pub(super) async fn run(shared: Arc<Shared>) {
+    let mut tick = tokio::time::interval(look_every(&shared));
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
-        if let Err(error) = renew(&shared, &store).await {
+        if let Err(error) = renew(&shared).await {
             tracing::error!(why = %crate::recover::tell(&*error), "the member's certificate was not renewed; trying on");
         }
         copy(&shared).await;
@@ -25,16 +34,14 @@ pub(super) async fn run(shared: Arc<Shared>, store: EtcdStore) {
 
 /// etcd reads its certificate anew for every connection, so replacing the
 /// files is enough for it.
-async fn renew(
-    shared: &Shared,
-    store: &EtcdStore,
-) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+async fn renew(shared: &Shared) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let (directory, name) = (shared.directory.clone(), shared.name().clone());
     let address = shared.me.record.member_address.clone();
+    let lifetime = shared.options.certificate_lifetime;
     let tls = tokio::task::spawn_blocking(move || {
         let host = address.rsplit_once(':').map_or("", |(host, _)| host);
         let host = host.trim_start_matches('[').trim_end_matches(']');
-        MemberTls::ensure(&directory, &name, host, now())
+        MemberTls::ensure_for(&directory, &name, host, lifetime, now())
     })
     .await??;
     if !tls.renewed {
@@ -43,7 +50,10 @@ async fn renew(
     shared.server_tls.reload(&tls.server())?;
     shared.client_tls.reload(&tls.client())?;
     *locked(&shared.tls) = tls;
-    store.reconfigure(&shared.store_options()).await?;
+    let store = locked(&shared.store).clone();
+    if let Some(store) = store {
+        store.reconfigure(&shared.store_options()).await?;
+    }
     tracing::info!("the member's certificate was renewed");
     Ok(())
 }

@@ -12,7 +12,9 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::{Member, MemberError, MemberOptions, ROOT, Shared, answers, gossip, now};
+use super::{
+    Datastores, Member, MemberError, MemberOptions, ROOT, Shared, answers, gossip, now, renewal,
+};
 use crate::datastore::{DatastoreState, Order, Program, Supervisor};
 use crate::directory::{Directory, Known, Me};
 use crate::identity::MemberTls;
@@ -50,9 +52,14 @@ impl Member {
     pub async fn start(options: MemberOptions) -> Result<Self, MemberError> {
         let directory = Directory::of(&options.data_dir);
         let me = directory.me()?.ok_or(MemberError::NotAMember)?;
+        if let Some(removed) = directory.removed()? {
+            let (at, by) = (removed.at, removed.by);
+            return Err(MemberError::Removed { at, by });
+        }
         let counters = directory.begin_life(now())?;
         let (host, port) = host_of(&me.record.member_address)?;
-        let tls = MemberTls::ensure(&directory, &me.record.name, host, now())?;
+        let lifetime = options.certificate_lifetime;
+        let tls = MemberTls::ensure_for(&directory, &me.record.name, host, lifetime, now())?;
         let known = directory.known()?;
         let order = wanted_order(&directory, &me, &known, &tls).await?;
         let (orders, ordered) = watch::channel(order);
@@ -69,6 +76,8 @@ impl Member {
             epoch: watch::channel(counters.epoch).0,
             sights,
             waiting: Mutex::default(),
+            datastores: watch::channel(Datastores::default()).0,
+            store: Mutex::default(),
             anew: watch::channel(None).0,
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
@@ -84,7 +93,9 @@ impl Member {
         };
         listen(&shared, port, counters.life, sights_sender).await?;
         shared.tasks.spawn(supervisor.run(shared.stop.clone()));
-        Ok(Self { shared })
+        let member = Self { shared };
+        member.spawn(renewal::run(Arc::clone(&member.shared)));
+        Ok(member)
     }
 }
 

@@ -1,4 +1,4 @@
-//! One member as a process: `bunraku-cluster-member DATA_DIR`. Prints `ready`
+//! One member as a process: `bunraku-cluster-member DATA_DIR [SETTING=SECONDS]…`. Prints `ready`
 //! when its store answers, then runs until it is killed.
 
 use std::net::IpAddr;
@@ -34,6 +34,21 @@ async fn main() -> ExitCode {
     options.limits.most_per_hour = 1000;
     options.look_every = Duration::from_millis(300);
     options.leader_ttl = Duration::from_secs(2);
+    // For tests of what comes round.
+    for setting in std::env::args().skip(2) {
+        match setting
+            .split_once('=')
+            .map(|(name, value)| (name, value.parse()))
+        {
+            Some(("certificate-seconds", Ok(seconds))) => {
+                options.certificate_lifetime = SignedDuration::from_secs(seconds);
+            }
+            Some(("snapshot-seconds", Ok(seconds))) => {
+                options.snapshot_every = Duration::from_secs(seconds.unsigned_abs());
+            }
+            _ => return ExitCode::from(64),
+        }
+    }
     let member = match Member::start(options).await {
         Ok(member) => member,
         Err(error) => {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bunraku_cluster::datastore::Admin;
-use bunraku_cluster::directory::Directory;
+use bunraku_cluster::directory::{Directory, place_authority};
 use bunraku_cluster::identity::MemberTls;
 use bunraku_cluster::setup::{self, NewMember};
 use bunraku_model::NodeName;
@@ -28,6 +28,8 @@ pub(crate) struct Server {
     pub(crate) name: NodeName,
     pub(crate) data_dir: PathBuf,
     pub(crate) record: MemberRecord,
+    /// For the member's program.
+    pub(crate) settings: Vec<String>,
     process: Option<Child>,
 }
 
@@ -50,6 +52,7 @@ impl Server {
             .expect("a log");
         let process = Command::new(member_program())
             .arg(&self.data_dir)
+            .args(&self.settings)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)
@@ -86,6 +89,7 @@ impl Server {
 
 pub(crate) struct Cluster {
     pub(crate) servers: Vec<Server>,
+    settings: Vec<String>,
     place: tempfile::TempDir,
 }
 
@@ -137,9 +141,15 @@ fn new_member(number: usize) -> NewMember {
 impl Cluster {
     /// `size` servers, of which `datastores` keep the data, all complete.
     pub(crate) async fn start(size: usize, datastores: usize) -> Self {
+        Self::start_with(size, datastores, &[]).await
+    }
+
+    /// The same, with settings for every member's program.
+    pub(crate) async fn start_with(size: usize, datastores: usize, settings: &[&str]) -> Self {
         let place = tempfile::tempdir().expect("a directory");
         let mut cluster = Self {
             servers: Vec::new(),
+            settings: settings.iter().map(ToString::to_string).collect(),
             place,
         };
         cluster.init(datastores);
@@ -173,6 +183,7 @@ impl Cluster {
             record: new.record(Timestamp::now()),
             name: new.name,
             data_dir,
+            settings: self.settings.clone(),
             process: None,
         };
         server.start();
@@ -209,15 +220,23 @@ impl Cluster {
         self.add(new, data_dir);
     }
 
+    /// Of a member that does not run: the certificates of those that do are
+    /// theirs to renew.
+    fn client_tls(&self) -> MemberTls {
+        let directory = Directory::of(&self.place.path().join("client"));
+        let authority = self.servers[0].directory().authority();
+        let authority = authority.expect("the members' authority");
+        let files = AuthorityFiles {
+            certificates: authority.certificates_pem(),
+            key: authority.key_pem().to_owned(),
+        };
+        place_authority(&directory.path().join("ca"), &files).expect("it is placed");
+        let name = NodeName::new("client").expect("a name");
+        MemberTls::ensure(&directory, &name, "127.0.0.1", Timestamp::now()).expect("a certificate")
+    }
+
     pub(crate) fn options(&self) -> EtcdOptions {
-        let first = &self.servers[0];
-        let tls = MemberTls::ensure(
-            &first.directory(),
-            &first.name,
-            "127.0.0.1",
-            Timestamp::now(),
-        )
-        .expect("a certificate");
+        let tls = self.client_tls();
         let endpoints = self.servers.iter().map(|it| it.record.client_url.clone());
         let mut options = EtcdOptions::new(endpoints.collect(), "/bunraku/");
         options.tls = Some(tls.etcd().clone());

@@ -142,16 +142,20 @@ impl Compiles {
         catalog.environment = Some(json!(request.environment));
         catalog.code_id = Some(json!(request.code_id));
         let limit = self.inner.catalogs.options().max_files;
+        let modules = ready.modules.clone();
         let work = move || {
             let files = ready
                 .sources
                 .make_static(&mut catalog)
                 .map_err(CompileFailure::Problems)?;
-            let id = catalog.id();
-            Ok::<_, CompileFailure>((catalog, files, id))
+            Ok::<_, CompileFailure>((catalog, files))
         };
         let done = tokio::task::spawn_blocking(work).await;
-        let (mut catalog, files, id) = done.map_err(CompileFailure::temporary)??;
+        let (mut catalog, mut files) = done.map_err(CompileFailure::temporary)??;
+        modules.pin(&mut catalog, &mut files).await?;
+        let hash = move || (catalog.id(), catalog);
+        let hashed = tokio::task::spawn_blocking(hash).await;
+        let (id, mut catalog) = hashed.map_err(CompileFailure::temporary)?;
         if files.len() > limit {
             let count = files.len();
             let message =

@@ -31,6 +31,7 @@ use tokio::sync::{Semaphore, watch};
 
 pub use carry_out::Proposed;
 pub use compiled::{CompileFailed, Compiled, holder};
+pub(crate) use compiler::problem_of_states;
 pub use compiler::{CompileFailure, CompileRequest, Compiler, StateFunctions};
 pub(crate) use lease::{LeaseKeeper, WorkLease};
 pub use metrics::CompileMetrics;
@@ -39,6 +40,7 @@ pub use queue::CompileQueue;
 use crate::catalogs::Catalogs;
 use crate::clock::Clock;
 use crate::environments::Code;
+use crate::modules::Modules;
 use crate::{Facts, ServiceError, keys};
 use compiler::{Compilers, NoStateFunctions};
 
@@ -72,6 +74,7 @@ pub(crate) struct CompileParts {
     pub(crate) facts: Facts,
     pub(crate) catalogs: Catalogs,
     pub(crate) code: Code,
+    pub(crate) modules: Modules,
     pub(crate) metrics: Arc<CompileMetrics>,
     pub(crate) options: CompileOptions,
 }
@@ -102,6 +105,7 @@ impl Compiles {
         let longest_answer = parts.catalogs.options().max_size;
         let compilers = Compilers::new(
             parts.code.clone(),
+            parts.modules.clone(),
             Arc::clone(&parts.options.functions),
             longest_answer,
         );
@@ -110,7 +114,7 @@ impl Compiles {
 
     /// With one compiler for everything, whatever the code says.
     pub(crate) fn with_one_compiler(parts: CompileParts, compiler: Box<dyn Compiler>) -> Self {
-        let compilers = Compilers::one(parts.code.clone(), compiler);
+        let compilers = Compilers::one(parts.code.clone(), parts.modules.clone(), compiler);
         Self::with(parts, compilers)
     }
 

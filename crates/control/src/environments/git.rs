@@ -36,6 +36,14 @@ pub enum GitError {
     NoCommit { commit: String, url: String },
     #[error("{url} has no commits")]
     Empty { url: String },
+    #[error("there is no file {path} in {url} at {commit}")]
+    NoFile {
+        path: String,
+        commit: String,
+        url: String,
+    },
+    #[error("{path} has {size} bytes, and at most {limit} are taken")]
+    TooLarge { path: String, size: u64, limit: u64 },
 }
 
 /// Most of git's words that are kept.
@@ -112,6 +120,53 @@ impl Mirror {
                     url: url_shown,
                 })
             }
+        }
+    }
+
+    /// One plain file of one commit, no larger than allowed.
+    pub(crate) async fn file_at(
+        &self,
+        url: &str,
+        commit: &str,
+        path: &str,
+        limit: u64,
+    ) -> Result<Vec<u8>, GitError> {
+        self.prepare().await?;
+        if self.find(commit).await?.is_none() {
+            // The one commit without its history, where the server gives it.
+            let exact = [
+                "fetch",
+                "--quiet",
+                "--no-tags",
+                "--depth=1",
+                "--no-write-fetch-head",
+                "--",
+                url,
+                commit,
+            ];
+            if self.run(&exact).await.is_err() {
+                self.fetch(url, &Wanted::Commit(commit.to_owned())).await?;
+            }
+        }
+        let no_file = || GitError::NoFile {
+            path: path.to_owned(),
+            commit: commit.to_owned(),
+            url: masked(url),
+        };
+        let name = format!("{commit}:{path}");
+        let size = match self.run(&["cat-file", "-s", &name]).await {
+            Ok(size) => String::from_utf8_lossy(&size).trim().parse::<u64>(),
+            Err(GitError::Failed(_)) => return Err(no_file()),
+            Err(other) => return Err(other),
+        };
+        let size = size.map_err(|_| no_file())?;
+        if size > limit {
+            let path = path.to_owned();
+            return Err(GitError::TooLarge { path, size, limit });
+        }
+        match self.run(&["cat-file", "blob", &name]).await {
+            Err(GitError::Failed(_)) => Err(no_file()),
+            other => other,
         }
     }
 

@@ -30,7 +30,9 @@ use serde::{Deserialize, Serialize};
 
 pub use code::{Code, CodeError, CodeOptions};
 pub use git::GitError;
+pub(crate) use git::Mirror;
 pub(crate) use process_group::ProcessGroup;
+pub(crate) use repository::{check_url, masked};
 pub use tree::TreeError;
 pub(crate) use tree::is_below;
 
@@ -40,7 +42,7 @@ use crate::document::{self, Decision};
 use crate::nodes::NodeRecord;
 use crate::{ServiceError, keys};
 use git::Wanted;
-use repository::{check_branch, check_commit, check_url, masked};
+use repository::{check_branch, check_commit};
 
 /// What operators say about an environment: `environments/<name>/settings`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

@@ -41,6 +41,7 @@ enum Line {
 enum Stage {
     Welcome,
     FirstTarget,
+    FirstHold,
     Commands,
     Ended,
 }
@@ -101,11 +102,19 @@ impl Open {
                 }))
             }
             Stage::FirstTarget => {
-                self.stage = Stage::Commands;
+                self.stage = Stage::FirstHold;
                 Some(Line::Message(match self.target().await {
                     Ok((_, message)) => message,
                     Err(error) => self.store_is_away(&error),
                 }))
+            }
+            Stage::FirstHold => {
+                self.stage = Stage::Commands;
+                match self.hold().await {
+                    Ok(StreamMessage::Hold { hold: None }) => Some(self.next_line().await),
+                    Ok(message) => Some(Line::Message(message)),
+                    Err(error) => Some(Line::Message(self.store_is_away(&error))),
+                }
             }
             Stage::Commands => Some(self.next_line().await),
         }
@@ -130,6 +139,16 @@ impl Open {
                     Ok((false, _)) => {}
                     Err(error) => return Line::Message(self.store_is_away(&error)),
                 },
+                Ok(Some(Told::Hold)) => {
+                    return Line::Message(match self.hold().await {
+                        Ok(message) => message,
+                        Err(error) => self.store_is_away(&error),
+                    });
+                }
+                Ok(Some(Told::Servers)) => {
+                    let servers = self.services.cluster.servers().servers;
+                    return Line::Message(StreamMessage::Servers { servers });
+                }
                 Ok(None) => {
                     self.stage = Stage::Ended;
                     return Line::Message(StreamMessage::Superseded);
@@ -147,6 +166,13 @@ impl Open {
         self.told = written;
         let target = known.map(|known| known.stored.target.clone());
         Ok((news, StreamMessage::Target { target }))
+    }
+
+    /// Which run has the node for itself.
+    async fn hold(&self) -> Result<StreamMessage, ServiceError> {
+        let node = &self.session.session.node;
+        let hold = self.services.orchestration.hold_for_agent(node).await?;
+        Ok(StreamMessage::Hold { hold })
     }
 
     /// The agent comes back, here or elsewhere, and gets what waits.

@@ -49,6 +49,9 @@ pub(crate) async fn metrics(State(services): State<Services>) -> Response {
     if let Some(sight) = services.cluster.sight() {
         services.metrics.cluster(&sight);
     }
+    let lasting = services.store.without_majority_for().unwrap_or_default();
+    let seconds = i64::try_from(lasting.as_secs()).unwrap_or(i64::MAX);
+    services.metrics.without_majority.set(seconds);
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     ([(header::CONTENT_TYPE, kind)], services.metrics.encode()).into_response()
 }

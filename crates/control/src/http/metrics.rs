@@ -63,6 +63,10 @@ pub struct Metrics {
     pub(crate) compiles: std::sync::Arc<crate::compiles::CompileMetrics>,
     members: Family<StateLabels, Gauge>,
     member_health: Gauge,
+    datastores: Gauge,
+    datastores_healthy: Gauge,
+    datastore_changes: Gauge,
+    pub(crate) without_majority: Gauge,
 }
 
 impl Default for Metrics {
@@ -86,6 +90,10 @@ impl Default for Metrics {
             compiles: std::sync::Arc::default(),
             members: Family::default(),
             member_health: Gauge::default(),
+            datastores: Gauge::default(),
+            datastores_healthy: Gauge::default(),
+            datastore_changes: Gauge::default(),
+            without_majority: Gauge::default(),
             registry: Registry::default(),
         };
         registry.register(
@@ -163,6 +171,26 @@ impl Default for Metrics {
             "0 when this server gets all the CPU that it needs to judge others",
             metrics.member_health.clone(),
         );
+        registry.register(
+            "cluster_datastores",
+            "Servers that keep the data",
+            metrics.datastores.clone(),
+        );
+        registry.register(
+            "cluster_datastores_healthy",
+            "Those of them that answered when the elected server last looked",
+            metrics.datastores_healthy.clone(),
+        );
+        registry.register(
+            "cluster_datastore_changes",
+            "Changes of the datastores since the cluster was made",
+            metrics.datastore_changes.clone(),
+        );
+        registry.register(
+            "cluster_without_majority_seconds",
+            "For how long no majority of the datastores has answered; 0 when one does",
+            metrics.without_majority.clone(),
+        );
         metrics.compiles.register(&mut registry);
         Self {
             registry,
@@ -213,6 +241,11 @@ impl Metrics {
             gauge.set(members.count() as i64);
         }
         self.member_health.set(i64::from(sight.health_score));
+        let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+        self.datastores.set(count(sight.datastores));
+        self.datastores_healthy.set(count(sight.datastores_healthy));
+        let changes = i64::try_from(sight.changes).unwrap_or(i64::MAX);
+        self.datastore_changes.set(changes);
     }
 
     pub(crate) fn run_ended(&self, ending: &'static str) {

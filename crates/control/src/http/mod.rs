@@ -8,6 +8,7 @@ mod command_stream;
 mod gzip;
 mod health;
 mod metrics;
+mod old_data;
 mod reply;
 mod router;
 mod routes;

@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::response::{IntoResponse, Response};
-use bunraku_store::StoreError;
+use bunraku_store::{NoMajority, StoreError};
 use bunraku_wire::api::{Problem, ProblemBody, ProblemCode};
 use http::StatusCode;
 
@@ -144,12 +144,18 @@ impl From<StoreError> for Refusal {
         match error {
             StoreError::Unavailable(_) | StoreError::Closed => {
                 tracing::warn!(error = %chain(&error), "the store is not available");
-                let message = "the store is not available; nothing was done".to_owned();
+                let (message, hint) = match without_majority(&error) {
+                    None => ("the store is not available; nothing was done".to_owned(), None),
+                    Some(why) => (
+                        format!("{why}: nothing was done"),
+                        Some("nothing can be changed now, looking still works; see `bunraku cluster status`".to_owned()),
+                    ),
+                };
                 Self::new(
                     StatusCode::SERVICE_UNAVAILABLE,
                     ProblemCode::Unavailable,
                     message,
-                    None,
+                    hint,
                 )
             }
             StoreError::OutcomeUnknown(_) => {
@@ -174,6 +180,14 @@ impl From<StoreError> for Refusal {
                 Self::internal()
             }
         }
+    }
+}
+
+/// That no majority answers is worth more words than that something failed.
+fn without_majority(error: &StoreError) -> Option<&NoMajority> {
+    match error {
+        StoreError::Unavailable(source) => source.downcast_ref(),
+        _ => None,
     }
 }
 

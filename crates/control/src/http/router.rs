@@ -6,15 +6,17 @@ use axum::Router;
 use axum::extract::{DefaultBodyLimit, MatchedPath, Request, State};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
+use bunraku_store::stale::{self, Permission};
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::routes::{
     Services, catalogs, certificates, cluster, commands, compiles, content, environments, facts,
-    join, locks, nodes, once, query, releases, reports, runs, server, targets, tokens, triggers,
+    join, locks, modules, nodes, once, outputs, query, releases, reports, runs, server, targets,
+    tokens, triggers,
 };
-use super::{access, health, reply::Refusal};
+use super::{access, health, old_data, reply::Refusal};
 
 /// Limits on requests.
 #[derive(Clone, Debug)]
@@ -48,7 +50,15 @@ pub(super) struct BodyLimit(pub(super) usize);
 ))]
 struct Document;
 
-fn routes() -> (OpenApiRouter<Services>, OpenApiRouter<Services>) {
+/// By how large a body they take.
+struct Routes {
+    facts: OpenApiRouter<Services>,
+    packages: OpenApiRouter<Services>,
+    others: OpenApiRouter<Services>,
+}
+
+fn routes() -> Routes {
+    let packages = OpenApiRouter::new().routes(routes!(modules::list, modules::publish));
     let facts = OpenApiRouter::new()
         .routes(routes!(facts::submit, facts::show))
         .routes(routes!(facts::history))
@@ -75,6 +85,7 @@ fn routes() -> (OpenApiRouter<Services>, OpenApiRouter<Services>) {
         .routes(routes!(reports::take, reports::events))
         .routes(routes!(reports::follow))
         .routes(routes!(query::query))
+        .routes(routes!(query::nodes))
         .routes(routes!(commands::send))
         .routes(routes!(commands::status))
         .routes(routes!(commands::answer))
@@ -91,7 +102,9 @@ fn routes() -> (OpenApiRouter<Services>, OpenApiRouter<Services>) {
         .routes(routes!(cluster::servers))
         .routes(routes!(cluster::invite))
         .routes(routes!(cluster::join))
+        .routes(routes!(cluster::join_over_ssh))
         .routes(routes!(cluster::drain))
+        .routes(routes!(cluster::remove))
         .routes(routes!(tokens::list, tokens::create))
         .routes(routes!(tokens::revoke))
         .routes(routes!(content::show))
@@ -143,23 +156,38 @@ fn routes() -> (OpenApiRouter<Services>, OpenApiRouter<Services>) {
         .routes(routes!(triggers::fire))
         .routes(routes!(triggers::list))
         .routes(routes!(triggers::show, triggers::define, triggers::forget))
-        .routes(routes!(triggers::history));
-    (facts, others)
+        .routes(routes!(triggers::history))
+        .routes(routes!(outputs::reads))
+        .routes(routes!(outputs::inputs))
+        .routes(routes!(modules::versions))
+        .routes(routes!(modules::show, modules::remove))
+        .routes(routes!(modules::history))
+        .routes(routes!(modules::keys, modules::trust))
+        .routes(routes!(modules::revoke))
+        .routes(routes!(modules::revoked));
+    Routes {
+        facts,
+        packages,
+        others,
+    }
 }
 
 /// The description that the server serves.
 pub fn openapi_document() -> utoipa::openapi::OpenApi {
-    let (facts, others) = routes();
-    others.merge(facts).into_openapi()
+    let routes = routes();
+    let all = routes.others.merge(routes.facts).merge(routes.packages);
+    all.into_openapi()
 }
 
 /// The service that answers every request.
 pub(crate) fn router(services: &Services, options: &RouterOptions) -> Router {
-    let (facts, others) = routes();
-    let facts: Router<Services> = facts.into();
-    let others: Router<Services> = others.into();
+    let routes = routes();
+    let facts: Router<Services> = routes.facts.into();
+    let packages: Router<Services> = routes.packages.into();
+    let others: Router<Services> = routes.others.into();
     limited(others, options.body_limit)
         .merge(limited(facts, options.facts_limit))
+        .merge(limited(packages, crate::modules::LARGEST_PACKAGE as usize))
         // Never reached by what the table names; the check answers before.
         .fallback(async || Refusal::not_found("there is nothing at this path".to_owned()))
         .layer(middleware::from_fn_with_state(
@@ -199,10 +227,15 @@ async fn observe(
     let started = Instant::now();
     let method = request.method().clone();
     let route = path.as_ref().map_or("none", MatchedPath::as_str).to_owned();
-    let response = match tokio::time::timeout(timeout, next.run(request)).await {
-        Ok(response) => response,
-        Err(_) => Refusal::timed_out().into_response(),
+    let running = tokio::time::timeout(timeout, next.run(request));
+    let answered = if old_data::is_fine_for(&method, &route) {
+        let permission = Permission::default();
+        let response = stale::allow(permission.clone(), running).await;
+        response.map(|response| old_data::mark(response, &permission, &*services.store))
+    } else {
+        running.await
     };
+    let response = answered.unwrap_or_else(|_| Refusal::timed_out().into_response());
     let took = started.elapsed();
     let status = response.status().as_u16();
     services

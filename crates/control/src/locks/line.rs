@@ -128,6 +128,8 @@ pub(super) fn announced(
         id,
         trigger,
         hosts,
+        query: None,
+        by: None,
         reason: format!("`{lock}` is held by {} now", now.join(", ")),
     })
 }

@@ -91,14 +91,13 @@ impl Inner {
         };
         tracing::info!(%run, "this server leads the run");
         let outcome = tokio::select! {
-            outcome = self.lead(run, fence.into(), leadership.lease()) => outcome,
+            outcome = self.lead(run, fence.into()) => outcome,
             () = leadership.keep() => {
                 tracing::warn!(%run, "this server does not lead the run any more");
                 Ok(false)
             }
             () = stop.cancelled() => Ok(true),
         };
-        // Holds and the leader's key go with the lease.
         leadership.resign().await;
         outcome
     }

@@ -1,10 +1,13 @@
 //! Nodes that a run has for itself.
 //!
-//! A hold is a key per node, bound to the leader's lease: a dead orchestrator
-//! leaves no fleet behind that nobody may use.
+//! A hold is a key per node, bound to a lease: a dead orchestrator leaves no
+//! fleet behind that nobody may use. The lease is not the leader's own, which
+//! is short: it lives on when a leader dies, so that the nodes stay held until
+//! the next leader holds them on. Agents hear of holds (`hold_board`) and start
+//! nothing else meanwhile.
 
 use bunraku_model::{NodeName, RunId};
-use bunraku_store::Transaction;
+use bunraku_store::{LeaseId, SharedStore, StoreError, Transaction};
 use serde::{Deserialize, Serialize};
 
 use super::log::LogWriter;
@@ -41,15 +44,61 @@ impl Orchestration {
     }
 }
 
+/// Nodes that are held, for as long as this lives; then for as long as the
+/// lease does, unless they are let go.
+pub(super) struct Held {
+    store: SharedStore,
+    lease: LeaseId,
+    keeper: tokio::task::JoinHandle<()>,
+}
+
+impl Held {
+    /// Lets all of them go.
+    pub(super) async fn let_go(self) {
+        if let Err(error) = self.store.lease_revoke(self.lease).await {
+            tracing::warn!(error = %error, "the holds of a run that is over run out by themselves");
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.keeper.abort();
+    }
+}
+
+/// Keeps the lease until it is gone, or this is aborted.
+async fn keep(store: SharedStore, lease: LeaseId, ttl: std::time::Duration) {
+    let mut tick = tokio::time::interval(ttl / 3);
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tick.tick().await;
+        match store.lease_keep_alive(lease).await {
+            Ok(()) => {}
+            Err(StoreError::LeaseNotFound(_)) => {
+                tracing::warn!("the nodes of a run are not held any more");
+                return;
+            }
+            Err(error) => tracing::warn!(error = %error, "cannot keep nodes held"),
+        }
+    }
+}
+
 impl Inner {
-    /// Holds the nodes for as long as the lease lives.
+    /// Holds the nodes.
     pub(super) async fn hold_nodes(
         &self,
         run: RunId,
         nodes: &[NodeName],
-        lease: bunraku_store::LeaseId,
         writer: &LogWriter,
-    ) -> Result<(), ServiceError> {
+    ) -> Result<Held, ServiceError> {
+        let ttl = self.options.hold_ttl;
+        let lease = self.store.lease_grant(ttl).await?;
+        let held = Held {
+            store: self.store.clone(),
+            lease,
+            keeper: tokio::spawn(keep(self.store.clone(), lease, ttl)),
+        };
         let hold = document::encode(&Hold { run });
         for chunk in nodes.chunks(PER_TRANSACTION) {
             let transaction: Transaction =
@@ -58,6 +107,6 @@ impl Inner {
                 });
             self.store.commit(transaction).await?;
         }
-        Ok(())
+        Ok(held)
     }
 }

@@ -1,12 +1,13 @@
 //! Leads one run: stores what happens, then does what follows from it.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use bunraku_model::{NodeName, RunId};
+use bunraku_model::{FiringId, NodeName, RunId};
 use bunraku_plan::StepIndex;
-use bunraku_plan::run::{Action, Entry, Event, Run, RunPhase, RunRecord, StepState, Unfit};
-use bunraku_store::{Compare, Follow, LeaseId};
+use bunraku_plan::run::{
+    Action, Entry, Event, Run, RunOutcome, RunPhase, RunRecord, StepState, Unfit,
+};
+use bunraku_store::Compare;
 use bytes::Bytes;
 use futures::FutureExt;
 
@@ -14,29 +15,25 @@ use super::Inner;
 use super::log::{self, Fenced, LogWriter};
 use super::perform::{Catalogs, Performed};
 use super::sources::Sources;
+use crate::triggers::Announced;
 use crate::{ServiceError, document, keys};
 
 /// Events that are stored together.
 const MOST_TOGETHER: usize = 200;
 
 /// A leader at work.
-struct Leader<'a> {
-    inner: &'a Inner,
-    record: RunRecord,
-    run: Run,
-    writer: LogWriter,
-    sources: Sources,
+pub(super) struct Leader<'a> {
+    pub(super) inner: &'a Inner,
+    pub(super) record: RunRecord,
+    pub(super) run: Run,
+    pub(super) writer: LogWriter,
+    pub(super) sources: Sources,
     catalogs: Catalogs,
 }
 
 impl Inner {
     /// Leads until the run is over (true), or somebody else leads it (false).
-    pub(super) async fn lead(
-        &self,
-        id: RunId,
-        fence: Bytes,
-        lease: LeaseId,
-    ) -> Result<bool, ServiceError> {
+    pub(super) async fn lead(&self, id: RunId, fence: Bytes) -> Result<bool, ServiceError> {
         let Some(stored) = document::read::<RunRecord>(&*self.store, &keys::run_record(id)).await?
         else {
             return Ok(true);
@@ -49,53 +46,37 @@ impl Inner {
         let sources = Sources::open(self, &run).await?;
         let mut leader = Leader {
             inner: self,
-            catalogs: self.catalogs_of(&record).await?,
+            catalogs: match self.catalogs_of(&record).await {
+                // Forgotten meanwhile: every node says that there is none for it.
+                Err(ServiceError::NotFound { .. }) => Catalogs::new(),
+                catalogs => catalogs?,
+            },
             record,
             run,
             writer,
             sources,
         };
-        leader.lead(outstanding, lease).await
-    }
-}
-
-impl Inner {
-    /// Has no older open run any of these nodes?
-    async fn is_next(&self, run: RunId, nodes: &BTreeSet<NodeName>) -> Result<bool, ServiceError> {
-        let own = keys::open_run(run);
-        let open = document::read_all(&*self.store, keys::OPEN_RUNS).await?;
-        let place = open.iter().find(|entry| entry.key == own);
-        let Some(place) = place.map(|entry| entry.created) else {
-            return Ok(true);
-        };
-        for entry in open.iter().filter(|entry| entry.created < place) {
-            let Some(other) = keys::parse_open_run(&entry.key) else {
-                continue;
-            };
-            let plan = self.plan(other).await?;
-            if plan.steps.iter().any(|step| nodes.contains(&step.node)) {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+        leader.lead(outstanding).await
     }
 }
 
 impl Leader<'_> {
-    async fn lead(
-        &mut self,
-        outstanding: Vec<Action>,
-        lease: LeaseId,
-    ) -> Result<bool, ServiceError> {
-        if *self.run.phase() == RunPhase::Queued && !self.wait_for_turn().await? {
+    async fn lead(&mut self, outstanding: Vec<Action>) -> Result<bool, ServiceError> {
+        if *self.run.phase() == RunPhase::Queued
+            && !(self.wait_until_due().await?
+                && self.wait_for_turn().await?
+                && self.wait_for_nodes().await?)
+        {
             return Ok(false);
         }
         let nodes: Vec<NodeName> = self.run.plan().nodes().into_keys().cloned().collect();
-        if self.run.outcome().is_none() {
-            self.inner
-                .hold_nodes(self.run.id(), &nodes, lease, &self.writer)
-                .await?;
-        }
+        let held = match self.run.outcome() {
+            Some(_) => None,
+            None => {
+                let holding = self.inner.hold_nodes(self.run.id(), &nodes, &self.writer);
+                Some(holding.await?)
+            }
+        };
         let mut events = self.perform(outstanding).await?;
         if *self.run.phase() == RunPhase::Queued {
             events.insert(0, self.begun());
@@ -110,38 +91,13 @@ impl Leader<'_> {
                 };
             }
             if self.run.outcome().is_some() {
-                return self.finish().await;
+                let over = self.finish().await?;
+                if let Some(held) = held.filter(|_| over) {
+                    held.let_go().await;
+                }
+                return Ok(over);
             }
             events = self.happens().await?;
-        }
-    }
-
-    /// Waits until no older open run has a node of this one. False: fenced.
-    async fn wait_for_turn(&mut self) -> Result<bool, ServiceError> {
-        let mut open = Follow::new(self.inner.store.clone(), keys::OPEN_RUNS);
-        let mine: BTreeSet<NodeName> = self.run.plan().nodes().into_keys().cloned().collect();
-        loop {
-            tokio::select! {
-                followed = open.next() => {
-                    followed?;
-                    if self.inner.is_next(self.run.id(), &mine).await? {
-                        return Ok(true);
-                    }
-                }
-                events = self.sources.next(&self.run) => {
-                    let mut events = events?;
-                    events.retain(|event| {
-                        matches!(event, Event::StopRequested { .. } | Event::CancelRequested { .. })
-                    });
-                    if events.is_empty() {
-                        continue;
-                    }
-                    if self.store_and_do(events).await?.is_err() {
-                        return Ok(false);
-                    }
-                    return Ok(true);
-                }
-            }
         }
     }
 
@@ -161,7 +117,7 @@ impl Leader<'_> {
     }
 
     /// Stores events and performs what follows; gives what that led to.
-    async fn store_and_do(
+    pub(super) async fn store_and_do(
         &mut self,
         events: Vec<Event>,
     ) -> Result<Result<Vec<Event>, Fenced>, ServiceError> {
@@ -237,17 +193,37 @@ impl Leader<'_> {
         };
         let id = self.run.id();
         let key = keys::run_end(id);
-        let transaction = self
+        let mut transaction = self
             .writer
             .fenced()
             .when(Compare::Absent(key.clone()))
             .put(key, document::encode(&end))
             .delete(keys::open_run(id));
+        // Announced with the end: fired by whoever comes to it, and once.
+        if let Some(announced) = announced(&self.record, end.outcome) {
+            let key = keys::trigger_announced(announced.id);
+            transaction = transaction.put(key, document::encode(&announced));
+        }
         self.inner.store.commit(transaction).await?;
         let over = self.inner.store.get(&keys::run_end(id)).await?.is_some();
         tracing::info!(run = %id, outcome = ?end.outcome, "a run is over");
         Ok(over)
     }
+}
+
+/// The trigger that a run asks to be fired when it ends like this.
+fn announced(record: &RunRecord, outcome: RunOutcome) -> Option<Announced> {
+    let hook = record.hooks.of(outcome)?;
+    let outcome = format!("{outcome:?}").to_lowercase();
+    Some(Announced {
+        // One firing for each run, whoever writes it down.
+        id: FiringId(record.id.0),
+        trigger: hook.trigger.clone(),
+        hosts: hook.hosts.clone(),
+        query: hook.query.clone(),
+        by: Some(format!("run {}", record.id)),
+        reason: format!("run {} of {} {outcome}", record.id, record.by),
+    })
 }
 
 async fn sleep_until(inner: &Inner, deadline: Option<jiff::Timestamp>) {

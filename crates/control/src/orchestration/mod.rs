@@ -7,19 +7,20 @@
 //! that one who was taken for dead cannot write any more.
 //!
 //! Runs that share nodes wait for each other in the order in which they were
-//! asked for: a run begins when no older open run has a node of it. That is
-//! fair, and as the order is total, nobody waits in a circle.
+//! due (`turn`), and have their nodes for themselves while they run (`holds`).
 //!
 //! Absent: what a node does in its run (`agent`), and what it says of it (`reports`).
 
 mod answers;
 mod board;
 mod drive;
+mod hold_board;
 mod holds;
 mod lead;
 mod log;
 mod perform;
 mod sources;
+mod turn;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +36,7 @@ use uuid::Uuid;
 use crate::clock::Clock;
 use crate::document;
 use crate::reports::Reports;
-use crate::{Releases, ServiceError, keys};
+use crate::{Queries, Releases, ServiceError, keys};
 pub use holds::Hold;
 
 /// Bytes of a plan per key: stores take a megabyte.
@@ -48,12 +49,17 @@ const RUNS_KEPT: usize = 200;
 pub struct OrchestrationOptions {
     /// A leader that was silent for so long is replaced.
     pub leader_ttl: Duration,
+    /// Nodes stay held for so long after a leader was heard of last, and
+    /// agents after a server was. Well above `leader_ttl`, so that a takeover
+    /// leaves no gap.
+    pub hold_ttl: Duration,
 }
 
 impl Default for OrchestrationOptions {
     fn default() -> Self {
         Self {
             leader_ttl: Duration::from_secs(10),
+            hold_ttl: Duration::from_secs(60),
         }
     }
 }
@@ -71,6 +77,7 @@ struct Inner {
     reports: Reports,
     releases: Releases,
     options: OrchestrationOptions,
+    holds: hold_board::HoldBoard,
 }
 
 /// What a person asks of a run that is under way.
@@ -105,6 +112,7 @@ impl Orchestration {
                 reports,
                 releases,
                 options,
+                holds: hold_board::HoldBoard::default(),
             }),
         }
     }
@@ -116,6 +124,7 @@ impl Orchestration {
                 "the plan cannot be run: {why}"
             )));
         }
+        self.check_due_and_hooks(&new)?;
         let done = match new.resumes {
             Some(earlier) => self.succeeded_in(earlier, &new.plan).await?,
             None => Vec::new(),
@@ -128,6 +137,8 @@ impl Orchestration {
             nodes: new.plan.nodes().len(),
             options: new.options,
             subject: new.subject,
+            due: new.due,
+            hooks: new.hooks,
             by: by.to_owned(),
             created: self.inner.clock.now(),
             reason: new.reason,
@@ -135,17 +146,48 @@ impl Orchestration {
             resumes: new.resumes,
             done,
         };
+        // A release that does not exist is refused while a person is there to hear it.
+        self.inner.catalogs_of(&record).await?;
         self.write_plan(record.id, &new.plan).await?;
         let key = keys::run_record(record.id);
         // The key that makes it open comes to exist with the record: its
-        // revision is the run's place in the queue.
+        // revision is the run's place in the queue, unless it is for later.
+        let place = match record.due.not_before {
+            Some(due) if due > self.inner.clock.now() => turn::SCHEDULED,
+            _ => "",
+        };
         let transaction = Transaction::new()
             .when(Compare::Absent(key.clone()))
             .put(key, document::encode(&record))
-            .put(keys::open_run(record.id), "");
+            .put(keys::open_run(record.id), place);
         self.inner.store.commit(transaction).await?;
         self.forget_old_runs().await?;
         Ok(record)
+    }
+
+    /// Refuses what could never come to pass.
+    fn check_due_and_hooks(&self, new: &NewRun) -> Result<(), ServiceError> {
+        if let Some(latest) = new.due.start_before
+            && latest <= new.due.not_before.unwrap_or(self.inner.clock.now())
+        {
+            return Err(ServiceError::invalid(format!(
+                "a run that must begin before {latest} could never begin"
+            )));
+        }
+        let hooks = new.hooks.on_success.iter().chain(&new.hooks.on_failure);
+        for hook in hooks {
+            match (&hook.query, hook.hosts.is_empty()) {
+                (Some(query), _) => Queries::check_target(query)?,
+                (None, true) => {
+                    return Err(ServiceError::invalid(format!(
+                        "trigger `{}` needs hosts to start runs on",
+                        hook.trigger
+                    )));
+                }
+                (None, false) => {}
+            }
+        }
+        Ok(())
     }
 
     /// What succeeded in a run that is over and had the same plan.
@@ -348,3 +390,6 @@ fn no_such_run(id: &str) -> ServiceError {
         hint: Some("list the runs with `bunraku run list`".to_owned()),
     }
 }
+
+#[cfg(test)]
+mod tests;

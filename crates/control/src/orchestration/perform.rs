@@ -20,9 +20,9 @@ use crate::{ServiceError, document, keys};
 
 /// Commands on their way to the store at the same time.
 const AT_ONCE: usize = 64;
-
-/// Before a command is written again whose outcome the store did not tell.
-const UNKNOWN_PAUSE: std::time::Duration = std::time::Duration::from_millis(200);
+/// How often a write is tried of which nobody knows whether it was done.
+const ATTEMPTS: u32 = 5;
+const RETRY: std::time::Duration = std::time::Duration::from_millis(200);
 
 /// Which catalog a release has for each node.
 pub(super) type Catalogs = HashMap<NodeName, CatalogId>;
@@ -146,22 +146,20 @@ impl Inner {
             .when(Compare::Absent(result))
             .read_on_failure(node_record)
             .put(pending, document::encode(&envelope));
-        loop {
+        for _ in 0..ATTEMPTS {
             match self.store.commit(transaction.clone()).await {
                 Ok(TransactionOutcome::Committed(_)) => return Ok(true),
                 // There already, or fenced: in neither case is there more to do here.
                 Ok(TransactionOutcome::Refused(reads)) => {
                     return Ok(reads.into_iter().next().flatten().is_some());
                 }
-                // If it was not written, nobody else would ask the node before
-                // its time to start is over; if it was, it is not written again.
-                Err(StoreError::OutcomeUnknown(source)) => {
-                    tracing::debug!(%node, error = %source, "asking the node again");
-                    tokio::time::sleep(UNKNOWN_PAUSE).await;
-                }
+                // Written again: what is there is not written twice, and a
+                // command that is not there would be waited for in vain.
+                Err(StoreError::OutcomeUnknown(_)) => tokio::time::sleep(RETRY).await,
                 Err(error) => return Err(error.into()),
             }
         }
+        Err(StoreError::Unavailable("a command could not be written".into()).into())
     }
 }
 

@@ -67,6 +67,8 @@ impl Reports {
                 self.delete(&node, run).await?;
             }
         }
+        let outputs = Transaction::new().delete_prefix(keys::node_outputs(node));
+        self.store.commit(outputs).await?;
         Ok(())
     }
 

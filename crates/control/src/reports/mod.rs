@@ -122,6 +122,9 @@ impl Reports {
                 }
                 Accepted::Store { head, events } => (head, events),
             };
+            // Before the end of the run can be seen, as others wait for that.
+            let now = arrival.now;
+            crate::outputs::note(&self.store, node, run, &events, now).await?;
             if self.store_events(known.as_ref(), &head, &events).await? {
                 return Ok(TakenBatch {
                     receipt: head.receipt(),

@@ -63,6 +63,12 @@ pub(crate) struct Announced {
     pub(crate) id: FiringId,
     pub(crate) trigger: TriggerName,
     pub(crate) hosts: Vec<NodeName>,
+    /// Every node that this query finds as well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) query: Option<String>,
+    /// Who asks for it; a lock, where nothing is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) by: Option<String>,
     pub(crate) reason: String,
 }
 
@@ -158,7 +164,7 @@ impl Triggers {
         let request = FireTrigger {
             id: announced.id,
             hosts: announced.hosts.clone(),
-            query: None,
+            query: announced.query.clone(),
             ttl: None,
             reason: Some(announced.reason.clone()),
             deadline_seconds: None,
@@ -168,10 +174,14 @@ impl Triggers {
         let limits = self.limits(&announced.trigger).await?;
         let chained = chain::continue_chains(&announced.trigger, None, &request, self.clock.now());
         if let Chained::On(causes) = chained {
+            let hosts = match &announced.query {
+                Some(_) => self.hosts(&request).await?,
+                None => announced.hosts.clone(),
+            };
             let firing = Firing {
                 trigger: &announced.trigger,
-                by: "a lock".to_owned(),
-                hosts: announced.hosts.clone(),
+                by: announced.by.clone().unwrap_or_else(|| "a lock".to_owned()),
+                hosts,
                 causes,
                 deadline_seconds: DEFAULT_DEADLINE,
             };

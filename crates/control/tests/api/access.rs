@@ -21,6 +21,8 @@ fn documented(node: &str) -> Vec<(String, String, String)> {
                 .replace("{lock}", "lock")
                 .replace("{trigger}", "trigger")
                 .replace("{token}", "1")
+                .replace("{module}", "module")
+                .replace("{version}", "1.0.0")
                 .replace("{id}", "00000000-0000-7000-8000-000000000000");
             routes.push((method.to_uppercase(), path.clone(), filled));
         }
@@ -63,7 +65,9 @@ async fn nothing_but_joining_answers_without_a_certificate() {
     let stranger = server.stranger();
     for (method, template, path) in documented("web-1") {
         let status = call(&stranger, &method, &path).await;
-        if ["/v1/join", "/v1/cluster/join"].contains(&template.as_str()) {
+        if ["/v1/join", "/v1/cluster/join", "/v1/cluster/join-over-ssh"]
+            .contains(&template.as_str())
+        {
             assert_eq!(
                 status, 400,
                 "joining answers, and refuses a body that is none"
@@ -94,6 +98,7 @@ async fn each_role_reaches_its_own_things_and_nothing_else() {
         "/v1/crl",
         "/v1/join",
         "/v1/cluster/join",
+        "/v1/cluster/join-over-ssh",
         "/v1/servers",
         "/v1/once/{app}/standing",
         "/v1/once/{app}/definition",
@@ -107,6 +112,7 @@ async fn each_role_reaches_its_own_things_and_nothing_else() {
         "/v1/locks/{lock}/release",
         "/v1/locks/{lock}/leave",
         "/v1/triggers/{trigger}/fire",
+        "/v1/module-keys/revoked",
     ];
     let own_only = [
         "PUT /v1/nodes/{node}/activity",
@@ -114,6 +120,7 @@ async fn each_role_reaches_its_own_things_and_nothing_else() {
         "POST /v1/nodes/{node}/reports/{id}/events",
         "PUT /v1/nodes/{node}/facts",
         "GET /v1/nodes/{node}/stream",
+        "GET /v1/nodes/{node}/inputs",
         "PUT /v1/nodes/{node}/commands/{id}/result",
     ];
     let own_or_operator = [

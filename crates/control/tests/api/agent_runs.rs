@@ -73,6 +73,7 @@ impl Machine {
                 splay: Duration::ZERO,
                 on_release: false,
                 engine: EngineOptions {
+                    module_keys: "/nonexistent".into(),
                     state_directory: self.directory.path().join("engine"),
                     root: Some(self.directory.path().join("root")),
                     lock_wait: Duration::from_secs(60),
@@ -401,5 +402,67 @@ async fn a_new_release_is_carried_out_when_the_node_is_told_if_it_is_configured_
         all.len() == 2 && all.iter().all(|report| report.finished.is_some())
     })
     .await;
+    server.shutdown().await;
+}
+
+/// Runs `web-1` alone as an ordered run, and gives how its step ended.
+async fn ordered(
+    server: &TestServer,
+    subject: bunraku_plan::run::Subject,
+) -> Result<bunraku_plan::run::StepStatus, bunraku_wire::ClientError> {
+    use bunraku_plan::run::{NewRun, Run, RunDetail, RunRecord};
+    let text = "applications: {a: {components: {web: {node: web-1}}}}";
+    let inventory = bunraku_plan::Inventory::default();
+    let site = bunraku_plan::site_file("site.yaml", text, &inventory).expect("a site");
+    let plan = bunraku_plan::Plan::of(&site, &bunraku_plan::PlanOptions::default());
+    let new = NewRun {
+        plan: plan.expect("a plan"),
+        options: bunraku_plan::run::RunOptions::default(),
+        subject,
+        due: bunraku_plan::run::Due::default(),
+        hooks: bunraku_plan::run::RunHooks::default(),
+        reason: None,
+        site: None,
+        resumes: None,
+    };
+    let record: RunRecord = server.operator.post("/v1/runs", &new).await?;
+    let path = format!("/v1/runs/{}", record.id);
+    eventually(async || {
+        let detail: RunDetail = server.operator.get(&path).await.expect("the run");
+        detail.end.is_some()
+    })
+    .await;
+    let detail: RunDetail = server.operator.get(&path).await?;
+    let (run, _) = Run::of_record(&detail.record, Arc::new(detail.plan), detail.log.entries);
+    Ok(run.statuses()[0].clone())
+}
+
+#[tokio::test]
+async fn an_ordered_run_of_a_release_carries_out_that_release_or_nothing() {
+    use bunraku_model::ReleaseNumber;
+    use bunraku_plan::run::{StepState, Subject};
+    let mut server = TestServer::start().await;
+    let machine = Machine::new();
+    let _agent = start(machine.joined(&server).await);
+    for (code, content) in [("c1", "one\n"), ("c2", "two\n")] {
+        compile(&server, code, content).await;
+        release(&server, ReleaseTo::Everything, RunMode::Enforce)
+            .await
+            .expect("released");
+    }
+    let of = |number| Subject::Release {
+        release: ReleaseNumber(number),
+    };
+    // Meanwhile another one is what the node should look like: nothing slips in.
+    let older = ordered(&server, of(1)).await.expect("taken in");
+    assert_eq!(older.state, StepState::NeverStarted, "{older:?}");
+    let why = older.message.expect("why");
+    assert!(why.contains("of release 1 was asked for"), "{why}");
+    assert_eq!(text(&machine.root("motd")), None);
+    let newer = ordered(&server, of(2)).await.expect("taken in");
+    assert_eq!(newer.state, StepState::Succeeded, "{newer:?}");
+    assert_eq!(text(&machine.root("motd")).as_deref(), Some("two\n"));
+    let unknown = ordered(&server, of(9)).await.expect_err("there is none");
+    assert_eq!(unknown.status(), Some(404), "{unknown}");
     server.shutdown().await;
 }

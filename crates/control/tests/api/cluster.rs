@@ -6,7 +6,8 @@ use bunraku_control::{ClusterLink, ClusterMember};
 use bunraku_model::NodeName;
 use bunraku_wire::api::cluster::{
     AuthorityFiles, ClusterInvitation, ClusterInviteRequest, ClusterJoinRequest, ClusterSight,
-    ClusterWelcome, MemberSeen, MemberState, ServerList,
+    ClusterSshJoinRequest, ClusterSshWelcome, ClusterWelcome, JoiningServer, MemberSeen,
+    MemberState, ServerList,
 };
 use bunraku_wire::api::{NewToken, TokenRequest};
 use bunraku_wire::client::ClientError;
@@ -29,6 +30,9 @@ impl ClusterMember for Alone {
                 said_by: NodeName::new("s1").expect("a name"),
             }],
             waiting: None,
+            datastores: 3,
+            datastores_healthy: 2,
+            changes: 1,
         }
     }
 
@@ -51,15 +55,21 @@ impl ClusterMember for Alone {
     }
 }
 
-fn request(name: &str, token: &str, port: u16) -> ClusterJoinRequest {
-    ClusterJoinRequest {
-        token: token.to_owned(),
+fn joining(name: &str, port: u16) -> JoiningServer {
+    JoiningServer {
         name: NodeName::new(name).expect("a name"),
         member_address: format!("192.0.2.2:{port}"),
         api_address: "192.0.2.2:8150".to_owned(),
         client_url: "https://192.0.2.2:8152".to_owned(),
         peer_url: "https://192.0.2.2:8153".to_owned(),
         eligible: true,
+    }
+}
+
+fn request(name: &str, token: &str, port: u16) -> ClusterJoinRequest {
+    ClusterJoinRequest {
+        token: token.to_owned(),
+        server: joining(name, port),
     }
 }
 
@@ -164,5 +174,139 @@ async fn a_dead_server_is_a_number_that_monitoring_sees() {
         assert!(text.contains(told), "{told} is missing in {text}");
     }
     drop(download);
+    server.shutdown().await;
+}
+
+/// A member that reaches one machine, on which this key waits.
+struct Reaches {
+    key: &'static str,
+    placed: std::sync::Mutex<Vec<(String, Vec<u8>)>>,
+}
+
+#[async_trait::async_trait]
+impl ClusterMember for Reaches {
+    fn sight(&self) -> ClusterSight {
+        Alone.sight()
+    }
+
+    fn servers(&self) -> Vec<String> {
+        Alone.servers()
+    }
+
+    fn welcome(&self) -> Result<ClusterWelcome, Box<dyn std::error::Error + Send + Sync>> {
+        Alone.welcome()
+    }
+
+    fn speaks_ssh(&self) -> bool {
+        true
+    }
+
+    async fn read_key(
+        &self,
+        host: &str,
+        _: &str,
+    ) -> Result<String, Box<dyn std::error::Error + Send + Sync>> {
+        match host {
+            "192.0.2.2" => Ok(self.key.to_owned()),
+            _ => Err("no route to host".into()),
+        }
+    }
+
+    async fn place_welcome(
+        &self,
+        host: &str,
+        _: &str,
+        text: &[u8],
+    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        let mut placed = self.placed.lock().expect("nobody panicked");
+        placed.push((host.to_owned(), text.to_vec()));
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn over_ssh_only_the_machine_that_has_the_key_is_let_in_and_the_reply_has_no_secret() {
+    let link = Arc::new(Reaches {
+        key: "SHA256:right\n",
+        placed: std::sync::Mutex::default(),
+    });
+    let given = ClusterLink(link.clone());
+    let mut server = TestServer::start_with(|options| options.cluster = Some(given)).await;
+    let ask = async |key: &str, place: &str, host: &str| {
+        let mut joining = joining("s2", 8151);
+        joining.member_address = format!("{host}:8151");
+        let request = ClusterSshJoinRequest {
+            place: place.to_owned(),
+            key: key.to_owned(),
+            server: joining,
+        };
+        let stranger = server.stranger();
+        let asked = stranger.post::<_, ClusterSshWelcome>("/v1/cluster/join-over-ssh", &request);
+        asked.await.map_err(|error| error.status())
+    };
+    let place = "0a".repeat(32);
+    let wrong = ask("SHA256:wrong", &place, "192.0.2.2").await;
+    assert_eq!(wrong, Err(Some(403)), "another key is on that machine");
+    let elsewhere = ask("SHA256:right", &place, "192.0.2.3").await;
+    assert_eq!(elsewhere, Err(Some(403)), "it cannot be reached");
+    let hostile = ask("SHA256:right", "../../etc", "192.0.2.2").await;
+    assert_eq!(hostile, Err(Some(400)));
+    let hostile = ask("SHA256:right", &place, "-oProxyCommand=reboot").await;
+    assert_eq!(hostile, Err(Some(400)));
+    assert!(link.placed.lock().expect("nobody panicked").is_empty());
+    let let_in = ask("SHA256:right", &place, "192.0.2.2").await;
+    assert!(let_in.is_ok(), "{let_in:?}");
+    let placed = link.placed.lock().expect("nobody panicked").clone();
+    assert_eq!(placed.len(), 1);
+    let welcome: ClusterWelcome = serde_json::from_slice(&placed[0].1).expect("a welcome");
+    assert_eq!(
+        (placed[0].0.as_str(), welcome.members.len()),
+        ("192.0.2.2", 1)
+    );
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_server_that_speaks_no_ssh_says_so() {
+    let mut server = member_server().await;
+    let request = ClusterSshJoinRequest {
+        place: "0a".repeat(32),
+        key: "SHA256:right".to_owned(),
+        server: joining("s2", 8151),
+    };
+    let refused = server
+        .stranger()
+        .post::<_, ClusterSshWelcome>("/v1/cluster/join-over-ssh", &request)
+        .await;
+    assert_eq!(refused.expect_err("not set").status(), Some(409));
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_dead_server_is_removed_unless_two_would_be_left_and_may_join_anew() {
+    let mut server = member_server().await;
+    for name in ["s2", "s3", "s9"] {
+        let token = invitation(&server).await;
+        join(&server, &request(name, &token, 8151))
+            .await
+            .expect("it is let in");
+    }
+    let remove = async |name: &str| {
+        let path = format!("/v1/cluster/members/{name}");
+        let removed = server.operator.delete::<()>(&path).await;
+        removed.map_err(|error| error.to_string())
+    };
+    let two = remove("s9").await.expect_err("two would be left");
+    assert!(two.contains("two servers would be left"), "{two}");
+    let token = invitation(&server).await;
+    join(&server, &request("s4", &token, 8151))
+        .await
+        .expect("it is let in");
+    remove("s9").await.expect("it is dead, and keeps nothing");
+    remove("s9").await.expect_err("it is gone");
+    let token = invitation(&server).await;
+    let again = join(&server, &request("s9", &token, 9999)).await;
+    let again = again.expect("as a new server, it may come again");
+    assert_eq!(again.members.len(), 4);
     server.shutdown().await;
 }

@@ -52,6 +52,7 @@ pub(crate) fn resource(title: &str, status: EventStatus) -> ReportEvent {
         reasons: Vec::new(),
         message: (status == EventStatus::Failed).then(|| "no such directory".to_owned()),
         register: Some(title.trim_start_matches('/').to_owned()),
+        outputs_withheld: None,
         outputs: serde_json::json!({"title": title})
             .as_object()
             .expect("an object")

@@ -49,6 +49,13 @@ impl StateFunctions for EngineFunctions {
     fn functions(&self) -> Vec<String> {
         vec!["file.managed".to_owned()]
     }
+
+    fn with_modules(
+        &self,
+        _: &[bunraku_module::Verified],
+    ) -> Result<Arc<dyn StateFunctions>, String> {
+        Ok(Arc::new(Self))
+    }
 }
 
 pub(crate) struct TestServer {

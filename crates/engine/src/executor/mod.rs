@@ -24,8 +24,9 @@ use std::time::Instant;
 use serde_json::{Map, Value};
 
 use crate::last_applied::{LastApplied, LastAppliedError};
+use crate::secrets::RunSecrets;
 use crate::sight::{Licence, LocalSources, RunContext, Sources};
-use crate::{Cancellation, Event, EventSink, Mode, Plan, Summary};
+use crate::{Cancellation, Event, EventSink, Mode, OtherNodes, Plan, Summary};
 use board::Board;
 
 /// How a plan is to be carried out.
@@ -45,6 +46,7 @@ pub struct CarryOut<'a> {
     pub sources: Arc<dyn Sources>,
     /// For templates.
     pub facts: Arc<Map<String, Value>>,
+    pub other_nodes: Arc<OtherNodes>,
 }
 
 /// Why a run could not be recorded. What it did is in the summary all the same.
@@ -71,6 +73,7 @@ impl<'a> CarryOut<'a> {
             state_directory: state_directory.into(),
             sources: Arc::new(LocalSources::default()),
             facts: Arc::new(Map::new()),
+            other_nodes: Arc::default(),
         }
     }
 
@@ -94,6 +97,7 @@ struct Run<'a> {
     /// `None` in a noop run: nobody gets hands.
     licence: Option<Licence>,
     failhard: bool,
+    other_nodes: Arc<OtherNodes>,
     cores: usize,
     /// The most that may be at work at once.
     workers: usize,
@@ -117,6 +121,7 @@ pub fn carry_out(plan: &Plan, how: CarryOut<'_>) -> Result<Summary, CarryOutErro
         plan,
         licence: Licence::of_run(how.noop),
         failhard: how.failhard,
+        other_nodes: how.other_nodes,
         last_applied: LastApplied::load(&how.state_directory)?,
         board: Mutex::new(Board::new(plan)),
         more: std::sync::Condvar::new(),
@@ -124,7 +129,7 @@ pub fn carry_out(plan: &Plan, how: CarryOut<'_>) -> Result<Summary, CarryOutErro
         context: RunContext {
             cancellation: how.cancellation,
             sink: how.sink,
-            secrets: &plan.secrets,
+            secrets: RunSecrets::new(&plan.secrets),
             root: how.root,
             state_directory: how.state_directory,
             sources: how.sources,

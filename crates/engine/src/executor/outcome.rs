@@ -1,17 +1,19 @@
 //! From what happened to what is told: without secrets, with its cause.
 
+use bunraku_model::catalog::StateOrigin;
 use serde_json::{Map, Value, json};
 
 use super::Run;
 use crate::plan::Step;
-use crate::{Change, Outcome, Shown};
+use crate::secrets::HIDDEN;
+use crate::{Change, Outcome, Shown, Status};
 
 impl Run<'_> {
     /// Hides the properties that come from secret parameters, and every
     /// secret text wherever else it turns up.
     pub(super) fn without_secrets(&self, step: &Step, mut outcome: Outcome) -> Outcome {
-        let secrets = self.context.secrets;
-        if secrets.is_empty() && step.sensitive.is_empty() {
+        let secrets = &self.context.secrets;
+        if secrets.is_empty() && step.sensitive.is_empty() && !step.secret_outputs {
             return outcome;
         }
         outcome.changes = (outcome.changes.into_iter())
@@ -26,9 +28,21 @@ impl Run<'_> {
         for change in &mut outcome.changes {
             self.hide_in_change(change);
         }
-        outcome.message = outcome.message.map(|message| secrets.hide(message));
-        for output in outcome.outputs.values_mut() {
-            secrets.hide_in(output);
+        let ran_and_failed = outcome.status == Status::Failed && !outcome.outputs.is_empty();
+        outcome.message = match outcome.message {
+            // It may quote what was printed, and short texts are not found again.
+            Some(_) if step.secret_outputs && ran_and_failed => {
+                Some("it failed; what it printed is a secret".to_owned())
+            }
+            message => message.map(|message| secrets.hide(message)),
+        };
+        for (name, output) in &mut outcome.outputs {
+            let before = output.clone();
+            match step.secret_outputs && !matches!(name.as_str(), "rc" | "pid") {
+                true => *output = Value::from(HIDDEN),
+                false => secrets.hide_in(output),
+            }
+            outcome.secret_outputs |= *output != before;
         }
         for reason in &mut outcome.reasons {
             if let crate::Reason::Guard(text) = reason {
@@ -38,8 +52,17 @@ impl Run<'_> {
         outcome
     }
 
+    /// The name that a state acts on may be a secret command.
+    pub(super) fn shown_state(&self, step: &Step) -> Option<Box<StateOrigin>> {
+        let mut state = step.state.clone()?;
+        if !step.sensitive.is_empty() && state.name != state.id {
+            state.name = self.context.secrets.hide(state.name);
+        }
+        Some(state)
+    }
+
     fn hide_in_change(&self, change: &mut Change) {
-        let secrets = self.context.secrets;
+        let secrets = &self.context.secrets;
         for side in [&mut change.from, &mut change.to] {
             if let Shown::Value(value) = side {
                 secrets.hide_in(value);

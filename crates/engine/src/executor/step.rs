@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::time::Instant;
 
 use super::Run;
-use crate::plan::{Body, Step, resolve_outputs};
+use crate::plan::{Body, KnownOutputs, Step};
 use crate::sight::Sight;
 use crate::types::{AnyInstance, Observing};
 use crate::{Applied, Event, Outcome, Reason, Status, StepError};
@@ -38,6 +38,7 @@ impl Run<'_> {
             run: &self.context,
             reference: &step.reference,
             noop: self.licence.is_none(),
+            secret: step.secret_outputs,
             upstream_pending,
         }
     }
@@ -99,8 +100,13 @@ impl Run<'_> {
             Body::Ready(instance) => return Ok(Prepared::Own(&**instance)),
             Body::Lazy(declaration) => declaration,
         };
-        let registered = |name: &str| self.plan.registered.contains(name);
-        let resolved = resolve_outputs(declaration, &self.board().outputs, registered)?;
+        let known = KnownOutputs {
+            here: &self.board().outputs,
+            registered: &self.plan.registered,
+            secret: &self.plan.secret,
+            other_nodes: &self.other_nodes,
+        };
+        let resolved = known.resolve(declaration)?;
         let known =
             (self.plan.registry.get(step.reference.type_name())).expect("the plan knows the type");
         let instance = std::sync::Arc::clone(known).prepare(&resolved);
@@ -127,6 +133,7 @@ impl Run<'_> {
             let why = outcome
                 .message
                 .clone()
+                .filter(|_| !step.secret_outputs)
                 .map_or(Cow::Borrowed("not yet"), |message| {
                     Cow::Owned(self.context.secrets.hide(message))
                 });
@@ -158,6 +165,12 @@ impl Run<'_> {
         });
         let (prepared, observing) = match seen {
             Ok(seen) => seen,
+            // What it needs is given when things are changed, not when they are looked at.
+            Err(error) if sight.noop && error.needs_outputs => {
+                let mut outcome = Outcome::new(Status::Pending);
+                outcome.message = Some(format!("not known in a noop run: {}", error.chain()));
+                return (outcome, false);
+            }
             Err(error) => return (failure(Vec::new(), &error), error.interrupted),
         };
         let result = self.act(

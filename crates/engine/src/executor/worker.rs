@@ -160,6 +160,11 @@ impl Run<'_> {
         let failed = outcome.status == Status::Failed;
         // A state that something else kept from running counts as failed too.
         let ends = failed || step.state.is_some() && outcome.result() == Some(false);
+        if step.secret_outputs {
+            // Before anything is told of it, or of those that read it.
+            let printed = outcome.outputs.iter().filter(|(name, _)| *name != "rc");
+            printed.for_each(|(_, output)| self.context.secrets.add(output));
+        }
         if let (Some(name), false) = (
             &step.control.register,
             failed || outcome.status == Status::Skipped,
@@ -183,7 +188,7 @@ impl Run<'_> {
             number,
             reference: std::sync::Arc::clone(&step.reference),
             place: std::sync::Arc::clone(&step.place),
-            state: step.state.clone(),
+            state: self.shown_state(step),
             outcome: self.without_secrets(step, outcome),
         }
     }

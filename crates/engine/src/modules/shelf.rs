@@ -122,13 +122,41 @@ impl Shelf {
     }
 
     /// Verifies a package and keeps it, in the place of an older version.
-    pub fn install(&self, from: &Path, trust: &Trust) -> Result<Verified, ShelfError> {
-        let package = read(from)?;
-        let module = verified(from, &package, trust)?;
+    /// `from` is for messages.
+    pub fn install(
+        &self,
+        from: &Path,
+        package: &[u8],
+        trust: &Trust,
+    ) -> Result<Verified, ShelfError> {
+        let module = verified(from, package, trust)?;
         self.remember([(from, &module)])?;
         let name = format!("{}.{EXTENSION}", module.manifest().name);
-        write(&self.installed(), &name, &package)?;
+        write(&self.installed(), &name, package)?;
         Ok(module)
+    }
+
+    /// Verifies packages that came with a catalog, under the names that
+    /// messages use. One that is refused refuses all. `remember` is false for
+    /// a run that must not change anything.
+    pub fn admit(
+        &self,
+        packages: &[(PathBuf, Vec<u8>)],
+        trust: &Trust,
+        remember: bool,
+    ) -> Result<Vec<Verified>, ShelfError> {
+        let mut admitted = Vec::with_capacity(packages.len());
+        for (name, package) in packages {
+            admitted.push(verified(name, package, trust)?);
+        }
+        let names = packages.iter().map(|(name, _)| name.as_path());
+        let all = names.zip(&admitted);
+        if remember {
+            self.remember(all)?;
+        } else {
+            check(&mut self.known()?, all)?;
+        }
+        Ok(admitted)
     }
 
     fn installed(&self) -> PathBuf {

@@ -502,11 +502,19 @@ fn an_installed_module_is_found_and_an_older_one_is_refused_for_good() {
     let older = machine.package("old", "1.0.0");
     machine
         .shelf
-        .install(&newer, &machine.trust())
+        .install(
+            &newer,
+            &std::fs::read(&newer).expect("readable"),
+            &machine.trust(),
+        )
         .expect("installed");
     let error = machine
         .shelf
-        .install(&older, &machine.trust())
+        .install(
+            &older,
+            &std::fs::read(&older).expect("readable"),
+            &machine.trust(),
+        )
         .expect_err("older");
     assert!(matches!(error, ShelfError::Known { .. }), "{error:?}");
     let loaded = machine
@@ -560,7 +568,11 @@ fn a_key_that_is_revoked_later_stops_what_is_installed() {
     let package = machine.package("new", "1.0.0");
     machine
         .shelf
-        .install(&package, &machine.trust())
+        .install(
+            &package,
+            &std::fs::read(&package).expect("readable"),
+            &machine.trust(),
+        )
         .expect("installed");
     machine.revoke();
     let error = machine
@@ -575,7 +587,16 @@ fn nobody_is_trusted_without_keys_and_a_broken_key_is_an_error() {
     let machine = Machine::new();
     let package = machine.package("new", "1.0.0");
     let nobody = read_trust(Path::new("/nonexistent")).expect("nobody");
-    assert!(machine.shelf.install(&package, &nobody).is_err());
+    assert!(
+        machine
+            .shelf
+            .install(
+                &package,
+                &std::fs::read(&package).expect("readable"),
+                &nobody
+            )
+            .is_err()
+    );
     let broken = machine.directory.path().join("keys/broken.pub");
     std::fs::write(&broken, "nonsense").expect("written");
     let error = read_trust(&machine.directory.path().join("keys")).expect_err("broken");
@@ -589,7 +610,11 @@ fn the_same_module_twice_is_refused_and_a_named_directory_wins() {
     machine.package("new", "1.1.0");
     machine
         .shelf
-        .install(&old, &machine.trust())
+        .install(
+            &old,
+            &std::fs::read(&old).expect("readable"),
+            &machine.trust(),
+        )
         .expect("installed");
     let new = [machine.directory.path().join("new")];
     let loaded = machine

@@ -1,8 +1,10 @@
-//! Outputs as variables: `${ NAME.stdout }` in a later state's parameters.
+//! Outputs as variables: `${ NAME.stdout }` in a later state's parameters, and
+//! `${ node("db1").NAME.stdout }` of another node.
 //!
-//! Only names that some state registers count, so a shell's own `${HOME}`
-//! stays what it is. A use implies the order. A secret that a command printed
-//! is not hidden by this: mark the output's source as sensitive.
+//! Of this node, only names that some state registers count, so a shell's own
+//! `${HOME}` stays what it is. A use implies the order. What reads a secret
+//! output is a secret itself: the parameter is marked, and every text of the
+//! output is hidden wherever it turns up.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,7 +12,7 @@ use bunraku_model::Catalog;
 use serde_json::{Map, Value};
 
 use super::{Body, Edge, EdgeKind, Plan};
-use crate::{Declaration, StepError};
+use crate::{Declaration, OtherNodes, StepError};
 
 /// The names that a catalog registers.
 pub(super) fn registered_names(catalog: &Catalog) -> HashSet<&str> {
@@ -19,11 +21,26 @@ pub(super) fn registered_names(catalog: &Catalog) -> HashSet<&str> {
         .collect()
 }
 
-/// Whether a declaration uses a registered name.
+/// Whether a declaration uses a registered name, or another node's.
 pub(super) fn waits(declaration: &Declaration, registered: &HashSet<&str>) -> bool {
-    !registered.is_empty()
-        && (declaration.parameters().values())
-            .any(|value| uses(value).iter().any(|name| registered.contains(name)))
+    (declaration.parameters().values()).any(|value| {
+        let used = |expression: &&str| {
+            read_of_node(expression).is_some() || registered.contains(root(expression))
+        };
+        uses(value).iter().any(used)
+    })
+}
+
+/// The parameters of a step that read a secret output.
+pub(super) fn secret_parameters(body: &Body, secret: &HashSet<String>) -> Vec<String> {
+    let Body::Lazy(declaration) = body else {
+        return Vec::new();
+    };
+    let reads = |value: &Value| uses(value).iter().any(|used| secret.contains(root(used)));
+    (declaration.parameters().iter())
+        .filter(|(_, value)| reads(value))
+        .map(|(name, _)| name.clone())
+        .collect()
 }
 
 /// Whoever uses an output comes after whoever registers it.
@@ -36,7 +53,11 @@ pub(super) fn edges(plan: &Plan) -> Vec<Edge> {
         let Body::Lazy(declaration) = &step.body else {
             continue;
         };
-        let used: HashSet<&str> = declaration.parameters().values().flat_map(uses).collect();
+        let used: HashSet<&str> = (declaration.parameters().values())
+            .flat_map(uses)
+            .filter(|expression| read_of_node(expression).is_none())
+            .map(root)
+            .collect();
         let sources = used.iter().filter_map(|name| registers.get(name));
         edges.extend(
             sources
@@ -54,14 +75,14 @@ pub(super) fn edges(plan: &Plan) -> Vec<Edge> {
     edges
 }
 
-/// The names in all `${ NAME… }` inside a value.
+/// The text of all `${ … }` inside a value.
 fn uses(value: &Value) -> Vec<&str> {
     let mut found = Vec::new();
     let mut open = vec![value];
     while let Some(value) = open.pop() {
         match value {
             Value::String(text) => {
-                found.extend(expressions(text).map(|(_, expression)| root(expression)))
+                found.extend(expressions(text).map(|(_, expression)| expression));
             }
             Value::Array(items) => open.extend(items),
             Value::Object(members) => open.extend(members.values()),
@@ -87,89 +108,148 @@ fn root(expression: &str) -> &str {
     &expression[..end.unwrap_or(expression.len())]
 }
 
-/// Puts the outputs in. `known` has every registered name that was run.
-pub(crate) fn resolve_outputs(
-    declaration: &Declaration<'static>,
-    known: &HashMap<String, Map<String, Value>>,
-    registered: impl Fn(&str) -> bool,
-) -> Result<Declaration<'static>, StepError> {
-    let mut declaration = declaration.clone();
-    for value in declaration.parameters_mut().values_mut() {
-        put_in(value, known, &registered)?;
-    }
-    Ok(declaration)
+/// `node("db1").token.stdout` as the node and `token.stdout`.
+fn read_of_node(expression: &str) -> Option<(&str, &str)> {
+    let rest = expression.strip_prefix("node(")?.trim_start();
+    let quote = rest.chars().next().filter(|c| matches!(c, '"' | '\''))?;
+    let (node, rest) = rest[1..].split_once(quote)?;
+    let path = rest.trim_start().strip_prefix(')')?.strip_prefix('.')?;
+    (!node.is_empty() && !root(path).is_empty()).then_some((node, path))
 }
 
-fn put_in(
-    value: &mut Value,
-    known: &HashMap<String, Map<String, Value>>,
-    registered: &impl Fn(&str) -> bool,
-) -> Result<(), StepError> {
-    match value {
-        Value::Array(items) => items
-            .iter_mut()
-            .try_for_each(|item| put_in(item, known, registered)),
-        Value::Object(members) => members
-            .values_mut()
-            .try_for_each(|member| put_in(member, known, registered)),
-        Value::String(text) => {
-            let found: Vec<_> = (expressions(text))
-                .filter(|(_, expression)| registered(root(expression)))
-                .map(|(range, expression)| (range, expression.to_owned()))
-                .collect();
-            // The whole text is one expression: keep the value's own type.
-            if let [(range, expression)] = found.as_slice()
-                && range.len() == text.len()
+/// What a run knows of outputs.
+pub(crate) struct KnownOutputs<'a> {
+    /// Every registered name of this node that was run.
+    pub(crate) here: &'a HashMap<String, Map<String, Value>>,
+    pub(crate) registered: &'a HashSet<String>,
+    /// The names whose outputs are secrets.
+    pub(crate) secret: &'a HashSet<String>,
+    pub(crate) other_nodes: &'a OtherNodes,
+}
+
+impl KnownOutputs<'_> {
+    /// Puts the outputs in.
+    pub(crate) fn resolve(
+        &self,
+        declaration: &Declaration<'static>,
+    ) -> Result<Declaration<'static>, StepError> {
+        let mut declaration = declaration.clone();
+        let mut secret = Vec::new();
+        for (name, value) in declaration.parameters_mut() {
+            if uses(value)
+                .iter()
+                .any(|used| self.secret.contains(root(used)))
             {
-                *value = look_up(expression, known)?;
-                return Ok(());
+                secret.push(name.clone());
             }
-            for (range, expression) in found.into_iter().rev() {
-                let output = match look_up(&expression, known)? {
-                    Value::String(output) => output,
-                    other => other.to_string(),
-                };
-                text.replace_range(range, &output);
-            }
-            Ok(())
+            self.put_in(value)?;
         }
-        _ => Ok(()),
+        declaration.hide(secret);
+        Ok(declaration)
     }
-}
 
-fn look_up(
-    expression: &str,
-    known: &HashMap<String, Map<String, Value>>,
-) -> Result<Value, StepError> {
-    let mut parts = expression.split('.');
-    let name = parts.next().unwrap_or_default();
-    let outputs = known.get(name).ok_or_else(|| {
-        StepError::new(format!("`{name}` has no outputs: it failed or did not run"))
-    })?;
-    let mut parts = parts.peekable();
-    if parts.peek().is_none() {
-        return Ok(Value::Object(outputs.clone()));
+    fn put_in(&self, value: &mut Value) -> Result<(), StepError> {
+        match value {
+            Value::Array(items) => items.iter_mut().try_for_each(|item| self.put_in(item)),
+            Value::Object(members) => {
+                (members.values_mut()).try_for_each(|member| self.put_in(member))
+            }
+            Value::String(text) => {
+                let ours = |expression: &str| {
+                    read_of_node(expression).is_some() || self.registered.contains(root(expression))
+                };
+                let found: Vec<_> = (expressions(text))
+                    .filter(|(_, expression)| ours(expression))
+                    .map(|(range, expression)| (range, expression.to_owned()))
+                    .collect();
+                // The whole text is one expression: keep the value's own type.
+                if let [(range, expression)] = found.as_slice()
+                    && range.len() == text.len()
+                {
+                    *value = self.look_up(expression)?;
+                    return Ok(());
+                }
+                for (range, expression) in found.into_iter().rev() {
+                    let output = match self.look_up(&expression)? {
+                        Value::String(output) => output,
+                        other => other.to_string(),
+                    };
+                    text.replace_range(range, &output);
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
     }
-    let mut current: Option<&Value> = None;
-    for part in parts {
-        let next = match current {
-            None => outputs.get(part),
-            Some(Value::Object(members)) => members.get(part),
-            Some(Value::Array(items)) => part
-                .parse::<usize>()
-                .ok()
-                .and_then(|index| items.get(index)),
-            Some(_) => None,
+
+    fn look_up(&self, expression: &str) -> Result<Value, StepError> {
+        let (outputs, path) = match read_of_node(expression) {
+            Some((node, path)) => {
+                let given = self.other_nodes.get(node, root(path));
+                (given.map_err(StepError::unknown_outputs)?, path)
+            }
+            None => {
+                let name = root(expression);
+                let outputs = self.here.get(name).ok_or_else(|| {
+                    let why = format!("`{name}` has no outputs: it failed or did not run");
+                    StepError::unknown_outputs(why)
+                })?;
+                (outputs, expression)
+            }
         };
-        current = Some(next.ok_or_else(|| missing(expression, name, outputs))?);
+        let mut parts = path.split('.').skip(1).peekable();
+        if parts.peek().is_none() {
+            return Ok(Value::Object(outputs.clone()));
+        }
+        let mut current: Option<&Value> = None;
+        for part in parts {
+            let next = match current {
+                None => outputs.get(part),
+                Some(Value::Object(members)) => members.get(part),
+                Some(Value::Array(items)) => part
+                    .parse::<usize>()
+                    .ok()
+                    .and_then(|index| items.get(index)),
+                Some(_) => None,
+            };
+            current = Some(next.ok_or_else(|| missing(expression, root(path), outputs))?);
+        }
+        Ok(current.cloned().unwrap_or(Value::Null))
     }
-    Ok(current.cloned().unwrap_or(Value::Null))
 }
 
 fn missing(expression: &str, name: &str, outputs: &Map<String, Value>) -> StepError {
     let has: Vec<&str> = outputs.keys().map(String::as_str).collect();
-    StepError::new(format!(
+    StepError::unknown_outputs(format!(
         "there is no `{expression}`: `{name}` has {}",
         has.join(", ")
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_read_of_another_node_is_told_from_a_use_of_a_name() {
+        let read = |text| read_of_node(text);
+        assert_eq!(
+            read("node(\"db1\").token.stdout"),
+            Some(("db1", "token.stdout"))
+        );
+        assert_eq!(
+            read("node( 'db1.example.com' ).t"),
+            Some(("db1.example.com", "t"))
+        );
+        for text in [
+            "node.stdout",
+            "node(db1).x",
+            "node(\"\").x",
+            "node(\"a\")",
+            "node(\"a\").",
+            "node(\"a",
+        ] {
+            assert_eq!(read(text), None, "{text}");
+        }
+    }
 }

@@ -25,7 +25,7 @@ pub(crate) use control::Control;
 pub use error::{CycleStep, PlanError, Problem, ProblemKind};
 pub use explain::Explanation;
 pub(crate) use graph::{Edge, EdgeKind, Graph};
-pub(crate) use lazy::resolve_outputs;
+pub(crate) use lazy::KnownOutputs;
 
 use crate::types::AnyInstance;
 use crate::{Declaration, Registry, Secrets};
@@ -80,6 +80,8 @@ pub struct Plan {
     managed: OnceLock<BTreeSet<PathBuf>>,
     /// The names under which outputs are registered.
     pub(crate) registered: HashSet<String>,
+    /// Those of them that are secrets.
+    pub(crate) secret: HashSet<String>,
 }
 
 /// Each stays where it was made: they are large, and come from several threads.
@@ -95,6 +97,8 @@ pub(crate) struct Step {
     pub(crate) control: Arc<Control>,
     pub(crate) body: Body,
     pub(crate) sensitive: Vec<String>,
+    /// What it prints and gives is a secret (`no_log`).
+    pub(crate) secret_outputs: bool,
     /// Hash of everything declared, to tell drift from a new wish.
     pub(crate) declared: [u8; 16],
     /// Salt's `order` or the place in the catalog.
@@ -127,8 +131,18 @@ impl Plan {
         options: PlanOptions,
     ) -> Result<Self, PlanError> {
         let parts = steps::read(catalog, registry, options.threads)?;
+        let secret: HashSet<String> = (parts.steps.iter())
+            .filter(|step| step.secret_outputs)
+            .filter_map(|step| step.control.register.clone())
+            .collect();
+        let mut steps = parts.steps;
+        for step in &mut steps {
+            let read = lazy::secret_parameters(&step.body, &secret);
+            step.sensitive.extend(read);
+        }
         let mut plan = Self {
-            steps: parts.steps,
+            secret,
+            steps,
             containers: parts.containers,
             graph: Graph::default(),
             probes: HashMap::new(),

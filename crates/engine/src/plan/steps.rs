@@ -64,6 +64,9 @@ enum Kind {
     Unknown,
 }
 
+/// Among the sensitive parameters: what the resource prints and gives.
+const OUTPUTS: &str = "outputs";
+
 /// Fewer resources are not worth a thread.
 const FEW: usize = 500;
 
@@ -218,6 +221,7 @@ fn step(
         control,
         body,
         sensitive,
+        secret_outputs: (resource.sensitive_parameters.iter()).any(|name| name == OUTPUTS),
         declared: declared(resource, sources),
         order: (resource.state.as_ref().and_then(|state| state.order)).unwrap_or(index as i64),
     }))

@@ -4,6 +4,7 @@ mod cycle;
 mod filtered;
 mod graph;
 mod near;
+mod outputs;
 mod passes;
 mod units;
 
@@ -27,11 +28,12 @@ pub struct PlanOptions {
 impl Plan {
     /// Plans a site.
     pub fn of(site: &Site, options: &PlanOptions) -> Result<Self, PlanError> {
-        let whole = units::read(site)?;
+        let mut whole = units::read(site)?;
+        let mut warnings = site.notes.clone();
+        outputs::add(site, &mut whole, &mut warnings);
         if let Some(problem) = cycle::between_components(&whole) {
             return Err(problem.into());
         }
-        let mut warnings = site.notes.clone();
         let units = filtered::kept(whole, site, &options.filter, &mut warnings)?;
         let groups = assigned(&units, options)?;
         Ok(planned(site, &units, &groups, warnings))

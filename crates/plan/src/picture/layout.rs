@@ -121,8 +121,18 @@ fn kinds(step: &Step) -> BTreeSet<&str> {
         .collect()
 }
 
+/// `web-01 … web-14`: without the domain, where it is the same.
+fn from_to(first: &str, last: &str) -> String {
+    match (first.split_once('.'), last.split_once('.')) {
+        (Some((first, domain)), Some((last, same))) if domain == same => {
+            format!("{first} … {last}")
+        }
+        _ => format!("{first} … {last}"),
+    }
+}
+
 fn bundle(plan: &Plan, steps: &[usize]) -> Bundle {
-    const CHARACTERS: usize = 34;
+    const CHARACTERS: usize = 32;
     const MOST_LINES: usize = 8;
     let first = &plan.steps[steps[0]];
     let name = |step: &Step| match step.tags.is_empty() {
@@ -146,7 +156,7 @@ fn bundle(plan: &Plan, steps: &[usize]) -> Bundle {
                 }
             }
             let last = &plan.steps[steps[steps.len() - 1]];
-            let mut lines = vec![format!("{} … {}", first.node, last.node)];
+            let mut lines = vec![from_to(first.node.as_str(), last.node.as_str())];
             lines.extend(
                 counts
                     .iter()

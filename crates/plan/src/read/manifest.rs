@@ -25,6 +25,7 @@ pub fn site_manifest(
         applications: applications.collect(),
         code_id: None,
         notes: evaluated.notes,
+        reads: Vec::new(),
     })
 }
 

@@ -6,7 +6,7 @@ mod site_file;
 
 pub use environment_graph::environment_graph;
 pub use manifest::site_manifest;
-pub use site_file::site_file;
+pub use site_file::{site_file, site_queries};
 
 /// Why a source could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -35,7 +35,8 @@ impl ReadError {
                 Some("Puppet 4 to 6 servers give it at `/puppet/v3/environment/NAME`")
             }
             Self::NoInventory { .. } => Some(
-                "plan without `--offline`, or give `--inventory` the output of `bunraku node list --json`",
+                "plan without `--offline`, or give `--inventory` the output of `bunraku node list --json` (for names), \
+                 or `--facts` that of `bunraku query --json 'nodes[certname, facts]'` (for queries)",
             ),
             _ => None,
         }

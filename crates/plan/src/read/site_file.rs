@@ -2,8 +2,12 @@
 //!
 //! Names of capabilities belong to their application: `sql` is its own,
 //! `shop/sql` that of the application `shop`. The same holds for `waits_for`.
+//!
+//! A `query` of name characters, `*` and `?` alone is a pattern of node names.
+//! Anything else is in the query language, and answered before the file is
+//! read: [`site_queries`] says what is asked.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 
@@ -44,12 +48,36 @@ struct ComponentEntry {
     tags: Vec<String>,
 }
 
-/// Reads a site file. Queries are answered from the inventory.
-pub fn site_file(file: &str, text: &str, inventory: &Inventory) -> Result<Site, ReadError> {
-    let read: File = serde_saphyr::from_str(text).map_err(|error| ReadError::SiteFile {
+/// Every query of a site file, to be answered in [`Inventory::answers`].
+pub fn site_queries(file: &str, text: &str) -> Result<BTreeSet<String>, ReadError> {
+    let read = parsed(file, text)?;
+    let components = read
+        .applications
+        .into_values()
+        .flat_map(|application| application.components.into_values());
+    Ok(components
+        .filter_map(|component| component.query)
+        .filter(|query| !is_pattern(query))
+        .collect())
+}
+
+fn parsed(file: &str, text: &str) -> Result<File, ReadError> {
+    serde_saphyr::from_str(text).map_err(|error| ReadError::SiteFile {
         file: file.to_owned(),
         why: error.to_string(),
-    })?;
+    })
+}
+
+/// A pattern of node names; a query has at least a space, a brace or a bracket.
+fn is_pattern(query: &str) -> bool {
+    let part_of_a_name =
+        |one: char| one.is_ascii_alphanumeric() || matches!(one, '.' | '-' | '_' | '*' | '?');
+    query.chars().all(part_of_a_name)
+}
+
+/// Reads a site file. Queries are answered from the inventory.
+pub fn site_file(file: &str, text: &str, inventory: &Inventory) -> Result<Site, ReadError> {
+    let read = parsed(file, text)?;
     let mut applications = Vec::with_capacity(read.applications.len());
     for (name, entry) in read.applications {
         let mut components = Vec::with_capacity(entry.components.len());
@@ -63,6 +91,7 @@ pub fn site_file(file: &str, text: &str, inventory: &Inventory) -> Result<Site, 
         applications,
         code_id: None,
         notes: Vec::new(),
+        reads: Vec::new(),
     })
 }
 
@@ -109,18 +138,19 @@ fn matching(
     component: &str,
     inventory: &Inventory,
 ) -> Result<Vec<String>, ReadError> {
-    let Some(nodes) = &inventory.nodes else {
-        return Err(ReadError::NoInventory {
-            file: file.to_owned(),
-            query: query.to_owned(),
-        });
+    let unknown = || ReadError::NoInventory {
+        file: file.to_owned(),
+        query: query.to_owned(),
     };
-    let pattern = NodePattern::new(query);
-    let found: Vec<String> = nodes
-        .iter()
-        .filter(|node| pattern.matches(node.as_str()))
-        .map(|node| node.to_string())
-        .collect();
+    let found: Vec<String> = if is_pattern(query) {
+        let nodes = inventory.nodes.as_ref().ok_or_else(unknown)?;
+        let pattern = NodePattern::new(query);
+        let matching = nodes.iter().filter(|node| pattern.matches(node.as_str()));
+        matching.map(ToString::to_string).collect()
+    } else {
+        let found = inventory.answers.get(query).ok_or_else(unknown)?;
+        found.iter().map(ToString::to_string).collect()
+    };
     match found.is_empty() {
         true => Err(ReadError::NobodyMatches {
             file: file.to_owned(),

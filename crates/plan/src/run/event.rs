@@ -19,6 +19,8 @@ pub struct Entry {
 pub enum Event {
     /// Its turn has come and the nodes were looked at.
     Begun { unfit: Vec<Unfit> },
+    /// It could not begin in time.
+    Expired { reason: String },
     /// The node's report begins.
     Started { step: StepIndex },
     /// The node's report is complete. Only this decides how it went.

@@ -33,7 +33,9 @@ use deadlines::Deadlines;
 pub use event::{Action, Ending, Entry, Event, Unfit, UnfitReason};
 pub use options::{OnFailure, RunOptions, Share};
 use ready::Ready;
-pub use record::{NewRun, RunDetail, RunEnd, RunLog, RunRecord, RunSummary, Subject};
+pub use record::{
+    Due, HookTrigger, NewRun, RunDetail, RunEnd, RunHooks, RunLog, RunRecord, RunSummary, Subject,
+};
 pub use status::{RunOutcome, RunPhase, StepState, StepStatus, Tally};
 pub use timeline::{Bar, Timeline};
 pub use timeline_svg::timeline_svg;
@@ -61,6 +63,8 @@ pub struct Run {
     open: Vec<usize>,
     begun: Option<Timestamp>,
     ended: Option<Timestamp>,
+    /// Its time passed before it could begin.
+    expired: bool,
     /// The latest time that was told: clocks of servers differ.
     now: Timestamp,
 }
@@ -99,6 +103,7 @@ impl Run {
             open,
             begun: None,
             ended: None,
+            expired: false,
             now: Timestamp::MIN,
         };
         for step in done.iter().filter(|step| step.at() < count) {

@@ -1,6 +1,6 @@
 //! A run as it is asked for, kept and told.
 
-use bunraku_model::{ReleaseNumber, RunId};
+use bunraku_model::{NodeName, ReleaseNumber, RunId, TriggerName};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +22,61 @@ pub enum Subject {
     Configured,
 }
 
+/// When a run may begin. Until its time has come it holds nobody up; then it
+/// gets its place behind the runs that were due before it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Due {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_before: Option<Timestamp>,
+    /// A run that has not begun by then expires: no server was up, or other
+    /// runs had its nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_before: Option<Timestamp>,
+}
+
+impl Due {
+    fn is_now(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Triggers that a run fires when it is over, whoever watches.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunHooks {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_success: Option<HookTrigger>,
+    /// When it ended in any other way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_failure: Option<HookTrigger>,
+}
+
+impl RunHooks {
+    fn are_none(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The trigger of a run that ended like this.
+    pub fn of(&self, outcome: RunOutcome) -> Option<&HookTrigger> {
+        match outcome {
+            RunOutcome::Succeeded => self.on_success.as_ref(),
+            _ => self.on_failure.as_ref(),
+        }
+    }
+}
+
+/// A trigger, and the nodes that it starts runs on.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HookTrigger {
+    pub trigger: TriggerName,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<NodeName>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub query: Option<String>,
+}
+
 /// A run that somebody asks for.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -31,6 +86,10 @@ pub struct NewRun {
     pub options: RunOptions,
     #[serde(default)]
     pub subject: Subject,
+    #[serde(default, skip_serializing_if = "Due::is_now")]
+    pub due: Due,
+    #[serde(default, skip_serializing_if = "RunHooks::are_none")]
+    pub hooks: RunHooks,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Where the plan came from, for those who plan it again. Opaque to servers.
@@ -52,6 +111,10 @@ pub struct RunRecord {
     pub nodes: usize,
     pub options: RunOptions,
     pub subject: Subject,
+    #[serde(default, skip_serializing_if = "Due::is_now")]
+    pub due: Due,
+    #[serde(default, skip_serializing_if = "RunHooks::are_none")]
+    pub hooks: RunHooks,
     pub by: String,
     pub created: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]

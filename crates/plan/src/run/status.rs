@@ -118,6 +118,8 @@ pub enum RunOutcome {
     Failed,
     /// A person stopped it, and nothing failed.
     Cancelled,
+    /// Its time passed before it could begin.
+    Expired,
 }
 
 /// How many steps are in which state.

@@ -39,6 +39,7 @@ impl Run {
     fn take(&mut self, event: &Event, actions: &mut Vec<Action>) {
         match event {
             Event::Begun { unfit } => self.begin(unfit),
+            Event::Expired { reason } => self.expire(reason),
             Event::Started { step } => self.has_started(*step),
             Event::Ended { step, .. } => self.has_ended(*step, event),
             Event::Refused { step, reason } => {
@@ -94,6 +95,13 @@ impl Run {
         let many = self.failures > self.options.tolerated(self.statuses.len());
         if many || (!closed.is_empty() && self.options.on_failure == OnFailure::Stop) {
             self.stop("not every node is ready".to_owned());
+        }
+    }
+
+    fn expire(&mut self, reason: &str) {
+        if self.phase == RunPhase::Queued {
+            self.expired = true;
+            self.stop(reason.to_owned());
         }
     }
 
@@ -416,6 +424,7 @@ impl Run {
             .iter()
             .all(|status| status.state == StepState::Succeeded);
         match (all, self.failures) {
+            _ if self.expired => RunOutcome::Expired,
             (true, _) => RunOutcome::Succeeded,
             (false, 0) => RunOutcome::Cancelled,
             _ => RunOutcome::Failed,

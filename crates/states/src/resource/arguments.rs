@@ -133,7 +133,8 @@ impl Writer<'_> {
         })
     }
 
-    /// `no_log` hides what a state is given, as far as it is content.
+    /// `no_log` hides what a state is given, as far as it is content, and what
+    /// it prints and gives (`outputs`).
     fn sensitive(&self, chunk: &Chunk, parameters: &mut Map<String, Value>) -> Vec<String> {
         if chunk.arguments.get("no_log") != Some(&Value::Bool(true)) {
             return Vec::new();
@@ -143,6 +144,7 @@ impl Writer<'_> {
             .iter()
             .filter(|name| parameters.contains_key(**name))
             .map(|name| (*name).to_owned())
+            .chain(["outputs".to_owned()])
             .collect()
     }
 

@@ -48,6 +48,11 @@ pub(super) struct MemberFailed {
 #[error("no answer within {0:?}")]
 pub(super) struct NoAnswer(pub(super) std::time::Duration);
 
+/// The member's leader was replaced while the request was under way.
+#[derive(Debug, thiserror::Error)]
+#[error("the leader changed before an answer came")]
+pub(super) struct LeaderChanged;
+
 impl Failure {
     /// For calls that have no effect, or the same effect when repeated.
     pub(super) fn is_mendable(&self) -> bool {

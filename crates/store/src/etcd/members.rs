@@ -2,18 +2,23 @@
 //!
 //! A client per member instead of one balanced client: after a failure it is
 //! known which member failed, and every task moves on together.
+//!
+//! A request that a member passed on to a leader that died is never answered.
+//! Waiting for its timeout would make every election as long as the timeout,
+//! so one that takes long looks whether there is a new leader (`overtaken`).
 
 use std::future::Future;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use etcd_client::{
-    Certificate, Client, ConnectOptions, Identity, KvClient, LeaseClient, TlsOptions, WatchClient,
+    Certificate, Client, ConnectOptions, Identity, KvClient, LeaseClient, MaintenanceClient,
+    TlsOptions, WatchClient,
 };
 use tokio::time::Instant;
 
-use super::failure::{Failure, NoAnswer};
+use super::failure::{Failure, LeaderChanged, NoAnswer};
 use super::options::EtcdOptions;
 use crate::StoreError;
 
@@ -22,7 +27,16 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 const PING_TIMEOUT: Duration = Duration::from_secs(5);
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+/// Members without a leader say so at once: asking more seldom only adds to
+/// the time that an election takes.
+const LONGEST_PAUSE: Duration = Duration::from_millis(200);
+/// A request that takes longer may have been passed on to a leader that died.
+const SLOW: Duration = Duration::from_millis(200);
+/// How often members are asked for their leader then.
+const ASK: Duration = Duration::from_millis(100);
+const ASK_TIMEOUT: Duration = Duration::from_millis(500);
+/// What the old leader had replicated, the new one commits within so long.
+const GRACE: Duration = Duration::from_millis(150);
 /// A page of values, or a watch's fragment, is never larger.
 const LARGEST_ANSWER: usize = 32 * 1024 * 1024;
 
@@ -35,6 +49,9 @@ pub(super) struct Member {
     /// On a connection of its own: watches that are read slowly must not
     /// hold up requests.
     pub(super) watches: WatchClient,
+    /// Answered without a leader, too: what this member alone has and knows.
+    pub(super) alone: KvClient,
+    status: MaintenanceClient,
 }
 
 /// All members, and which one is asked.
@@ -45,6 +62,10 @@ pub(super) struct Members {
     current: AtomicUsize,
     request_timeout: Duration,
     retry_for: Duration,
+    /// The newest term in which a leader was heard of.
+    term: AtomicU64,
+    /// Held by whoever asks for the leader: one at a time, however many wait.
+    asking: tokio::sync::Mutex<()>,
 }
 
 /// What may be done again when the outcome is unknown.
@@ -63,6 +84,8 @@ impl Members {
             current: AtomicUsize::new(0),
             request_timeout: options.request_timeout,
             retry_for: options.retry_for,
+            term: AtomicU64::new(0),
+            asking: tokio::sync::Mutex::default(),
         })
     }
 
@@ -73,8 +96,25 @@ impl Members {
         Ok(())
     }
 
+    fn all(&self) -> Arc<Vec<Member>> {
+        Arc::clone(&self.members.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// All members, the one that is asked first.
+    pub(super) fn beginning_with_current(&self) -> Vec<Member> {
+        let members = self.all();
+        let first = self.current.load(Ordering::Relaxed) % members.len();
+        let (before, after) = members.split_at(first);
+        after.iter().chain(before).cloned().collect()
+    }
+
+    /// An answer came from a leader of this term.
+    pub(super) fn note_term(&self, term: u64) {
+        self.term.fetch_max(term, Ordering::Relaxed);
+    }
+
     pub(super) fn current(&self) -> (usize, Member) {
-        let members = Arc::clone(&self.members.read().unwrap_or_else(PoisonError::into_inner));
+        let members = self.all();
         let index = self.current.load(Ordering::Relaxed);
         (index, members[index % members.len()].clone())
     }
@@ -96,7 +136,20 @@ impl Members {
     where
         F: Future<Output = Result<T, etcd_client::Error>>,
     {
-        let deadline = Instant::now() + self.retry_for;
+        self.call_for(self.retry_for, repeat, attempt).await
+    }
+
+    /// The same, with another patience.
+    pub(super) async fn call_for<T, F>(
+        &self,
+        patience: Duration,
+        repeat: Repeat,
+        attempt: impl Fn(usize, Member) -> F,
+    ) -> Result<T, Failure>
+    where
+        F: Future<Output = Result<T, etcd_client::Error>>,
+    {
+        let deadline = Instant::now() + patience;
         let mut pause = Pause::default();
         loop {
             let failure = match self.once(&attempt).await {
@@ -122,16 +175,64 @@ impl Members {
     {
         let (index, member) = self.current();
         let endpoint = member.endpoint.clone();
-        let outcome = tokio::time::timeout(self.request_timeout, attempt(index, member)).await;
-        let failure = match outcome {
-            Ok(Ok(answer)) => return Ok(answer),
-            Ok(Err(error)) => Failure::from(error),
-            Err(_) => Failure::Unknown(Box::new(NoAnswer(self.request_timeout))),
+        let term = self.term.load(Ordering::Relaxed);
+        let failure = tokio::select! {
+            biased;
+            answered = attempt(index, member) => match answered {
+                Ok(answer) => return Ok(answer),
+                Err(error) => Failure::from(error),
+            },
+            () = tokio::time::sleep(self.request_timeout) => {
+                Failure::Unknown(Box::new(NoAnswer(self.request_timeout)))
+            }
+            led = self.overtaken(term) => {
+                let _ = self.current.compare_exchange(index, led, Ordering::Relaxed, Ordering::Relaxed);
+                return Err(Failure::Unknown(Box::new(LeaderChanged)).at(&endpoint));
+            }
         };
         if failure.is_mendable() {
             self.failed(index);
         }
         Err(failure.at(&endpoint))
+    }
+
+    /// Resolves when there is a leader of a later term than `term`, with a
+    /// member that hears it. Whoever still waits for an answer by then has
+    /// most likely asked a leader that is gone.
+    async fn overtaken(&self, term: u64) -> usize {
+        tokio::time::sleep(SLOW).await;
+        let mut known = term;
+        loop {
+            let turn = self.asking.lock().await;
+            let (newest, member) = self.ask_for_leader().await;
+            // The very first request knows no term: it begins with what it hears.
+            if known == 0 {
+                known = newest;
+            }
+            if newest > known {
+                drop(turn);
+                tokio::time::sleep(GRACE).await;
+                return member;
+            }
+            tokio::time::sleep(ASK).await;
+        }
+    }
+
+    /// The newest term in which a member hears a leader, and that member.
+    async fn ask_for_leader(&self) -> (u64, usize) {
+        let members = self.all();
+        let asked = members.iter().enumerate().map(|(index, member)| {
+            let mut client = member.status.clone();
+            async move {
+                let status = tokio::time::timeout(ASK_TIMEOUT, client.status()).await;
+                let status = status.ok()?.ok()?;
+                (status.leader() != 0 && !status.is_learner()).then(|| (status.raft_term(), index))
+            }
+        });
+        let answers = futures::future::join_all(asked).await;
+        let newest = answers.into_iter().flatten().max().unwrap_or_default();
+        self.note_term(newest.0);
+        newest
     }
 }
 
@@ -164,8 +265,9 @@ async fn connect_all(options: &EtcdOptions) -> Result<Vec<Member>, StoreError> {
 }
 
 async fn member(endpoint: &str, options: &EtcdOptions) -> Result<Member, StoreError> {
-    let requests = client(endpoint, options).await?;
-    let watches = client(endpoint, options).await?;
+    let requests = client(endpoint, options, true).await?;
+    let watches = client(endpoint, options, true).await?;
+    let alone = client(endpoint, options, false).await?;
     Ok(Member {
         endpoint: endpoint.to_owned(),
         keys: requests
@@ -175,17 +277,23 @@ async fn member(endpoint: &str, options: &EtcdOptions) -> Result<Member, StoreEr
         watches: watches
             .watch_client()
             .max_decoding_message_size(LARGEST_ANSWER),
+        alone: alone.kv_client().max_decoding_message_size(LARGEST_ANSWER),
+        status: alone.maintenance_client(),
     })
 }
 
 /// Does not connect yet: the first request does.
-async fn client(endpoint: &str, options: &EtcdOptions) -> Result<Client, StoreError> {
+async fn client(
+    endpoint: &str,
+    options: &EtcdOptions,
+    require_leader: bool,
+) -> Result<Client, StoreError> {
     let invalid = |why: &str| StoreError::Invalid(format!("etcd endpoint `{endpoint}`: {why}"));
     let mut connect = ConnectOptions::new()
-        .with_require_leader(true)
+        .with_require_leader(require_leader)
         .with_connect_timeout(CONNECT_TIMEOUT)
         .with_keep_alive(PING_INTERVAL, PING_TIMEOUT)
-        .with_keep_alive_while_idle(true);
+        .with_keep_alive_while_idle(require_leader);
     match (&options.tls, endpoint.split_once("://")) {
         (Some(tls), Some(("https", _))) => {
             let mut settings = TlsOptions::new().ca_certificate(Certificate::from_pem(&tls.ca_pem));

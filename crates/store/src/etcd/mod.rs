@@ -5,11 +5,16 @@
 //! copy of it could not be committed (see `transaction::guards_itself`).
 //! Everything else ends as [`StoreError::OutcomeUnknown`].
 //!
+//! Without a majority nothing is written, and that is said soon; reads are
+//! served by one member to whoever allows it ([`crate::stale`]).
+//!
 //! Absent: user names and passwords (certificates say who we are), starting
 //! members, and changing who is a member.
 
 mod failure;
+mod inner;
 mod keys;
+mod majority;
 mod members;
 mod options;
 mod probe;
@@ -25,11 +30,13 @@ use etcd_client::{GetOptions, GetResponse, LeaseTimeToLiveOptions, TxnOpResponse
 pub use options::{EtcdIdentity, EtcdOptions, EtcdTls};
 
 use crate::{
-    KeyValue, LeaseId, LeaseStatus, Range, RangePage, Revision, Store, StoreError, Transaction,
-    TransactionOutcome, WatchStart, WatchStream, limits,
+    KeyValue, LeaseId, LeaseStatus, NoMajority, Range, RangePage, Revision, Store, StoreError,
+    Transaction, TransactionOutcome, WatchStart, WatchStream, limits,
 };
 use failure::{Failure, Refusal};
+use inner::Inner;
 use keys::{Root, number, prefix_end, revision};
+use majority::Majority;
 use members::{Members, Repeat};
 
 /// Keys with values in one page, at most.
@@ -45,47 +52,28 @@ pub struct EtcdStore {
     inner: Arc<Inner>,
 }
 
-struct Inner {
-    members: Members,
-    root: Root,
-}
-
-impl Inner {
-    async fn read(&self, key: Vec<u8>, options: GetOptions) -> Result<GetResponse, Failure> {
-        self.members
-            .call(Repeat::Always, |_, mut member| {
-                let (key, options) = (key.clone(), options.clone());
-                async move { member.keys.get(key, Some(options)).await }
-            })
-            .await
-    }
-
-    /// The cluster's, not only that of the member that is asked.
-    async fn newest_revision(&self) -> Result<Revision, StoreError> {
-        let options = GetOptions::new().with_count_only();
-        // Of one key that need not exist: the answer's header is what counts.
-        let root = self.root.prefix("")?;
-        let response = self.read(root, options).await.map_err(unavailable)?;
-        Ok(revision(
-            response.header().map_or(0, |header| header.revision()),
-        ))
-    }
-}
-
 impl EtcdStore {
     /// Connects, and checks that a member answers.
     pub async fn connect(options: EtcdOptions) -> Result<Self, StoreError> {
         let store = Self {
             inner: Arc::new(Inner {
                 members: Members::new(&options).await?,
+                majority: Majority::default(),
                 root: Root::new(&options.root)?,
             }),
         };
         match store.inner.newest_revision().await {
             Ok(_) => Ok(store),
-            Err(StoreError::Unavailable(source)) => Err(StoreError::Unavailable(
-                probe::explain(&options).await.unwrap_or(source),
-            )),
+            Err(StoreError::Unavailable(source)) => {
+                // There was none to lose yet: what each said tells more.
+                let source = match source.downcast::<NoMajority>() {
+                    Ok(none) => none.source,
+                    Err(source) => source,
+                };
+                Err(StoreError::Unavailable(
+                    probe::explain(&options).await.unwrap_or(source),
+                ))
+            }
             Err(other) => Err(other),
         }
     }
@@ -99,7 +87,6 @@ impl EtcdStore {
 
     async fn send(&self, txn: &etcd_client::Txn, repeat: Repeat) -> Result<TxnResponse, Failure> {
         self.inner
-            .members
             .call(repeat, |_, member| {
                 let txn = txn.clone();
                 // What is read on failure comes whole: it cannot be paged.
@@ -122,6 +109,8 @@ impl EtcdStore {
     }
 
     fn outcome(&self, response: &TxnResponse) -> TransactionOutcome {
+        let term = response.header().map_or(0, |header| header.raft_term());
+        self.inner.members.note_term(term);
         if response.succeeded() {
             let at = response.header().map_or(0, |header| header.revision());
             return TransactionOutcome::Committed(revision(at));
@@ -145,21 +134,6 @@ fn most_entries(transaction: &Transaction) -> usize {
         .max(transaction.reads_on_failure.len())
 }
 
-/// For calls that are safe to repeat: no answer means not available.
-fn unavailable(failure: Failure) -> StoreError {
-    match failure {
-        Failure::Refused(refusal) => refusal.into_error(),
-        mendable => StoreError::Unavailable(mendable.into_source()),
-    }
-}
-
-fn about_lease(lease: LeaseId) -> impl Fn(Failure) -> StoreError {
-    move |failure| match failure {
-        Failure::Refused(Refusal::LeaseNotFound) => StoreError::LeaseNotFound(lease),
-        other => unavailable(other),
-    }
-}
-
 #[async_trait]
 impl Store for EtcdStore {
     async fn get(&self, key: &str) -> Result<Option<KeyValue>, StoreError> {
@@ -168,7 +142,7 @@ impl Store for EtcdStore {
             .inner
             .read(key, GetOptions::new())
             .await
-            .map_err(unavailable)?;
+            .map_err(|failure| self.inner.unavailable(failure))?;
         Ok(response
             .kvs()
             .first()
@@ -204,7 +178,7 @@ impl Store for EtcdStore {
                 Err(Failure::Refused(Refusal::AnswerTooLarge)) if limit > 1 => {
                     limit = (limit / 4).max(1);
                 }
-                Err(failure) => return Err(unavailable(failure)),
+                Err(failure) => return Err(self.inner.unavailable(failure)),
             }
         }
     }
@@ -222,12 +196,16 @@ impl Store for EtcdStore {
         };
         match answer {
             Ok(response) => Ok(self.outcome(&response)),
-            Err(failure) => Err(Self::commit_error(failure, &transaction)),
+            Err(failure) => Err(self.commit_error(failure, &transaction)),
         }
     }
 
     async fn watch(&self, prefix: &str, start: WatchStart) -> Result<WatchStream, StoreError> {
         watch::watch(Arc::clone(&self.inner), prefix, start).await
+    }
+
+    fn without_majority_for(&self) -> Option<Duration> {
+        self.inner.majority.lost_for()
     }
 
     async fn lease_grant(&self, ttl: Duration) -> Result<LeaseId, StoreError> {
@@ -242,7 +220,6 @@ impl Store for EtcdStore {
         // A grant whose answer was lost ends by itself, with nothing bound to it.
         let granted = self
             .inner
-            .members
             .call(Repeat::Always, |_, mut member| async move {
                 member.leases.grant(seconds, None).await
             })
@@ -251,43 +228,39 @@ impl Store for EtcdStore {
                 Failure::Refused(Refusal::Other(source)) => {
                     StoreError::Invalid(format!("a lease of {seconds} s: {source}"))
                 }
-                other => unavailable(other),
+                other => self.inner.unavailable(other),
             })?;
         Ok(LeaseId(granted.id()))
     }
 
     async fn lease_keep_alive(&self, lease: LeaseId) -> Result<(), StoreError> {
         self.inner
-            .members
             .call(Repeat::Always, |_, mut member| async move {
                 member.leases.keep_alive(lease.0).await.map(drop)
             })
             .await
-            .map_err(about_lease(lease))
+            .map_err(|failure| self.inner.about_lease(lease, failure))
     }
 
     async fn lease_revoke(&self, lease: LeaseId) -> Result<(), StoreError> {
         let revoke = |repeat| {
-            self.inner
-                .members
-                .call(repeat, move |_, mut member| async move {
-                    member.leases.revoke(lease.0).await.map(drop)
-                })
+            self.inner.call(repeat, move |_, mut member| async move {
+                member.leases.revoke(lease.0).await.map(drop)
+            })
         };
         match revoke(Repeat::OnlyIfNotDone).await {
             Err(Failure::Unknown(_)) => match revoke(Repeat::Always).await {
                 // The first one did it.
                 Err(Failure::Refused(Refusal::LeaseNotFound)) => Ok(()),
-                answered => answered.map_err(about_lease(lease)),
+                answered => answered.map_err(|failure| self.inner.about_lease(lease, failure)),
             },
-            answered => answered.map_err(about_lease(lease)),
+            answered => answered.map_err(|failure| self.inner.about_lease(lease, failure)),
         }
     }
 
     async fn lease_status(&self, lease: LeaseId) -> Result<Option<LeaseStatus>, StoreError> {
         let answer = self
             .inner
-            .members
             .call(Repeat::Always, |_, mut member| async move {
                 let options = LeaseTimeToLiveOptions::new().with_keys();
                 member.leases.time_to_live(lease.0, Some(options)).await
@@ -296,7 +269,7 @@ impl Store for EtcdStore {
         let response = match answer {
             Ok(response) => response,
             Err(Failure::Refused(Refusal::LeaseNotFound)) => return Ok(None),
-            Err(failure) => return Err(unavailable(failure)),
+            Err(failure) => return Err(self.inner.unavailable(failure)),
         };
         if response.ttl() < 0 {
             return Ok(None);
@@ -318,7 +291,6 @@ impl Store for EtcdStore {
     async fn compact(&self, at: Revision) -> Result<(), StoreError> {
         let answer = self
             .inner
-            .members
             .call(Repeat::Always, |_, mut member| async move {
                 member.keys.compact(number(at), None).await
             })
@@ -329,7 +301,7 @@ impl Store for EtcdStore {
             Err(Failure::Refused(Refusal::FutureRevision)) => Err(StoreError::Invalid(format!(
                 "cannot compact at revision {at}, which is in the future"
             ))),
-            Err(failure) => Err(unavailable(failure)),
+            Err(failure) => Err(self.inner.unavailable(failure)),
         }
     }
 }
@@ -347,10 +319,12 @@ impl EtcdStore {
         }
     }
 
-    fn commit_error(failure: Failure, transaction: &Transaction) -> StoreError {
+    fn commit_error(&self, failure: Failure, transaction: &Transaction) -> StoreError {
         match failure {
             Failure::Unknown(source) => StoreError::OutcomeUnknown(source),
-            Failure::NotDone(source) => StoreError::Unavailable(source),
+            Failure::NotDone(source) => {
+                StoreError::Unavailable(self.inner.without_majority(source))
+            }
             Failure::Refused(Refusal::LeaseNotFound) => {
                 match transaction::first_lease(transaction) {
                     Some(lease) => StoreError::LeaseNotFound(lease),

@@ -17,9 +17,9 @@ use tokio::sync::mpsc::{self, Sender};
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::failure::{Failure, Refusal};
+use super::inner::Inner;
 use super::keys::{number, revision};
 use super::members::{Pause, Repeat};
-use super::{Inner, unavailable};
 use crate::{Change, Revision, StoreError, WatchBatch, WatchStart, WatchStream};
 
 /// Batches that wait for the reader before the stream is closed.
@@ -40,7 +40,8 @@ pub(super) async fn watch(
         // 0 would mean "now" to etcd; its history begins with 1.
         WatchStart::At(at) => Revision(at.0.max(1)),
     };
-    let opened = open(&inner, &prefix, next).await.map_err(unavailable)?;
+    let opened = open(&inner, &prefix, next).await;
+    let opened = opened.map_err(|failure| inner.unavailable(failure))?;
     let (sender, receiver) = mpsc::channel(BUFFERED_BATCHES);
     let reader = Reader {
         next,

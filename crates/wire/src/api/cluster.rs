@@ -25,6 +25,9 @@ pub mod keys {
     pub const LEADER: &str = "cluster/leader";
     /// What happened, the newest last: written by the elected server.
     pub const EVENTS: &str = "cluster/events";
+    /// Servers that were removed for good: written by operators, deleted when
+    /// one of that name joins anew.
+    pub const REMOVED: &str = "cluster/removed/";
     /// Tokens that let a server in, by their hash.
     pub const TOKENS: &str = "cluster/join-tokens/";
 
@@ -34,6 +37,10 @@ pub mod keys {
 
     pub fn order(name: &NodeName) -> String {
         format!("{ORDERS}{name}")
+    }
+
+    pub fn removed(name: &NodeName) -> String {
+        format!("{REMOVED}{name}")
     }
 
     pub fn token(hash: &str) -> String {
@@ -95,10 +102,51 @@ pub struct ClusterEvent {
     pub what: String,
 }
 
+/// A server that was removed for good.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct RemovedMember {
+    #[schema(value_type = String)]
+    pub name: NodeName,
+    #[schema(value_type = String, format = DateTime)]
+    pub at: Timestamp,
+    /// The operator.
+    pub by: String,
+}
+
 /// Let a server in. The token says that an operator wants it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ClusterJoinRequest {
     pub token: String,
+    #[serde(flatten)]
+    pub server: JoiningServer,
+}
+
+/// Let a server in that is known over SSH. What it needs to be a member is not
+/// in the reply: it is put into its place over SSH.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ClusterSshJoinRequest {
+    /// The directory below [`SSH_PLACE`] in which it waits: 64 hexadecimal digits.
+    pub place: String,
+    /// The fingerprint of its certificate request; the same is in its place.
+    pub key: String,
+    #[serde(flatten)]
+    pub server: JoiningServer,
+}
+
+/// Where a server waits for another one to reach it over SSH: a directory of
+/// its own, with the file `key` in it and, when it was let in, `welcome`.
+pub const SSH_PLACE: &str = "/run/bunraku-join";
+
+/// Who let it in.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct ClusterSshWelcome {
+    #[schema(value_type = String)]
+    pub verified_by: NodeName,
+}
+
+/// A server that wants to be a member, and where it is reached.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct JoiningServer {
     #[schema(value_type = String)]
     pub name: NodeName,
     pub member_address: String,
@@ -192,6 +240,15 @@ pub struct ClusterSight {
     /// Why nothing is being changed, as the elected server last said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting: Option<String>,
+    /// Servers that keep data and have a vote, as the store last said.
+    #[serde(default)]
+    pub datastores: usize,
+    /// Those of them that answer.
+    #[serde(default)]
+    pub datastores_healthy: usize,
+    /// How often the datastores were changed.
+    #[serde(default)]
+    pub changes: u64,
 }
 
 /// The cluster, as one of its servers sees it.
@@ -210,6 +267,10 @@ pub struct ClusterStatus {
     #[schema(value_type = Option<Object>)]
     pub change: Option<serde_json::Value>,
     pub events: Vec<ClusterEvent>,
+    /// For how long no majority of the datastores has answered: then all of
+    /// this but `sight` is old.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub without_majority_seconds: Option<u64>,
 }
 
 /// Where else nodes and operators can go.

@@ -1,6 +1,6 @@
 //! Commands for nodes: sent once, delivered until they are answered.
 
-use bunraku_model::{Administration, CommandId, NodeName, NodeRunId};
+use bunraku_model::{Administration, CommandId, NodeName, NodeRunId, RunId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -59,10 +59,28 @@ pub enum StreamMessage {
     Target {
         target: Option<Target>,
     },
+    /// Which ordered run has the node for itself. Sent when the stream opens
+    /// if there is one, at every change, and again while it holds.
+    Hold {
+        hold: Option<NodeHold>,
+    },
+    /// The servers of the cluster changed: `HOST:PORT` of each.
+    Servers {
+        servers: Vec<String>,
+    },
     /// Another agent with the same certificate connected.
     Superseded,
     /// The server shuts down: go to the next one.
     Goodbye,
+}
+
+/// An ordered run has the node for itself: the node starts no other run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct NodeHold {
+    #[schema(value_type = String)]
+    pub run: RunId,
+    /// Good for so long by the node's own monotonic clock, unless it is said again.
+    pub seconds: u64,
 }
 
 /// Send one command to some nodes.

@@ -12,8 +12,10 @@ mod environments;
 mod facts;
 mod join;
 pub mod locks;
+pub mod modules;
 mod nodes;
 pub mod once;
+pub mod outputs;
 mod problem;
 mod query;
 mod releases;
@@ -22,6 +24,10 @@ mod runs;
 mod server;
 mod targets;
 pub mod triggers;
+
+/// On a reply that was made without a majority of the datastores: for how many
+/// seconds there has been none. What it says may be old.
+pub const OLD_DATA_HEADER: &str = "bunraku-old-data";
 
 pub use catalogs::{
     CatalogDiffReply, CatalogState, CatalogSummary, FleetChange, FleetDiff, FleetDiffRequest,
@@ -32,8 +38,8 @@ pub use certificates::{
     RenewRequest, RevokeRequest, SignRequest, TokenEntry, TokenRequest,
 };
 pub use commands::{
-    Command, CommandOutcome, CommandResult, CommandState, CommandStatus, Envelope, SendCommand,
-    SentCommand, StreamMessage,
+    Command, CommandOutcome, CommandResult, CommandState, CommandStatus, Envelope, NodeHold,
+    SendCommand, SentCommand, StreamMessage,
 };
 pub use compiles::{
     CompileOutcome, CompileReason, CompileRequested, CompileSelection, CompileStatus,
@@ -50,7 +56,7 @@ pub use facts::{
 pub use join::{JoinReply, JoinRequest};
 pub use nodes::{ActivityReceipt, ActivityReport, DisableRequest, NodeSummary};
 pub use problem::{Problem, ProblemBody, ProblemCode};
-pub use query::{QueryReply, QueryRequest};
+pub use query::{QueryNodes, QueryReply, QueryRequest};
 pub use releases::{
     CreateRelease, HoldRequest, ReleaseDetail, ReleaseEntry, ReleaseHold, ReleaseKind, ReleaseList,
     ReleaseReply, ReleaseState, ReleaseSummary, ReleaseTo, RollbackRequest,

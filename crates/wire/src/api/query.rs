@@ -1,5 +1,6 @@
 //! Queries and their answers.
 
+use bunraku_model::NodeName;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -22,4 +23,11 @@ pub struct QueryReply {
     /// What is probably not meant as it was written.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+}
+
+/// The nodes that a query names, by name.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct QueryNodes {
+    #[schema(value_type = Vec<String>)]
+    pub nodes: Vec<NodeName>,
 }

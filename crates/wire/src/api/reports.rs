@@ -130,6 +130,9 @@ pub struct ResourceEvent {
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     #[schema(value_type = Object)]
     pub outputs: Map<String, Value>,
+    /// Why other nodes do not get them: they are secrets, or too large.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outputs_withheld: Option<String>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, ToSchema)]

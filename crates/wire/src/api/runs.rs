@@ -124,6 +124,10 @@ pub struct QueueReport {
     /// Beyond those that are told one by one.
     #[serde(default)]
     pub more_pending: u64,
+    /// The ordered run that has the node for itself: others wait for its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub held_by: Option<RunId>,
 }
 
 /// One run in a node's queue.

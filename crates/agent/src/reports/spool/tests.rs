@@ -41,6 +41,7 @@ fn resource(status: EventStatus) -> ReportEvent {
         message: None,
         register: None,
         outputs: serde_json::Map::new(),
+        outputs_withheld: None,
     }))
 }
 

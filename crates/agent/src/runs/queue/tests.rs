@@ -53,7 +53,7 @@ fn triggers_while_a_run_is_at_work_become_one_run_with_all_their_causes() {
     queue
         .submit(request(1, trigger("first")), at(0))
         .expect("taken");
-    queue.start(at(0)).expect("it starts");
+    queue.start(at(0), None).expect("it starts");
     let first = queue.submit(request(2, trigger("a")), at(1));
     assert_eq!(first, Ok(Submitted::Queued { behind: 1 }));
     for number in 0..1_000 {
@@ -65,10 +65,14 @@ fn triggers_while_a_run_is_at_work_become_one_run_with_all_their_causes() {
     assert_eq!(run.request.causes.len(), CAUSES_KEPT);
     assert_eq!(run.request.causes.len() as u64 + run.more_causes, 1_001);
     assert_eq!(run.also.len(), ALSO_KEPT);
-    assert!(queue.start(at(3)).is_none(), "one at a time");
+    assert!(queue.start(at(3), None).is_none(), "one at a time");
     queue.finish();
     assert_eq!(
-        queue.start(at(3)).expect("the pending one").request.id,
+        queue
+            .start(at(3), None)
+            .expect("the pending one")
+            .request
+            .id,
         id(2)
     );
 }
@@ -85,7 +89,7 @@ fn ordered_runs_wait_in_order_and_are_never_folded() {
     let folded = queue.submit(request(4, trigger("u")), at(2));
     assert_eq!(folded, Ok(Submitted::Folded { into: id(1) }));
     let order: Vec<NodeRunId> = std::iter::from_fn(|| {
-        let run = queue.start(at(3))?;
+        let run = queue.start(at(3), None)?;
         queue.finish();
         Some(run.request.id)
     })
@@ -130,7 +134,7 @@ fn a_request_that_comes_again_is_known_also_after_its_run() {
         queue.submit(request(1, trigger("t")), at(0)),
         Ok(Submitted::Known)
     );
-    queue.start(at(1)).expect("it starts");
+    queue.start(at(1), None).expect("it starts");
     queue.finish();
     assert_eq!(
         queue.submit(request(1, trigger("t")), at(2)),
@@ -187,7 +191,7 @@ fn a_run_is_cancelled_wherever_it_is() {
     queue
         .submit(request(1, trigger("t")), at(0))
         .expect("taken");
-    queue.start(at(0)).expect("it starts");
+    queue.start(at(0), None).expect("it starts");
     queue
         .submit(request(2, trigger("a")), at(0))
         .expect("taken");
@@ -208,13 +212,15 @@ fn an_interrupted_trigger_is_asked_for_again_a_few_times_and_an_ordered_run_neve
         .expect("taken");
     let mut asked = 0;
     for number in 10..20 {
-        let Some(run) = queue.start(at(1)) else { break };
+        let Some(run) = queue.start(at(1), None) else {
+            break;
+        };
         queue.finish();
         asked += u32::from(queue.ask_again(run, id(number), at(2)));
     }
     assert_eq!(asked + 1, MOST_INTERRUPTIONS);
     queue.submit(ordered(30), at(0)).expect("taken");
-    let run = queue.start(at(1)).expect("it starts");
+    let run = queue.start(at(1), None).expect("it starts");
     queue.finish();
     assert!(!queue.ask_again(run, id(31), at(2)));
 }

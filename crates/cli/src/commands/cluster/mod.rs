@@ -44,6 +44,11 @@ pub(crate) enum ClusterCommand {
         #[arg(long)]
         no_wait: bool,
     },
+    /// Take a server off the list for good; it keeps no data, and does not run
+    Remove {
+        /// As `cluster status` shows it
+        server: NodeName,
+    },
     /// Start anew after a majority of the datastores is gone for good
     Recover(recover::RecoverArguments),
 }
@@ -53,6 +58,7 @@ pub(crate) fn run(command: ClusterCommand, context: &Context) -> Result<Exit, Fa
         ClusterCommand::Init(arguments) => setup::init(arguments, context),
         ClusterCommand::Join(arguments) => setup::join(arguments, context),
         ClusterCommand::Recover(arguments) => recover::run(&arguments, context),
+        ClusterCommand::Remove { server } => remove(&server, context),
         ClusterCommand::Invite { ttl } => invite(ttl, context),
         ClusterCommand::Status => status::run(context),
         ClusterCommand::Drain {
@@ -90,6 +96,21 @@ fn invite(ttl: HumanDuration, context: &Context) -> Result<Exit, Failure> {
         eprintln!(
             "  bunraku cluster join {server} --ca-fingerprint {} --token-file FILE --address ITS-ADDRESS",
             invitation.ca_fingerprint
+        );
+        Ok(Exit::Done)
+    })
+}
+
+fn remove(server: &NodeName, context: &Context) -> Result<Exit, Failure> {
+    context.with_client(|client| async move {
+        client
+            .delete::<()>(&format!("/v1/cluster/members/{server}"))
+            .await
+            .map_err(|error| failed(&error))?;
+        eprintln!("`{server}` is no member any more");
+        eprintln!(
+            "\nhint: it still has the authorities' keys; wipe {} there",
+            context.loaded.file.server.data_dir.display()
         );
         Ok(Exit::Done)
     })

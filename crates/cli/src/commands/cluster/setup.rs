@@ -2,21 +2,30 @@
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use bunraku_cluster::directory::{Directory, place_authority};
 use bunraku_cluster::setup::{self, NewMember};
 use bunraku_model::NodeName;
-use bunraku_wire::api::cluster::ClusterWelcome;
+use bunraku_wire::api::cluster::{
+    ClusterJoinRequest, ClusterSshJoinRequest, ClusterSshWelcome, ClusterWelcome, SSH_PLACE,
+};
 use bunraku_wire::tls::client_config_pinned;
-use bunraku_wire::{Client, ClientOptions, Fingerprint, ReloadableClientTls, ServerAddress};
+use bunraku_wire::{
+    Client, ClientOptions, Fingerprint, ReloadableClientTls, Request, ServerAddress, private_file,
+};
 use clap::Args;
 use jiff::Timestamp;
+use uuid::Uuid;
 
 use super::super::Context;
 use super::data_dir;
 use crate::connection::failed;
 use crate::exit::Exit;
 use crate::failure::Failure;
+
+/// Two connections over SSH fit into it.
+const ANSWER: Duration = Duration::from_secs(75);
 
 /// Who this server is to the others.
 #[derive(Args)]
@@ -70,8 +79,13 @@ pub(crate) struct InitArguments {
 }
 
 #[derive(Args)]
-#[command(after_help = "Example:
-  bunraku cluster join 192.0.2.1:8150 --ca-fingerprint SHA256:… --token-file token --address 192.0.2.2 && bunraku server")]
+#[command(after_help = "Examples:
+  bunraku cluster join 192.0.2.1:8150 --ca-fingerprint SHA256:… --token-file token --address 192.0.2.2 && bunraku server
+  bunraku cluster join 192.0.2.1:8150 --ca-fingerprint SHA256:… --address 192.0.2.2   # verified over SSH
+
+Without a token, SERVER connects back to this machine over SSH, as
+[server.cluster.ssh] says there, and puts what a member needs into a directory
+that only root can read.")]
 pub(crate) struct JoinArguments {
     /// A server of the cluster, HOST:PORT
     #[arg(value_name = "SERVER")]
@@ -81,9 +95,10 @@ pub(crate) struct JoinArguments {
     #[arg(long)]
     ca_fingerprint: Fingerprint,
 
-    /// File with the one-time token from `bunraku cluster invite`
+    /// File with the one-time token from `bunraku cluster invite`; without
+    /// it, SERVER verifies this machine over SSH
     #[arg(long, value_name = "FILE")]
-    token_file: PathBuf,
+    token_file: Option<PathBuf>,
 
     #[command(flatten)]
     place: Place,
@@ -170,13 +185,18 @@ pub(crate) fn join(arguments: JoinArguments, context: &Context) -> Result<Exit, 
         .exit(Exit::Refused));
     }
     let new = arguments.place.new_member(context)?;
-    let token = std::fs::read_to_string(&arguments.token_file).map_err(|error| {
-        Failure::new(format!("cannot read {}", arguments.token_file.display())).caused_by(&error)
-    })?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let welcome = runtime.block_on(ask(&arguments, &new, token.trim().to_owned()))?;
+    let welcome = match &arguments.token_file {
+        Some(file) => {
+            let token = std::fs::read_to_string(file).map_err(|error| {
+                Failure::new(format!("cannot read {}", file.display())).caused_by(&error)
+            })?;
+            runtime.block_on(ask(&arguments, &new, token.trim().to_owned()))?
+        }
+        None => runtime.block_on(ask_over_ssh(&arguments, &new, &directory))?,
+    };
     match &welcome.authority {
         Some(files) => place_authority(&data_dir.join("ca"), files)?,
         None => eprintln!(
@@ -204,12 +224,81 @@ async fn ask(
     new: &NewMember,
     token: String,
 ) -> Result<ClusterWelcome, Failure> {
-    let (pinned, _) = client_config_pinned(arguments.ca_fingerprint)?;
-    let tls = ReloadableClientTls::from_config(pinned);
-    let client = Client::new(ClientOptions::new(vec![arguments.to.clone()], tls));
-    let request = new.join_request(token, Timestamp::now());
-    client
+    let server = new.joining(Timestamp::now());
+    let request = ClusterJoinRequest { token, server };
+    client(arguments)?
         .post("/v1/cluster/join", &request)
         .await
         .map_err(|error| failed(&error))
+}
+
+fn client(arguments: &JoinArguments) -> Result<Client, Failure> {
+    let (pinned, _) = client_config_pinned(arguments.ca_fingerprint)?;
+    let tls = ReloadableClientTls::from_config(pinned);
+    let mut options = ClientOptions::new(vec![arguments.to.clone()], tls);
+    options.request_timeout = ANSWER;
+    Ok(Client::new(options))
+}
+
+/// Waits in a directory that only root can read until the other server has
+/// come over SSH, compared the key in it, and left what a member needs.
+async fn ask_over_ssh(
+    arguments: &JoinArguments,
+    new: &NewMember,
+    directory: &Directory,
+) -> Result<ClusterWelcome, Failure> {
+    let key = directory.credentials().load_or_create_key()?;
+    let key = Request::from_pem(&Request::create(&new.name, &key)?)?;
+    let key = Fingerprint::of(key.public_key_info()).to_string();
+    let place = format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
+    let waiting = WaitingPlace::make(&place, &key)?;
+    let request = ClusterSshJoinRequest {
+        place,
+        key,
+        server: new.joining(Timestamp::now()),
+    };
+    eprintln!(
+        "waiting for {} to verify this machine over SSH",
+        arguments.to
+    );
+    let reply: ClusterSshWelcome = client(arguments)?
+        .post("/v1/cluster/join-over-ssh", &request)
+        .await
+        .map_err(|error| failed(&error))?;
+    eprintln!("verified by `{}`", reply.verified_by);
+    waiting.welcome()
+}
+
+/// The directory in which this server waits. It goes when this is dropped.
+struct WaitingPlace(PathBuf);
+
+impl WaitingPlace {
+    fn make(place: &str, key: &str) -> Result<Self, Failure> {
+        let made = Self(Path::new(SSH_PLACE).join(place));
+        let failed = |error: std::io::Error| {
+            Failure::new(format!("cannot make {}", made.0.display()))
+                .caused_by(&error)
+                .hint("joining without a token needs root")
+        };
+        private_file::create_private_directory(Path::new(SSH_PLACE)).map_err(failed)?;
+        private_file::create_private_directory(&made.0).map_err(failed)?;
+        private_file::create(&made.0.join("key"), key.as_bytes(), 0o600).map_err(failed)?;
+        Ok(made)
+    }
+
+    fn welcome(&self) -> Result<ClusterWelcome, Failure> {
+        let path = self.0.join("welcome");
+        let text = std::fs::read(&path).map_err(|error| {
+            Failure::new("the other server verified another machine than this one")
+                .caused_by(&error)
+                .hint("check `--address`: it has to lead to this machine")
+        })?;
+        Ok(serde_json::from_slice(&text)?)
+    }
+}
+
+impl Drop for WaitingPlace {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
 }

@@ -35,7 +35,9 @@ pub(crate) fn run(context: &Context) -> Result<Exit, Failure> {
 
 fn is_whole(status: &ClusterStatus) -> bool {
     let alive = |seen: &MemberSeen| seen.state == MemberState::Alive;
-    status.sight.members.iter().all(alive) && status.datastores.iter().all(|it| it.healthy)
+    status.without_majority_seconds.is_none()
+        && status.sight.members.iter().all(alive)
+        && status.datastores.iter().all(|it| it.healthy)
 }
 
 fn word(state: MemberState) -> &'static str {
@@ -55,11 +57,19 @@ fn show(status: &ClusterStatus) -> Result<(), Failure> {
         .iter()
         .filter(|it| it.healthy && !it.learner);
     let (healthy, majority) = (healthy.count(), voters / 2 + 1);
+    let summary = match status.without_majority_seconds {
+        Some(seconds) => format!(
+            "NO MAJORITY of {voters} datastores for {seconds} s: nothing can be changed, looking still works"
+        ),
+        None => format!(
+            "{healthy} of {voters} datastores healthy, {} may be lost",
+            healthy.saturating_sub(majority)
+        ),
+    };
     output::write(&format!(
-        "cluster {}  {} servers  {healthy} of {voters} datastores healthy, {} may be lost\n\n",
+        "cluster {}  {} servers  {summary}\n\n",
         status.settings.cluster,
         status.members.len(),
-        healthy.saturating_sub(majority),
     ))?;
     let mut table = Table::new(&[
         "SERVER",
@@ -80,6 +90,7 @@ fn show(status: &ClusterStatus) -> Result<(), Failure> {
             .iter()
             .find(|it| it.name.as_ref() == Some(&member.name));
         let role = match datastore {
+            Some(_) if is_away(status, seen) => "does not answer",
             Some(it) if it.learner => "catching up",
             Some(it) if !it.healthy => "does not answer",
             Some(_) if member.draining => "draining",
@@ -110,6 +121,14 @@ fn show(status: &ClusterStatus) -> Result<(), Failure> {
             status.sight.seen_by, status.sight.health_score
         );
     }
+    if let Some(waiting) = &status.sight.waiting {
+        output::write(&format!("waits: {waiting}\n"))?;
+    }
+    if status.without_majority_seconds.is_some() {
+        eprintln!(
+            "hint: start the machines of the datastores again; only if they are gone for good: `bunraku cluster recover`"
+        );
+    }
     if status.members.len() == 2 {
         eprintln!("warning: two servers keep the data on one; a third makes it safe");
     }
@@ -121,6 +140,12 @@ fn show(status: &ClusterStatus) -> Result<(), Failure> {
         ))?;
     }
     Ok(())
+}
+
+/// Without a majority nobody writes down who answers: what this server sees counts.
+fn is_away(status: &ClusterStatus, seen: Option<&MemberSeen>) -> bool {
+    let away = |seen: &MemberSeen| !matches!(seen.state, MemberState::Alive | MemberState::Suspect);
+    status.without_majority_seconds.is_some() && seen.is_none_or(away)
 }
 
 /// On a server whose store does not answer: what its member sees, all the same.

@@ -16,6 +16,7 @@ use super::states::StatesCompiler;
 use super::static_files::StaticCompiler;
 use super::{CompileFailure, Compiler, StateFunctions};
 use crate::environments::{Code, CodeError};
+use crate::modules::{Modules, PinnedModules};
 
 /// One that was not used for so long is let go, with its workers.
 const IDLE: Duration = Duration::from_secs(15 * 60);
@@ -26,6 +27,7 @@ const MOST_PER_ENVIRONMENT: usize = 4;
 pub(crate) struct Ready {
     pub(crate) compiler: Box<dyn Compiler>,
     pub(crate) sources: Sources,
+    pub(crate) modules: PinnedModules,
 }
 
 type Key = (EnvironmentName, CodeId);
@@ -39,6 +41,7 @@ struct Slot {
 #[derive(Clone)]
 pub(crate) struct Compilers {
     code: Code,
+    modules: Modules,
     functions: Arc<dyn StateFunctions>,
     longest_answer: u64,
     slots: Arc<Mutex<HashMap<Key, Slot>>>,
@@ -48,20 +51,27 @@ pub(crate) struct Compilers {
 
 impl Compilers {
     /// For simulations: one compiler, and no code on disk.
-    pub(crate) fn one(code: Code, compiler: Box<dyn Compiler>) -> Self {
+    pub(crate) fn one(code: Code, modules: Modules, compiler: Box<dyn Compiler>) -> Self {
         let ready = Ready {
             compiler,
             sources: Sources::new(std::path::Path::new("/nonexistent"), None, &[]),
+            modules: PinnedModules::default(),
         };
         Self {
             one: Some(Arc::new(ready)),
-            ..Self::new(code, Arc::new(super::NoStateFunctions), u64::MAX)
+            ..Self::new(code, modules, Arc::new(super::NoStateFunctions), u64::MAX)
         }
     }
 
-    pub(crate) fn new(code: Code, functions: Arc<dyn StateFunctions>, longest_answer: u64) -> Self {
+    pub(crate) fn new(
+        code: Code,
+        modules: Modules,
+        functions: Arc<dyn StateFunctions>,
+        longest_answer: u64,
+    ) -> Self {
         Self {
             code,
+            modules,
             functions,
             longest_answer,
             slots: Arc::default(),
@@ -117,8 +127,14 @@ impl Compilers {
             Err(error) if error.is_lasting() => return Err(code_failure(&error)),
             Err(error) => return Err(CompileFailure::temporary(error)),
         };
-        let (functions, longest) = (Arc::clone(&self.functions), self.longest_answer);
-        let made = tokio::task::spawn_blocking(move || build(tree, functions, longest)).await;
+        let (modules, verified) = self.modules.named_in(&tree).await?;
+        let functions = match verified.is_empty() {
+            true => Arc::clone(&self.functions),
+            false => (self.functions.with_modules(&verified)).map_err(CompileFailure::said)?,
+        };
+        let longest = self.longest_answer;
+        let build = move || build(tree, modules, functions, longest);
+        let made = tokio::task::spawn_blocking(build).await;
         made.map_err(CompileFailure::temporary)?.map(Arc::new)
     }
 
@@ -138,16 +154,19 @@ fn code_failure(error: &CodeError) -> CompileFailure {
 
 fn build(
     tree: PathBuf,
+    modules: PinnedModules,
     functions: Arc<dyn StateFunctions>,
     longest_answer: u64,
 ) -> Result<Ready, CompileFailure> {
     let settings = settings::read(&tree).map_err(CompileFailure::problem)?;
     Ok(match settings {
         Settings::Static { site } => Ready {
+            modules,
             compiler: Box::new(StaticCompiler::new(&tree, &site).map_err(CompileFailure::problem)?),
             sources: Sources::new(&tree, None, &[]),
         },
         Settings::States { root, pillar } => Ready {
+            modules,
             compiler: Box::new(StatesCompiler::new(
                 &tree,
                 &root,
@@ -157,6 +176,7 @@ fn build(
             sources: Sources::new(&tree, Some(&root), &[]),
         },
         Settings::External(settings) => Ready {
+            modules,
             sources: Sources::new(&tree, None, &settings.modules),
             compiler: Box::new(ExternalCompiler::new(&tree, settings, longest_answer)),
         },

@@ -258,7 +258,7 @@ fn whole(message: String) -> CompileProblem {
 }
 
 /// A problem of the states front end, in the words of the API.
-pub(super) fn from_states(problem: &Problem) -> CompileProblem {
+pub(crate) fn from_states(problem: &Problem) -> CompileProblem {
     let known = |number: usize| (number > 0).then_some(number as u64);
     let mut message = problem.message.clone();
     for (what, place) in &problem.also {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bunraku_model::Catalog;
+use bunraku_module::Verified;
 use bunraku_states::{Input, Lookup, OtherNodes, Tree, World, WorldError, compile};
 use tokio::sync::Semaphore;
 
@@ -20,6 +21,9 @@ use crate::environments::is_below;
 pub trait StateFunctions: Send + Sync + std::fmt::Debug {
     fn function(&self, name: &str) -> Lookup;
     fn functions(&self) -> Vec<String>;
+
+    /// The same with those of modules; says what does not fit together.
+    fn with_modules(&self, modules: &[Verified]) -> Result<Arc<dyn StateFunctions>, String>;
 }
 
 /// No state functions at all: every state is unknown.
@@ -33,6 +37,10 @@ impl StateFunctions for NoStateFunctions {
 
     fn functions(&self) -> Vec<String> {
         Vec::new()
+    }
+
+    fn with_modules(&self, _: &[Verified]) -> Result<Arc<dyn StateFunctions>, String> {
+        Ok(Arc::new(Self))
     }
 }
 

@@ -4,8 +4,8 @@ use axum::Json;
 use axum::extract::State;
 use bunraku_wire::api::Problem;
 use bunraku_wire::api::cluster::{
-    ClusterInvitation, ClusterInviteRequest, ClusterJoinRequest, ClusterStatus, ClusterWelcome,
-    DrainRequest, ServerList,
+    ClusterInvitation, ClusterInviteRequest, ClusterJoinRequest, ClusterSshJoinRequest,
+    ClusterSshWelcome, ClusterStatus, ClusterWelcome, DrainRequest, ServerList,
 };
 use http::StatusCode;
 
@@ -47,6 +47,29 @@ pub(crate) async fn join(
     Body(request): Body<ClusterJoinRequest>,
 ) -> Answer<ClusterWelcome> {
     Ok(Json(services.cluster.join(&request).await?))
+}
+
+/// Become a member that this server verifies over SSH. What a member needs is
+/// put in its place over SSH, not into the reply.
+#[utoipa::path(post, path = "/v1/cluster/join-over-ssh", tag = "cluster", request_body = ClusterSshJoinRequest,
+    responses((status = 200, body = ClusterSshWelcome), (status = "default", body = Problem)))]
+pub(crate) async fn join_over_ssh(
+    State(services): State<Services>,
+    Body(request): Body<ClusterSshJoinRequest>,
+) -> Answer<ClusterSshWelcome> {
+    Ok(Json(services.cluster.join_over_ssh(&request).await?))
+}
+
+/// Take a server off the list for good. It keeps no data, and does not run.
+#[utoipa::path(delete, path = "/v1/cluster/members/{name}", tag = "cluster", params(("name" = String, Path)),
+    responses((status = 204), (status = "default", body = Problem)))]
+pub(crate) async fn remove(
+    State(services): State<Services>,
+    caller: Caller,
+    PathNode(name): PathNode,
+) -> Result<StatusCode, Refusal> {
+    services.cluster.remove(&name, caller.name.as_str()).await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 /// Move a server's role away, or stop doing so.

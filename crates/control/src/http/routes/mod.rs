@@ -10,8 +10,10 @@ pub(super) mod environments;
 pub(super) mod facts;
 pub(super) mod join;
 pub(super) mod locks;
+pub(super) mod modules;
 pub(super) mod nodes;
 pub(super) mod once;
+pub(super) mod outputs;
 pub(super) mod query;
 pub(super) mod releases;
 pub(super) mod reports;
@@ -37,6 +39,7 @@ use crate::catalogs::Catalogs;
 use crate::certificates::Certificates;
 use crate::compiles::Compiles;
 use crate::environments::Environments;
+use crate::modules::Modules;
 use crate::{
     CatalogDiffs, Clock, CommandHub, Commands, Contents, Facts, Locks, Nodes, Once, Orchestration,
     Presence, Queries, Releases, Reports, TargetBoard, Triggers,
@@ -69,8 +72,10 @@ pub(crate) struct ServiceSet {
     pub(crate) catalogs: Catalogs,
     pub(crate) compiles: Compiles,
     pub(crate) environments: Environments,
+    pub(crate) modules: Modules,
     pub(crate) once: Once,
     pub(crate) orchestration: Orchestration,
+    pub(crate) outputs: crate::Outputs,
     pub(crate) triggers: Triggers,
     pub(crate) locks: Locks,
     pub(crate) commands: Commands,

@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
-use bunraku_wire::api::{Problem, QueryReply, QueryRequest};
+use bunraku_wire::api::{Problem, QueryNodes, QueryReply, QueryRequest};
 
 use super::{Answer, Body, Services};
 
@@ -19,4 +19,15 @@ pub(crate) async fn query(
         columns: answer.columns,
         warnings: answer.warnings,
     }))
+}
+
+/// The nodes that a query names: those of any row that it finds.
+#[utoipa::path(post, path = "/v1/query/nodes", tag = "queries", request_body = QueryRequest,
+    responses((status = 200, body = QueryNodes), (status = "default", body = Problem)))]
+pub(crate) async fn nodes(
+    State(services): State<Services>,
+    Body(request): Body<QueryRequest>,
+) -> Answer<QueryNodes> {
+    let nodes = services.queries.nodes_matching(&request.query).await?;
+    Ok(Json(QueryNodes { nodes }))
 }

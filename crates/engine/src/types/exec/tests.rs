@@ -357,3 +357,173 @@ fn an_interrupt_ends_the_command_in_hand() {
     assert_eq!(lines(&summary), "Exec[long] failed: interrupted");
     assert!(!summary.succeeded());
 }
+
+/// Everything that a run tells, as one text.
+#[derive(Default)]
+struct Heard(std::sync::Mutex<String>);
+
+impl crate::EventSink for Heard {
+    fn tell(&self, event: crate::Event<'_>) {
+        self.0
+            .lock()
+            .expect("whole")
+            .push_str(&format!("{event:?}\n"));
+    }
+}
+
+/// A run of states, with all that it told and what is left on disk of it.
+fn told_of(states: Value, other_nodes: crate::OtherNodes, noop: bool) -> (crate::Summary, String) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let catalog = crate::types::testing::catalog(states);
+    let registry = crate::Registry::standard();
+    let options = crate::PlanOptions::default();
+    let plan = crate::Plan::new(&catalog, &registry, options).expect("a plan");
+    let heard = Heard::default();
+    let cancellation = crate::Cancellation::new().expect("a pipe");
+    let how = crate::CarryOut {
+        noop,
+        other_nodes: std::sync::Arc::new(other_nodes),
+        ..crate::CarryOut::new(directory.path(), cancellation, &heard)
+    };
+    let summary = crate::carry_out(&plan, how).expect("a summary");
+    let mut text = heard.0.lock().expect("whole").clone();
+    text.push_str(&format!("{summary:?}\n"));
+    for entry in std::fs::read_dir(directory.path())
+        .expect("readable")
+        .flatten()
+    {
+        if entry.path().is_file() {
+            let bytes = std::fs::read(entry.path()).expect("readable");
+            text.push_str(&String::from_utf8_lossy(&bytes));
+        }
+    }
+    (summary, text)
+}
+
+fn outcome_of<'a>(summary: &'a crate::Summary, title: &str) -> &'a Outcome {
+    let mut finished = summary.finished.iter();
+    let found = finished.find(|one| one.reference.title() == title);
+    &found.expect("it finished").outcome
+}
+
+fn secret_state(title: &str, parameters: Value) -> Value {
+    json!({"type": "Exec", "title": title, "parameters": parameters,
+           "sensitive_parameters": ["command", "outputs"],
+           "state": {"id": title, "name": title, "function": "cmd.run"}})
+}
+
+fn plain_state(kind: &str, title: &str, parameters: Value) -> Value {
+    json!({"type": kind, "title": title, "parameters": parameters,
+           "state": {"id": title, "name": title, "function": "cmd.run"}})
+}
+
+#[test]
+fn a_secret_output_is_used_and_told_nowhere() {
+    let target = tempfile::tempdir().expect("a directory");
+    let path = target.path().join("conf");
+    std::fs::write(&path, "token = old\n").expect("written");
+    let (summary, told) = told_of(
+        json!([
+            // Computed, so that no text of the catalog has it.
+            secret_state(
+                "make",
+                json!({"command": "printf 'hunt%d-er\\nxy\\n' 7; echo whisper$((1+1)) >&2", "register": "token"})
+            ),
+            secret_state(
+                "break",
+                json!({"command": "echo loud$((3+4)); echo ab >&2; false", "register": "broken", "retry": {"attempts": 2, "interval": 0}})
+            ),
+            plain_state(
+                "File",
+                path.to_str().expect("a path"),
+                json!({"content": "token = ${ token.stdout }\n"})
+            ),
+            plain_state(
+                "Exec",
+                "echo",
+                json!({"command": "echo again ${ token.stdout }; echo ${ token.stderr } >&2", "register": "again"})
+            ),
+        ]),
+        crate::OtherNodes::default(),
+        false,
+    );
+    let text = std::fs::read_to_string(&path).expect("readable");
+    assert_eq!(text, "token = hunt7-er\nxy\n");
+    for secret in ["hunt7-er", "whisper2", "loud7"] {
+        assert!(!told.contains(secret), "{secret}: {told}");
+    }
+    let conf = outcome_of(&summary, path.to_str().expect("a path"));
+    assert_eq!(
+        conf.changes[0].to,
+        crate::Shown::Secret,
+        "not even its hash"
+    );
+    let make = outcome_of(&summary, "make");
+    assert_eq!(make.outputs["stdout"], "[secret]");
+    assert_eq!(make.outputs["rc"], 0);
+    assert!(make.secret_outputs);
+    let failed = outcome_of(&summary, "break").message.as_deref();
+    assert_eq!(failed, Some("it failed; what it printed is a secret"));
+    // What repeats a secret is one too: nobody else may have it.
+    assert!(outcome_of(&summary, "echo").secret_outputs);
+}
+
+#[test]
+fn outputs_of_other_nodes_are_put_in_and_what_is_missing_fails_its_reader_alone() {
+    let mut others = crate::OtherNodes::default();
+    let given = json!({"stdout": "s3", "list": [1, 2]});
+    others.give(
+        "db1",
+        "token",
+        Ok(given.as_object().cloned().expect("a map")),
+    );
+    others.give(
+        "db1",
+        "lost",
+        Err("node db1 has not given `lost`: it failed".to_owned()),
+    );
+    let states = || {
+        json!([
+            plain_state(
+                "Exec",
+                "use",
+                json!({"command": "echo ${ node(\"db1\").token.stdout } ${node('db1').token.list.1}", "register": "used"})
+            ),
+            plain_state(
+                "Exec",
+                "lost",
+                json!({"command": "echo ${ node(\"db1\").lost.stdout }"})
+            ),
+            plain_state(
+                "Exec",
+                "unknown",
+                json!({"command": "echo ${ node(\"db2\").token.stdout }"})
+            ),
+            plain_state(
+                "Exec",
+                "part",
+                json!({"command": "echo ${ node(\"db1\").token.stdoot }"})
+            ),
+        ])
+    };
+    let (summary, _) = told_of(states(), others.clone(), false);
+    assert_eq!(outcome_of(&summary, "use").outputs["stdout"], "s3 2");
+    let said = |title: &str| {
+        outcome_of(&summary, title)
+            .message
+            .clone()
+            .unwrap_or_default()
+    };
+    assert_eq!(said("lost"), "node db1 has not given `lost`: it failed");
+    assert_eq!(
+        said("unknown"),
+        "node db2 has not given `token`: this run was given no outputs of other nodes"
+    );
+    assert!(
+        said("part").starts_with("there is no `node(\"db1\").token.stdoot`: `token` has stdout")
+    );
+    // A noop run cannot have them all, and says so without a failure.
+    let (summary, _) = told_of(states(), others, true);
+    assert_eq!(outcome_of(&summary, "lost").status, Status::Pending);
+    assert!(summary.succeeded());
+}

@@ -4,33 +4,60 @@
 //! others comes through [`ClusterLink`], because this crate knows nothing of
 //! how members talk. On a server that is no member, everything here says so.
 
+mod join;
+mod removal;
+
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use bunraku_model::{ContentId, NodeName};
-use bunraku_store::{Compare, SharedStore, Transaction, TransactionOutcome};
+use bunraku_store::{Follow, Followed, SharedStore, Transaction};
 use bunraku_wire::api::cluster::{
-    AuthorityFiles, ClusterInvitation, ClusterInviteRequest, ClusterJoinRequest, ClusterSight,
-    ClusterStatus, ClusterWelcome, DrainRequest, MemberRecord, ServerList, keys,
+    AuthorityFiles, ClusterInvitation, ClusterInviteRequest, ClusterSight, ClusterStatus,
+    ClusterWelcome, DrainRequest, MemberRecord, ServerList, keys,
 };
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::clock::Clock;
 use crate::document::{self, Decision};
-use crate::{Certificates, ServiceError};
+use crate::{Certificates, CommandHub, ServiceError};
 
 /// An invitation opens the authorities: it is short.
 const LONGEST: u64 = 24 * 3600;
 
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// The member follows the same changes as this service, and it is its list that
+/// agents get: how long it is waited for, and how often looked at.
+const SETTLED: std::time::Duration = std::time::Duration::from_secs(30);
+const LOOK: std::time::Duration = std::time::Duration::from_millis(500);
+
 /// A member, as the services see it.
+#[async_trait]
 pub trait ClusterMember: Send + Sync {
     /// What it sees of the others.
     fn sight(&self) -> ClusterSight;
     /// Where nodes can go. Asked by every agent that connects: from memory.
     fn servers(&self) -> Vec<String>;
     /// What a newcomer needs, beside the authority that signs nodes.
-    fn welcome(&self) -> Result<ClusterWelcome, Box<dyn std::error::Error + Send + Sync>>;
+    fn welcome(&self) -> Result<ClusterWelcome, Failure>;
+    /// Whether it was told how to reach other machines over SSH.
+    fn speaks_ssh(&self) -> bool {
+        false
+    }
+    /// Over SSH, to a machine that SSH verifies: the key in this place.
+    async fn read_key(&self, host: &str, place: &str) -> Result<String, Failure> {
+        let _ = place;
+        Err(format!("{host} cannot be reached over SSH from here").into())
+    }
+    /// Over SSH: puts the welcome into this place.
+    async fn place_welcome(&self, host: &str, place: &str, text: &[u8]) -> Result<(), Failure> {
+        let _ = (place, text);
+        Err(format!("{host} cannot be reached over SSH from here").into())
+    }
 }
 
 /// The member that this server is.
@@ -56,6 +83,8 @@ pub struct Cluster {
     clock: Clock,
     certificates: Certificates,
     link: Option<ClusterLink>,
+    /// One stranger at a time makes this server open connections.
+    looking: Arc<tokio::sync::Semaphore>,
 }
 
 fn no_cluster() -> ServiceError {
@@ -89,6 +118,46 @@ impl Cluster {
             clock,
             certificates,
             link,
+            looking: Arc::new(tokio::sync::Semaphore::new(1)),
+        }
+    }
+
+    /// Tells agents whenever the servers change, until cancelled.
+    pub(crate) async fn follow_members(&self, hub: CommandHub, shutdown: CancellationToken) {
+        if self.link.is_none() {
+            return;
+        }
+        let mut changes = Follow::new(self.store.clone(), keys::MEMBERS);
+        let mut told = self.servers();
+        loop {
+            let followed = tokio::select! {
+                () = shutdown.cancelled() => return,
+                followed = changes.next() => followed,
+            };
+            match followed {
+                Ok(Followed::Snapshot { .. }) => continue,
+                Ok(Followed::Changes(_)) => {}
+                Err(error) => {
+                    tracing::warn!(error = %error, "the servers of the cluster cannot be followed now");
+                }
+            }
+            tokio::select! {
+                () = shutdown.cancelled() => return,
+                () = self.news_since(&told) => {}
+            }
+            let servers = self.servers();
+            if servers != told {
+                told = servers;
+                hub.tell_servers();
+            }
+        }
+    }
+
+    /// Until the member's list differs from this one, or will not.
+    async fn news_since(&self, told: &ServerList) {
+        let deadline = tokio::time::Instant::now() + SETTLED;
+        while self.servers() == *told && tokio::time::Instant::now() < deadline {
+            tokio::time::sleep(LOOK).await;
         }
     }
 
@@ -121,6 +190,7 @@ impl Cluster {
                 .and_then(|stored| stored.document.get("current").cloned())
                 .filter(|change| !change.is_null()),
             events: events.map_or_else(Vec::new, |stored| stored.document),
+            without_majority_seconds: self.store.without_majority_for().map(|it| it.as_secs()),
         })
     }
 
@@ -164,54 +234,6 @@ impl Cluster {
             expires: stored.expires,
             ca_fingerprint: self.certificates.ca_fingerprint(),
         })
-    }
-
-    /// Lets a server in. The invitation is gone in the transaction that makes
-    /// it a member; after a lost reply, a new invitation lets it in again.
-    pub async fn join(&self, request: &ClusterJoinRequest) -> Result<ClusterWelcome, ServiceError> {
-        let link = self.link()?;
-        let key = keys::token(&hash(&request.token));
-        let stored = document::read::<StoredInvitation>(&*self.store, &key).await?;
-        let invited = stored.filter(|stored| stored.document.expires > self.clock.now());
-        let invitation = invited.ok_or_else(not_invited)?;
-        let member = keys::member(&request.name);
-        let known = document::read::<MemberRecord>(&*self.store, &member).await?;
-        if let Some(known) = &known
-            && known.document.member_address != request.member_address
-        {
-            return Err(ServiceError::conflict(
-                format!(
-                    "`{}` is a member already, at {}",
-                    request.name, known.document.member_address
-                ),
-                "give this server another name with `--name`",
-            ));
-        }
-        let record = MemberRecord {
-            name: request.name.clone(),
-            member_address: request.member_address.clone(),
-            api_address: request.api_address.clone(),
-            client_url: request.client_url.clone(),
-            peer_url: request.peer_url.clone(),
-            eligible: request.eligible,
-            draining: false,
-            joined: self.clock.now(),
-        };
-        let transaction = Transaction::new()
-            .when(Compare::Modified(key.clone(), invitation.entry.modified))
-            .when_unchanged(&member, known.as_ref().map(|known| &known.entry))
-            .delete(key)
-            .put(member, document::encode(&record));
-        if let TransactionOutcome::Refused(_) = self.store.commit(transaction).await? {
-            return Err(not_invited());
-        }
-        tracing::warn!(member = %request.name, invited_by = invitation.document.made_by, "a server joined the cluster");
-        let mut welcome = link.0.welcome().map_err(|error| {
-            ServiceError::internal("the members' authority cannot be handed over", error)
-        })?;
-        welcome.authority = self.certificates.authority_files();
-        welcome.members = self.members().await?;
-        Ok(welcome)
     }
 
     /// Moves a server's role away, or stops doing so.

@@ -1,0 +1,52 @@
+//! Outputs of other nodes that a catalog reads, asked for before a run.
+//!
+//! What is missing does not keep the run from starting: the state that reads
+//! it fails with the reason, and the others go on.
+
+use bunraku_engine::OtherNodes;
+use bunraku_model::Catalog;
+use bunraku_wire::api::outputs::OtherNodeOutput;
+use bunraku_wire::api::{Cause, Target};
+
+use crate::catalogs::Catalogs;
+
+/// Everything that the catalog reads of other nodes.
+pub(super) async fn inputs(
+    catalogs: &Catalogs,
+    target: &Target,
+    catalog: &Catalog,
+    causes: &[Cause],
+) -> OtherNodes {
+    let mut others = OtherNodes::default();
+    let reads = |resource: &bunraku_model::catalog::Resource| {
+        resource.other.contains_key("reads_from_nodes")
+    };
+    if !catalog.resources.iter().any(reads) {
+        return others;
+    }
+    let run = causes.iter().find_map(|cause| match cause {
+        Cause::Run { run } => Some(*run),
+        _ => None,
+    });
+    let run = run.map_or_else(String::new, |run| format!("&run={run}"));
+    let path = format!(
+        "/v1/nodes/{}/inputs?catalog={}{run}",
+        catalogs.node(),
+        target.catalog
+    );
+    match catalogs.client().get::<Vec<OtherNodeOutput>>(&path).await {
+        Ok(inputs) => {
+            for input in inputs {
+                let value = input.value.ok_or_else(|| {
+                    (input.missing).unwrap_or_else(|| "the server has no such output".to_owned())
+                });
+                others.give(&input.read.node, &input.read.name, value);
+            }
+        }
+        Err(error) => {
+            tracing::warn!(error = %error, "outputs of other nodes cannot be asked for");
+            others.give_nothing(format!("no server could be asked for it: {error}"));
+        }
+    }
+    others
+}

@@ -1,0 +1,140 @@
+//! The extension modules that a catalog pins, made ready for a run.
+//!
+//! Packages come with the catalog's files, by content. Whether they may run is
+//! decided here and by nobody else: against the keys in this node's own
+//! directory, without those that are revoked there or that a server revoked.
+//! A server can take trust away, and never give any. What servers said is
+//! kept, so that a revocation counts also when no server can be asked.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use bunraku_engine::Registry;
+use bunraku_engine::modules::{Shelf, check_pins, read_trust};
+use bunraku_model::{Catalog, ContentId};
+use bunraku_wire::private_file;
+use serde_json::Value;
+
+use super::engine::EngineOptions;
+use super::method::NotStarted;
+use crate::catalogs::{CatalogError, Catalogs};
+use bunraku_wire::api::Target;
+
+/// Where packages are among a catalog's files.
+const SCHEME: &str = "module:";
+
+/// What a catalog pins, with the bytes that go with it.
+pub(super) struct PinnedPackages {
+    packages: Vec<(PathBuf, Vec<u8>)>,
+    /// Fingerprints that servers revoked.
+    revoked: BTreeSet<String>,
+}
+
+impl PinnedPackages {
+    /// Everything that a catalog needs of modules. Nothing is verified yet.
+    pub(super) async fn of(
+        catalogs: &Catalogs,
+        target: &Target,
+        catalog: &Catalog,
+    ) -> Result<Option<Self>, NotStarted> {
+        let pins = match catalog.other.get("modules") {
+            None | Some(Value::Null) => return Ok(None),
+            Some(Value::Object(pins)) => pins,
+            Some(_) => return Err(NotStarted::new("the catalog's `modules` is not a map")),
+        };
+        let mut packages = Vec::with_capacity(pins.len());
+        for (name, pin) in pins {
+            let id = pin.as_str().and_then(|pin| pin.parse().ok());
+            let known = (catalog.sources.get(&format!("{SCHEME}{name}")))
+                .is_some_and(|source| source.files().any(|file| Some(file.content) == id));
+            let Some(id) = id.filter(|_| known) else {
+                return Err(NotStarted::new(format!(
+                    "the catalog pins the module `{name}` and does not say where it is"
+                )));
+            };
+            let package = package(catalogs, target, id).await.map_err(|error| {
+                NotStarted::because(&format!("the module `{name}` is not on this node"), &error)
+            })?;
+            packages.push((PathBuf::from(name), package));
+        }
+        let revoked = revoked(catalogs).await;
+        Ok(Some(Self { packages, revoked }))
+    }
+
+    /// Verifies all, and adds their types. Blocking.
+    pub(super) fn add_to(
+        &self,
+        registry: &mut Registry,
+        catalog: &Catalog,
+        options: &EngineOptions,
+        remember: bool,
+    ) -> Result<(), NotStarted> {
+        let refused = |error: &dyn std::error::Error| NotStarted::because("nothing was run", error);
+        let mut trust = read_trust(&options.module_keys).map_err(|error| refused(&error))?;
+        for fingerprint in &self.revoked {
+            trust.revoke(fingerprint).map_err(|error| refused(&error))?;
+        }
+        let shelf = Shelf::new(&options.state_directory);
+        let modules =
+            (shelf.admit(&self.packages, &trust, remember)).map_err(|error| refused(&error))?;
+        check_pins(catalog, &modules).map_err(|error| refused(&error))?;
+        for module in &modules {
+            let added = registry.add_module(module, &options.state_directory);
+            added.map_err(|error| refused(&error))?;
+        }
+        Ok(())
+    }
+}
+
+/// The bytes of this hash: from the cache, or fetched again if that is damaged.
+async fn package(
+    catalogs: &Catalogs,
+    target: &Target,
+    id: ContentId,
+) -> Result<Vec<u8>, CatalogError> {
+    let path = catalogs.cache.content(id);
+    for _ in 0..2 {
+        match tokio::fs::read(&path).await {
+            Ok(package) if ContentId::of(&package) == id => return Ok(package),
+            Ok(_) => {
+                tracing::warn!(module = %id.short(), "a cached module is damaged, and fetched again");
+                let _ = tokio::fs::remove_file(&path).await;
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(source) => return Err(CatalogError::File { path, source }),
+        }
+        catalogs.complete(target).await?;
+    }
+    Err(CatalogError::Wrong {
+        what: format!("file {}", id.short()),
+    })
+}
+
+/// What servers revoked: as they say now, or as they said last.
+async fn revoked(catalogs: &Catalogs) -> BTreeSet<String> {
+    let path = catalogs.cache.revoked_keys();
+    let kept = std::fs::read(&path).ok();
+    let mut known: BTreeSet<String> = kept
+        .and_then(|text| serde_json::from_slice(&text).ok())
+        .unwrap_or_default();
+    match catalogs
+        .client()
+        .get::<Vec<String>>("/v1/module-keys/revoked")
+        .await
+    {
+        Ok(now) => {
+            let before = known.len();
+            known.extend(now);
+            if known.len() > before {
+                let text = serde_json::to_vec(&known).expect("texts are plain data");
+                if let Err(error) = private_file::replace(&path, &text, 0o600) {
+                    tracing::error!(error = %error, "revoked keys cannot be written down");
+                }
+            }
+        }
+        Err(error) => {
+            tracing::warn!(error = %error, "no server tells which keys are revoked; what was told last counts");
+        }
+    }
+    known
+}

@@ -1,0 +1,198 @@
+//! Modules and keys on the server.
+
+use std::path::Path;
+
+use bunraku_wire::Client;
+use bunraku_wire::api::modules::{
+    ModuleEvent, ModuleKeys, PublishedModule, RevokeModuleKey, RevokedModuleKey, TrustModuleKey,
+    TrustedModuleKey,
+};
+
+use super::source::{SourceArgs, read};
+use crate::commands::Context;
+use crate::connection::failed;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{self, Table};
+
+/// Verified there, against the keys that servers trust.
+pub(super) fn publish(source: &SourceArgs, context: &Context) -> Result<Exit, Failure> {
+    let (name, package) = source.package()?;
+    context.with_client(|client| async move {
+        let pieces = futures::stream::iter([Ok::<_, std::io::Error>(package.into())]);
+        let published = client.upload_stream(http::Method::POST, "/v1/modules", pieces);
+        let published: PublishedModule = published.await.map_err(|error| {
+            let failure = failed(&error);
+            let message = format!("{}: {}", name.display(), failure.message());
+            failure.with_message(message)
+        })?;
+        if context.global.json {
+            output::json(&published)?;
+            return Ok(Exit::Done);
+        }
+        output::write(&told("published", &published))?;
+        eprintln!(
+            "\nhint: environments name it in `modules.yaml`: `{}: {}`",
+            published.name, published.version
+        );
+        Ok(Exit::Done)
+    })
+}
+
+fn told(what: &str, module: &PublishedModule) -> String {
+    let mut text = format!(
+        "{what} {} {}\n  types      {}\n  sha256     {}\n  signed by  {}  {}\n  published  {} by {}\n",
+        module.name,
+        module.version,
+        module.types.join(", "),
+        module.sha256,
+        module.signed_by,
+        module.signer,
+        module.published,
+        module.published_by
+    );
+    if let Some(refused) = &module.refused {
+        text.push_str(&format!("  refused    {refused}\n"));
+    }
+    text
+}
+
+pub(super) fn list(context: &Context) -> Result<Exit, Failure> {
+    context.with_client(|client| async move {
+        let all: Vec<PublishedModule> = got(&client, "/v1/modules").await?;
+        if context.global.json {
+            output::json(&all)?;
+            return Ok(Exit::Done);
+        }
+        let mut table = Table::new(&["MODULE", "VERSION", "TYPES", "SIGNED BY", "STATUS"]);
+        for module in &all {
+            table.row(vec![
+                module.name.clone(),
+                module.version.clone(),
+                module.types.join(", "),
+                module.signed_by.chars().take(16).collect(),
+                match &module.refused {
+                    None => "published".to_owned(),
+                    Some(refused) => format!("refused: {refused}"),
+                },
+            ]);
+        }
+        table.print()?;
+        Ok(Exit::Done)
+    })
+}
+
+pub(super) fn show(name: &str, version: Option<&str>, context: &Context) -> Result<Exit, Failure> {
+    context.with_client(|client| async move {
+        let found: Vec<PublishedModule> = match version {
+            Some(version) => vec![got(&client, &format!("/v1/modules/{name}/{version}")).await?],
+            None => got(&client, &format!("/v1/modules/{name}")).await?,
+        };
+        if context.global.json {
+            output::json(&found)?;
+            return Ok(Exit::Done);
+        }
+        let texts: Vec<String> = found.iter().map(|one| told("module", one)).collect();
+        output::write(&texts.join("\n"))?;
+        Ok(Exit::Done)
+    })
+}
+
+pub(super) fn remove(name: &str, version: &str, context: &Context) -> Result<Exit, Failure> {
+    context.with_client(|client| async move {
+        let path = format!("/v1/modules/{name}/{version}");
+        let removed: Result<(), _> = client.delete(&path).await;
+        removed.map_err(|error| failed(&error))?;
+        eprintln!("removed {name} {version}; catalogs that pin it keep it");
+        Ok(Exit::Done)
+    })
+}
+
+pub(super) fn trust(file: &Path, context: &Context) -> Result<Exit, Failure> {
+    let key = String::from_utf8(read(file)?).unwrap_or_default();
+    context.with_client(|client| async move {
+        let request = TrustModuleKey { key };
+        let trusted = client.post("/v1/module-keys", &request).await;
+        let trusted: TrustedModuleKey = trusted.map_err(|error| failed(&error))?;
+        if context.global.json {
+            output::json(&trusted)?;
+            return Ok(Exit::Done);
+        }
+        output::write(&format!("servers trust {}\n", trusted.fingerprint))?;
+        eprintln!("\nhint: nodes trust what lies in /etc/bunraku/module-keys on each of them");
+        Ok(Exit::Done)
+    })
+}
+
+pub(super) fn revoke(fingerprint: &str, reason: &str, context: &Context) -> Result<Exit, Failure> {
+    context.with_client(|client| async move {
+        let request = RevokeModuleKey {
+            fingerprint: fingerprint.to_owned(),
+            reason: reason.to_owned(),
+        };
+        let revoked = client.post("/v1/module-keys/revoke", &request).await;
+        let revoked: RevokedModuleKey = revoked.map_err(|error| failed(&error))?;
+        if context.global.json {
+            output::json(&revoked)?;
+            return Ok(Exit::Done);
+        }
+        let text = format!("revoked {} on servers and nodes\n", revoked.fingerprint);
+        output::write(&text)?;
+        Ok(Exit::Done)
+    })
+}
+
+pub(super) fn keys(context: &Context) -> Result<Exit, Failure> {
+    context.with_client(|client| async move {
+        let keys: ModuleKeys = got(&client, "/v1/module-keys").await?;
+        if context.global.json {
+            output::json(&keys)?;
+            return Ok(Exit::Done);
+        }
+        let mut table = Table::new(&["KEY", "STATUS", "BY", "AT", "COMMENT"]);
+        for key in keys.trusted {
+            let comment = key.key.splitn(3, ' ').nth(2).unwrap_or_default().to_owned();
+            let status = "trusted".to_owned();
+            table.row(vec![
+                key.fingerprint,
+                status,
+                key.by,
+                key.at.to_string(),
+                comment,
+            ]);
+        }
+        for key in keys.revoked {
+            let status = "revoked".to_owned();
+            table.row(vec![
+                key.fingerprint,
+                status,
+                key.by,
+                key.at.to_string(),
+                key.reason,
+            ]);
+        }
+        table.print()?;
+        Ok(Exit::Done)
+    })
+}
+
+pub(super) fn log(context: &Context) -> Result<Exit, Failure> {
+    context.with_client(|client| async move {
+        let events: Vec<ModuleEvent> = got(&client, "/v1/module-events").await?;
+        if context.global.json {
+            output::json(&events)?;
+            return Ok(Exit::Done);
+        }
+        let mut table = Table::new(&["AT", "BY", "WHAT", "SUBJECT", "DETAIL"]);
+        for event in events {
+            let at = event.at.to_string();
+            table.row(vec![at, event.by, event.what, event.subject, event.detail]);
+        }
+        table.print()?;
+        Ok(Exit::Done)
+    })
+}
+
+async fn got<T: serde::de::DeserializeOwned>(client: &Client, path: &str) -> Result<T, Failure> {
+    client.get(path).await.map_err(|error| failed(&error))
+}

@@ -1,0 +1,85 @@
+//! Where a package comes from: a file here, an address with a hash, or git.
+
+use std::path::{Path, PathBuf};
+
+use bunraku_control::modules::{LARGEST_PACKAGE, ModuleSource, fetch};
+
+use crate::exit::Exit;
+use crate::failure::Failure;
+
+#[derive(clap::Args, Clone, Debug)]
+#[group(id = "source", required = true, args = ["file", "url", "git"])]
+pub(crate) struct SourceArgs {
+    /// A package on this machine
+    file: Option<PathBuf>,
+    /// A package at an address (https, http, file); needs `--sha256`
+    #[arg(long, value_name = "URL", requires = "sha256", conflicts_with_all = ["file", "git"])]
+    url: Option<String>,
+    /// The hash of the package
+    #[arg(long, value_name = "HASH", requires = "url")]
+    sha256: Option<String>,
+    /// A repository with the package in it; needs `--commit` and `--path`
+    #[arg(long, value_name = "URL", requires_all = ["commit", "path"], conflicts_with = "file")]
+    git: Option<String>,
+    /// The full id of the commit
+    #[arg(long, value_name = "COMMIT", requires = "git")]
+    commit: Option<String>,
+    /// The package's path in the repository
+    #[arg(long, value_name = "PATH", requires = "git")]
+    path: Option<String>,
+}
+
+impl SourceArgs {
+    /// The bytes, and how to speak of them. Nothing of them is unpacked.
+    pub(crate) fn package(&self) -> Result<(PathBuf, Vec<u8>), Failure> {
+        let Some(source) = self.elsewhere()? else {
+            let file = self.file.clone().unwrap_or_default();
+            return Ok((file.clone(), read(&file)?));
+        };
+        let scratch = tempfile::tempdir()?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let package = runtime.block_on(fetch(&source, scratch.path()));
+        let package = package.map_err(|error| {
+            Failure::new(format!("cannot fetch {source}"))
+                .caused_by(&error)
+                .exit(Exit::Refused)
+        })?;
+        Ok((PathBuf::from(source.to_string()), package))
+    }
+
+    fn elsewhere(&self) -> Result<Option<ModuleSource>, Failure> {
+        let given = |one: &Option<String>| one.clone().unwrap_or_default();
+        if let Some(url) = &self.url {
+            let sha256 = given(&self.sha256).parse();
+            let wrong = |_| Failure::usage("`--sha256` takes 64 hexadecimal digits");
+            return Ok(Some(ModuleSource::Url {
+                url: url.clone(),
+                sha256: sha256.map_err(wrong)?,
+            }));
+        }
+        Ok(self.git.as_ref().map(|url| ModuleSource::Git {
+            url: url.clone(),
+            commit: given(&self.commit),
+            path: given(&self.path),
+        }))
+    }
+}
+
+/// A whole file, if it could be a package.
+pub(super) fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+    use std::io::Read;
+    let cannot = |error| Failure::new(format!("cannot read {}", path.display())).caused_by(&error);
+    let file = std::fs::File::open(path).map_err(cannot)?;
+    let mut bytes = Vec::new();
+    let read = file.take(LARGEST_PACKAGE + 1).read_to_end(&mut bytes);
+    read.map_err(cannot)?;
+    match bytes.len() as u64 > LARGEST_PACKAGE {
+        true => Err(Failure::new(format!(
+            "{} is larger than a module may be",
+            path.display()
+        ))),
+        false => Ok(bytes),
+    }
+}

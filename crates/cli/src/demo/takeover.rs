@@ -1,0 +1,121 @@
+//! The act in which the server that leads a run is killed in the middle of it.
+
+use std::process::Stdio;
+
+use bunraku_model::RunId;
+use bunraku_plan::run::RunSummary;
+use bunraku_wire::api::{Cause, ReportPage, RunEnding};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Command;
+
+use super::fleet::{Fleet, LOOK};
+use super::stage::Stage;
+use crate::connection::failed;
+use crate::failure::Failure;
+
+/// The line after which the leader is killed: the first node is at work.
+const MIDDLE: &str = "dev1.devco.net runs";
+
+impl Fleet {
+    /// Runs the site, kills who leads the run, and looks at what came of it.
+    pub(crate) async fn run_through_a_kill(&mut self, stage: &Stage) -> Result<(), Failure> {
+        let site = self.write_site()?;
+        stage.text(&format!("$ bunraku run --site {site} --yes"));
+        let (servers, credentials) = self.operator()?;
+        let mut run = Command::new(std::env::current_exe()?)
+            .args(["run", "--site", &site, "--yes"])
+            .args(["--server", &servers, "--credentials", &credentials])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        let told = run.stderr.take();
+        let told = told.ok_or_else(|| Failure::new("its output was taken already"))?;
+        let mut lines = BufReader::new(told).lines();
+        let mut killed = None;
+        while let Some(line) = lines.next_line().await? {
+            stage.text(&line);
+            if killed.is_none() && line.contains(MIDDLE) {
+                let leader = self.kill_the_leader().await?;
+                stage.note(&format!("{leader}, which leads the run, was killed"));
+                killed = Some(leader);
+            }
+        }
+        let output = run.wait_with_output().await?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        // The plan was shown before; the summary is what is new.
+        stage.text(text.rsplit("\n\n").next().unwrap_or_default());
+        let Some(killed) = killed.filter(|_| output.status.success()) else {
+            return Err(Failure::new("the run did not succeed"));
+        };
+        let next = self.who_leads(&killed);
+        stage.note(&format!(
+            "{} took over from the log of the run",
+            next.unwrap_or_else(|| "another server".to_owned())
+        ));
+        self.tell_who_ran(stage).await?;
+        self.restart_member(&killed).await?;
+        stage.note(&format!("{killed} is back"));
+        Ok(())
+    }
+
+    /// Waits until a server leads the run, and kills it.
+    async fn kill_the_leader(&mut self) -> Result<String, Failure> {
+        loop {
+            if let Some(leader) = self.who_leads("") {
+                self.kill_member(&leader).await?;
+                return Ok(leader);
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// The server whose log says that it leads a run, but for this one.
+    fn who_leads(&self, but: &str) -> Option<String> {
+        let mut names = self.member_names().into_iter().filter(|name| name != but);
+        let leads = |name: &String| {
+            let log = self.directory.join(format!("{name}.log"));
+            let log = std::fs::read_to_string(log).unwrap_or_default();
+            log.contains("this server leads the run")
+        };
+        names.rfind(leads)
+    }
+
+    /// By the reports: each node ran once.
+    async fn tell_who_ran(&self, stage: &Stage) -> Result<(), Failure> {
+        let client = self.client()?;
+        let runs: Vec<RunSummary> = client
+            .get("/v1/runs")
+            .await
+            .map_err(|error| failed(&error))?;
+        let run: RunId = runs
+            .first()
+            .map(|run| run.record.id)
+            .ok_or_else(|| Failure::new("the run is not known"))?;
+        let page: ReportPage = client
+            .get("/v1/reports?limit=100")
+            .await
+            .map_err(|error| failed(&error))?;
+        let of_the_run = |report: &&bunraku_wire::api::ReportSummary| {
+            report.started.causes.contains(&Cause::Run { run })
+        };
+        let reports: Vec<_> = page.reports.iter().filter(of_the_run).collect();
+        let mut nodes: Vec<_> = reports.iter().map(|report| &report.node).collect();
+        nodes.sort();
+        nodes.dedup();
+        let good = |report: &&bunraku_wire::api::ReportSummary| {
+            let finished = report.finished.as_ref();
+            finished.is_some_and(|finished| finished.ending == RunEnding::Succeeded)
+        };
+        if reports.len() != 4 || nodes.len() != 4 || !reports.iter().all(good) {
+            return Err(Failure::new(format!(
+                "the run has {} reports of {} nodes, and should have one of each of four",
+                reports.len(),
+                nodes.len()
+            )));
+        }
+        stage.note("four reports of four nodes: none ran twice, none was forgotten, all succeeded");
+        Ok(())
+    }
+}

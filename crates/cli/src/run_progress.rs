@@ -1,0 +1,94 @@
+//! What the nodes of a run are at, from the stream of everybody's events.
+//!
+//! Only for people who watch: without it, a run goes on all the same.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bunraku_model::NodeRunId;
+use bunraku_wire::Client;
+use bunraku_wire::api::{EventStatus, ReportEvent, ReportStreamMessage};
+use bunraku_wire::client::Lines;
+
+use crate::run_view::{NodeProgress, Progress};
+
+/// How long to wait before a stream that broke is opened again.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Follows until it is dropped.
+pub(crate) struct Following {
+    progress: Arc<Mutex<Progress>>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Following {
+    /// Follows these node runs.
+    pub(crate) fn start(client: Client, runs: impl IntoIterator<Item = NodeRunId>) -> Self {
+        let of = |run| (run, NodeProgress::default());
+        let progress: Progress = runs.into_iter().map(of).collect();
+        let progress = Arc::new(Mutex::new(progress));
+        let shared = Arc::clone(&progress);
+        let task = tokio::spawn(async move {
+            let mut cursor = None;
+            loop {
+                follow(&client, &shared, &mut cursor).await;
+                tokio::time::sleep(RETRY).await;
+            }
+        });
+        Self { progress, task }
+    }
+
+    pub(crate) fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Takes in events until the stream breaks.
+async fn follow(client: &Client, progress: &Mutex<Progress>, cursor: &mut Option<String>) {
+    let path = match &cursor {
+        Some(cursor) => format!("/v1/reports/stream?cursor={cursor}"),
+        None => "/v1/reports/stream".to_owned(),
+    };
+    let Ok(mut lines): Result<Lines<ReportStreamMessage>, _> = client.stream(&path).await else {
+        return;
+    };
+    while let Some(Ok(message)) = lines.next().await {
+        match message {
+            ReportStreamMessage::Open { cursor: open } => *cursor = Some(open),
+            ReportStreamMessage::Gap => {}
+            ReportStreamMessage::Events {
+                cursor: next,
+                run,
+                events,
+                ..
+            } => {
+                *cursor = Some(next);
+                let mut all = progress.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(node) = all.get_mut(&run) {
+                    for event in events {
+                        take(node, event.event);
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn take(node: &mut NodeProgress, event: ReportEvent) {
+    match event {
+        ReportEvent::Started(started) => node.all = started.resources,
+        ReportEvent::Resource(resource) => {
+            node.done += 1;
+            node.failed += u64::from(resource.status == EventStatus::Failed);
+            node.resource = Some(format!("{}[{}]", resource.type_name, resource.title));
+        }
+        ReportEvent::Omitted(omitted) => node.done += omitted.count,
+        ReportEvent::Log(_) | ReportEvent::Finished(_) => {}
+    }
+}

@@ -1,0 +1,111 @@
+//! Answers the queries that a plan asks: the server does, or facts from a file.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use bunraku_model::NodeName;
+use bunraku_query::{Index, Limits, Query};
+use bunraku_wire::Client;
+use bunraku_wire::api::{NodeSummary, QueryNodes, QueryRequest};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::connection::failed;
+use crate::failure::Failure;
+
+/// The nodes that each query names.
+pub(crate) type Answers = BTreeMap<String, Vec<NodeName>>;
+
+/// Who knows of nodes.
+pub(crate) enum Knower<'a> {
+    /// A server, and what it says of every node.
+    Server(&'a Client, &'a [NodeSummary]),
+    /// Facts from a file.
+    File(Box<FactsFile>),
+    /// Nobody.
+    Nobody,
+}
+
+impl Knower<'_> {
+    /// Answers every one of these.
+    pub(crate) async fn answers(
+        &self,
+        queries: impl IntoIterator<Item = String>,
+    ) -> Result<Answers, Failure> {
+        let mut answers = Answers::new();
+        for query in queries {
+            let nodes = match self {
+                Self::Server(client, _) => ask(client, &query).await?,
+                Self::File(facts) => facts.nodes_matching(&query)?,
+                // Whoever needs the answer says that it is missing, and where.
+                Self::Nobody => continue,
+            };
+            answers.insert(query, nodes);
+        }
+        Ok(answers)
+    }
+
+    /// The names of all nodes.
+    pub(crate) fn names(&self) -> Option<Vec<NodeName>> {
+        match self {
+            Self::Server(_, nodes) => Some(nodes.iter().map(|node| node.name.clone()).collect()),
+            Self::File(facts) => Some(facts.names.clone()),
+            Self::Nobody => None,
+        }
+    }
+}
+
+async fn ask(client: &Client, query: &str) -> Result<Vec<NodeName>, Failure> {
+    let request = QueryRequest {
+        query: query.to_owned(),
+    };
+    let reply: QueryNodes = client
+        .post("/v1/query/nodes", &request)
+        .await
+        .map_err(|error| failed(&error))?;
+    Ok(reply.nodes)
+}
+
+/// Facts as `bunraku query --json 'nodes[certname, facts]'` gives them.
+pub(crate) struct FactsFile {
+    index: Index,
+    names: Vec<NodeName>,
+}
+
+#[derive(Deserialize)]
+struct Row {
+    certname: NodeName,
+    facts: Option<Map<String, Value>>,
+}
+
+impl FactsFile {
+    pub(crate) fn read(path: &Path, text: &str) -> Result<Self, Failure> {
+        let rows: Vec<Row> = serde_json::from_str(text).map_err(|error| {
+            Failure::new(format!("{} is not a list of facts", path.display()))
+                .caused_by(&error)
+                .hint("make one with `bunraku query --json 'nodes[certname, facts]'`")
+        })?;
+        let mut facts = Self {
+            index: Index::new(),
+            names: Vec::with_capacity(rows.len()),
+        };
+        for row in rows {
+            let fields = Map::from_iter([("certname".to_owned(), row.certname.to_string().into())]);
+            facts.index.set_fields(&row.certname, fields);
+            // A node that has said nothing yet.
+            if let Some(known) = row.facts {
+                facts.index.set_facts(&row.certname, &known);
+            }
+            facts.names.push(row.certname);
+        }
+        Ok(facts)
+    }
+
+    fn nodes_matching(&self, text: &str) -> Result<Vec<NodeName>, Failure> {
+        let query = Query::parse_target(text)
+            .map_err(|error| Failure::new(error.render(text)).hint_if(error.hint.clone()))?;
+        self.index
+            .nodes_matching(&query, &Limits::default())
+            .map_err(|error| Failure::new(error.to_string()).hint(error.hint()))
+    }
+}

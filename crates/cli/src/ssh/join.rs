@@ -1,0 +1,201 @@
+//! A server that wants to join, looked at over SSH.
+//!
+//! Only what the operator placed counts: the hosts in `known_hosts`, and a key
+//! or an SSH authority that those hosts accept. Nobody is there to answer a
+//! question, and nothing of anyone's `~/.ssh` is used.
+
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use bunraku_wire::api::cluster::SSH_PLACE;
+use tokio::io::AsyncWriteExt;
+use tokio::process::Command;
+
+use super::quoted;
+use crate::config::ClusterSshSection;
+
+type Error = Box<dyn std::error::Error + Send + Sync>;
+
+/// For one connection and its whole conversation.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Why a machine was not looked at.
+#[derive(Debug, thiserror::Error)]
+enum JoinError {
+    #[error("cannot run `{program}`")]
+    Program {
+        program: &'static str,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("`{program}` failed: {said}")]
+    Failed { program: &'static str, said: String },
+    #[error("{0} did not answer in time")]
+    TimedOut(String),
+    #[error("[server.cluster.ssh] names neither `identity` nor `authority`")]
+    NoKey,
+}
+
+/// How this server reaches those that want to join.
+pub(crate) struct JoinOverSsh {
+    section: ClusterSshSection,
+}
+
+/// The key to log in with, for as long as this lives.
+struct Login {
+    key: PathBuf,
+    _made: Option<tempfile::TempDir>,
+}
+
+fn last_line(output: &Output) -> String {
+    let said = String::from_utf8_lossy(&output.stderr);
+    let line = said.trim().lines().last().unwrap_or("it said nothing");
+    line.trim().to_owned()
+}
+
+async fn keygen(arguments: &[&str]) -> Result<(), JoinError> {
+    let program = "ssh-keygen";
+    let output = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .await
+        .map_err(|source| JoinError::Program { program, source })?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(JoinError::Failed {
+            program,
+            said: last_line(&output),
+        }),
+    }
+}
+
+impl JoinOverSsh {
+    pub(crate) fn new(section: ClusterSshSection) -> Self {
+        Self { section }
+    }
+
+    /// The key that waits in this place on that machine.
+    pub(crate) async fn read_key(&self, host: &str, place: &str) -> Result<String, Error> {
+        let script = format!("cat {SSH_PLACE}/{place}/key");
+        let output = self.run(host, &script, &[]).await?;
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// Puts what a member needs into its place: whole, or not at all, and
+    /// readable for root only.
+    pub(crate) async fn place_welcome(
+        &self,
+        host: &str,
+        place: &str,
+        text: &[u8],
+    ) -> Result<(), Error> {
+        let script = format!(
+            "set -eu; umask 077; cd {SSH_PLACE}/{place}; cat > welcome.part; mv welcome.part welcome"
+        );
+        self.run(host, &script, text).await?;
+        Ok(())
+    }
+
+    /// With an authority: a new key, and a certificate for it that ends soon.
+    async fn login(&self) -> Result<Login, Error> {
+        let Some(authority) = &self.section.authority else {
+            let identity = self.section.identity.clone().ok_or(JoinError::NoKey)?;
+            return Ok(Login {
+                key: identity,
+                _made: None,
+            });
+        };
+        let made = tempfile::Builder::new().prefix("bunraku-join").tempdir()?;
+        let key = made.path().join("key");
+        let text = |path: &Path| path.display().to_string();
+        let (path, public) = (text(&key), text(&key.with_extension("pub")));
+        keygen(&["-q", "-t", "ed25519", "-N", "", "-f", &path]).await?;
+        let (authority, user) = (text(authority), &self.section.user);
+        keygen(&[
+            "-q",
+            "-s",
+            &authority,
+            "-I",
+            "bunraku-cluster",
+            "-n",
+            user,
+            "-V",
+            "-5m:+5m",
+            &public,
+        ])
+        .await?;
+        Ok(Login {
+            key,
+            _made: Some(made),
+        })
+    }
+
+    fn command(&self, host: &str, key: &Path, script: &str) -> Command {
+        let section = &self.section;
+        let mut command = Command::new("ssh");
+        // No file of any user has a say in whom this server trusts.
+        command.args([
+            "-F",
+            "none",
+            "-T",
+            "-oBatchMode=yes",
+            "-oIdentitiesOnly=yes",
+        ]);
+        command.args([
+            "-oStrictHostKeyChecking=yes",
+            "-oGlobalKnownHostsFile=/dev/null",
+        ]);
+        command.args(["-oConnectTimeout=10", "-oIdentityAgent=none"]);
+        command.arg(format!(
+            "-oUserKnownHostsFile={}",
+            section.known_hosts.display()
+        ));
+        command.arg("-i").arg(key);
+        if let Some(port) = section.port {
+            command.arg(format!("-p{port}"));
+        }
+        command.args(section.options.iter().map(|option| format!("-o{option}")));
+        command.arg("-l").arg(&section.user).arg("--").arg(host);
+        let shell = match section.sudo {
+            true => "sudo -n -H sh -c",
+            false => "sh -c",
+        };
+        command.arg(format!("{shell} {}", quoted(script)));
+        command
+    }
+
+    async fn run(&self, host: &str, script: &str, input: &[u8]) -> Result<Output, Error> {
+        let login = self.login().await?;
+        let program = "ssh";
+        let mut child = self
+            .command(host, &login.key, script)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(|source| JoinError::Program { program, source })?;
+        let stdin = child.stdin.take();
+        let talking = async {
+            if let Some(mut stdin) = stdin {
+                // One that refuses closes its input early: what it says counts.
+                let _ = stdin.write_all(input).await;
+            }
+            child.wait_with_output().await
+        };
+        let output = match tokio::time::timeout(PATIENCE, talking).await {
+            Ok(output) => output?,
+            Err(_) => return Err(JoinError::TimedOut(host.to_owned()).into()),
+        };
+        match output.status.success() {
+            true => Ok(output),
+            false => Err(JoinError::Failed {
+                program,
+                said: last_line(&output),
+            }
+            .into()),
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! Servers join over a real `sshd`, two of three die for good, and the third
+//! goes on: reading at once, writing after a recovery.
+
+use std::path::PathBuf;
+use std::process::Output;
+
+use bunraku_store::testing::free_port;
+use serde_json::Value;
+
+use crate::ssh::SshServer;
+use crate::support::{Running, ServerProcess, Site, bunraku, eventually, told};
+
+/// Three servers with their directories and ports.
+struct Cluster {
+    site: Site,
+    ssh: SshServer,
+    ports: [[u16; 4]; 3],
+}
+
+fn name(number: usize) -> String {
+    format!("s{number}")
+}
+
+impl Cluster {
+    fn new() -> Self {
+        let site = Site::new();
+        let ssh = SshServer::start(&site.path("ssh"));
+        let cluster = Self {
+            ports: [(); 3].map(|()| [(); 4].map(|()| free_port())),
+            ssh,
+            site,
+        };
+        let place = cluster.ssh.directory.display();
+        let settings = format!(
+            "[server.cluster]\nlisten = \"127.0.0.1\"\nprobe_period = \"500ms\"\n\
+             probe_timeout = \"200ms\"\nsuspicion = \"2s\"\npause_between_changes = \"1s\"\n\
+             snapshot_every = \"1s\"\n\
+             [server.cluster.ssh]\nknown_hosts = \"{place}/known_authority\"\n\
+             authority = \"{place}/ca\"\nport = {}\n",
+            cluster.ssh.port
+        );
+        std::fs::write(cluster.settings(), settings).expect("settings");
+        cluster
+    }
+
+    fn settings(&self) -> PathBuf {
+        self.site.path("cluster.toml")
+    }
+
+    fn directory(&self, number: usize) -> PathBuf {
+        self.site.path(&name(number))
+    }
+
+    /// `cluster init` or `join` with this server's places.
+    fn set_up(&self, number: usize, what: &[&str]) -> Output {
+        let mut command = bunraku();
+        command.arg("cluster").args(what);
+        command.arg("--config").arg(self.settings());
+        command.arg("--data-dir").arg(self.directory(number));
+        command.args(["--name", &name(number), "--address", "127.0.0.1"]);
+        let flags = [
+            "port",
+            "member-port",
+            "datastore-port",
+            "datastore-peer-port",
+        ];
+        for (flag, port) in flags.iter().zip(self.ports[number - 1]) {
+            command.arg(format!("--{flag}={port}"));
+        }
+        command.output().expect("it runs")
+    }
+
+    fn server(&self, number: usize) -> ServerProcess {
+        let settings = self.settings().display().to_string();
+        let port = self.ports[number - 1][0];
+        self.site
+            .server(&name(number), port, &["--config", &settings])
+    }
+
+    fn recover(&self, flags: &[&str]) -> Output {
+        let mut command = bunraku();
+        command.args(["cluster", "recover"]).args(flags);
+        command.arg("--config").arg(self.settings());
+        command.arg("--data-dir").arg(self.directory(1));
+        command.output().expect("it runs")
+    }
+}
+
+fn healthy(status: &Value) -> usize {
+    let datastores = status["datastores"].as_array().expect("a list");
+    let fine = datastores
+        .iter()
+        .filter(|it| it["healthy"] == true && it["learner"] == false);
+    fine.count()
+}
+
+/// `cluster status` says 3 while anything is not whole.
+fn status(server: &ServerProcess) -> Option<Value> {
+    let output = server.operator(&["cluster", "status", "--json"]);
+    serde_json::from_slice(&output.stdout).ok()
+}
+
+/// A cluster of three with an agent, and the servers that run.
+fn whole(cluster: &Cluster) -> ([ServerProcess; 3], Running) {
+    let made = cluster.set_up(1, &["init"]);
+    assert!(made.status.success(), "{}", told(&made));
+    let first = cluster.server(1);
+    // It is connected while others join, and is told of them.
+    let agent = cluster.site.agent("web-1", &[&first], true);
+    first.wait_for("web-1", "idle");
+    let address = first.address.to_string();
+    let join = ["join", &address, "--ca-fingerprint", &first.fingerprint];
+    let others = [2, 3].map(|number| {
+        let joined = cluster.set_up(number, &join);
+        assert!(
+            joined.status.success(),
+            "{}\n{}",
+            told(&joined),
+            first.running.log()
+        );
+        assert!(
+            told(&joined).contains("verified by `s1`"),
+            "{}",
+            told(&joined)
+        );
+        cluster.server(number)
+    });
+    eventually("the data is on three", || {
+        status(&first).is_some_and(|status| healthy(&status) == 3)
+    });
+    eventually("the agent knows all servers", || {
+        let known = std::fs::read(cluster.site.path("web-1/servers.json")).unwrap_or_default();
+        let known: Vec<String> = serde_json::from_slice(&known).unwrap_or_default();
+        known.len() == 3
+    });
+    first.wait_for("web-1", "idle");
+    let [second, third] = others;
+    ([first, second, third], agent)
+}
+
+#[test]
+fn servers_join_over_ssh_and_the_last_of_three_reads_on_and_starts_anew() {
+    let cluster = Cluster::new();
+    let ([first, second, third], _agent) = whole(&cluster);
+    let left: Vec<_> = std::fs::read_dir("/run/bunraku-join")
+        .expect("it was made")
+        .collect();
+    assert!(
+        left.is_empty(),
+        "what only a member may know lies about: {left:?}"
+    );
+    second.running.kill();
+    third.running.kill();
+
+    eventually("it is said that there is no majority", || {
+        status(&first).is_some_and(|status| status["without_majority_seconds"].is_u64())
+    });
+    let shown = first.operator(&["cluster", "status"]);
+    let text = told(&shown);
+    assert_eq!(shown.status.code(), Some(3), "{text}");
+    assert!(text.contains("NO MAJORITY of 3 datastores"), "{text}");
+    for reading in [
+        &["node", "list"][..],
+        &["node", "show", "web-1"],
+        &["query", "nodes { }"],
+        &["report", "list"],
+        &["environment", "list"],
+    ] {
+        let output = first.operator(reading);
+        let text = told(&output);
+        assert!(output.status.success(), "{reading:?}: {text}");
+        assert!(text.contains("this may be old"), "{reading:?}: {text}");
+    }
+    let refused = first.operator(&["token", "create"]);
+    let text = told(&refused);
+    assert_eq!(refused.status.code(), Some(1), "{text}");
+    assert!(
+        text.contains("no majority of the datastores has answered"),
+        "{text}"
+    );
+    assert!(text.contains("nothing was done"), "{text}");
+
+    recovers(&cluster, first);
+}
+
+/// The survivor is recovered from, and works again.
+fn recovers(cluster: &Cluster, mut first: ServerProcess) {
+    let unnamed = cluster.recover(&["--yes"]);
+    let text = told(&unnamed);
+    assert_eq!(unnamed.status.code(), Some(4), "{text}");
+    assert!(text.contains("--gone s2 --gone s3"), "{text}");
+    let gone = ["--gone", "s2", "--gone", "s3"];
+    let unconfirmed = cluster.recover(&gone);
+    let text = told(&unconfirmed);
+    assert_eq!(unconfirmed.status.code(), Some(4), "{text}");
+    assert!(text.contains("what can be lost: "), "{text}");
+    assert!(
+        text.contains("nothing was changed: this needs a yes"),
+        "{text}"
+    );
+    let recovered = cluster.recover(&[&gone[..], &["--yes"]].concat());
+    assert!(recovered.status.success(), "{}", told(&recovered));
+    first.running.wait();
+    let first = cluster.server(1);
+    first.wait_for("web-1", "idle");
+    let written = first.operator(&["token", "create"]);
+    assert!(written.status.success(), "{}", told(&written));
+    assert!(!told(&written).contains("old"), "{}", told(&written));
+    let refused = cluster.recover(&["--yes"]);
+    let text = told(&refused);
+    assert_eq!(refused.status.code(), Some(4), "{text}");
+    assert!(text.contains("there is nothing to recover"), "{text}");
+    let two = first.operator(&["cluster", "remove", "s3"]);
+    assert!(
+        told(&two).contains("two servers would be left"),
+        "{}",
+        told(&two)
+    );
+    from_a_snapshot(cluster, first);
+}
+
+/// Nothing is left but a snapshot.
+fn from_a_snapshot(cluster: &Cluster, first: ServerProcess) {
+    let snapshots = cluster.directory(1).join("cluster/snapshots");
+    let newest = || {
+        let entries = std::fs::read_dir(&snapshots).ok()?;
+        let paths = entries.flatten().map(|entry| entry.path());
+        let taken = paths.filter(|path| {
+            let name = path.file_name().and_then(|name| name.to_str());
+            name.is_some_and(|name| name.starts_with("20") && name.ends_with(".db"))
+        });
+        taken.max()
+    };
+    let before = newest();
+    eventually("one more snapshot is taken", || newest() != before);
+    first.running.kill();
+    let snapshot = newest().expect("it was taken").display().to_string();
+    let kept = cluster.site.path("kept.db");
+    std::fs::copy(&snapshot, &kept).expect("a copy elsewhere");
+    std::fs::remove_dir_all(cluster.directory(1).join("cluster/etcd")).expect("the disk is lost");
+    let kept = kept.display().to_string();
+    let gone = ["--snapshot", &kept, "--gone", "s2", "--gone", "s3"];
+    let unconfirmed = cluster.recover(&gone);
+    let text = told(&unconfirmed);
+    assert_eq!(unconfirmed.status.code(), Some(4), "{text}");
+    assert!(text.contains("every write since"), "{text}");
+    let recovered = cluster.recover(&[&gone[..], &["--yes"]].concat());
+    assert!(recovered.status.success(), "{}", told(&recovered));
+    let first = cluster.server(1);
+    first.wait_for("web-1", "idle");
+}

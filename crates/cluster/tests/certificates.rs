@@ -1,0 +1,60 @@
+//! Certificates of members and datastores end, and nobody notices.
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use bunraku_cluster::operator::Operator;
+use bunraku_store::Transaction;
+use bunraku_wire::api::cluster::MemberState;
+use jiff::Timestamp;
+use support::{Cluster, Server};
+
+/// How long the first certificates are good.
+const LIFETIME: &str = "certificate-seconds=15";
+
+fn ends(server: &Server) -> Timestamp {
+    let identity = server.directory().credentials().identity();
+    let identity = identity.expect("readable").expect("a certificate");
+    identity.certificate().not_after
+}
+
+fn datastore_pid(server: &Server) -> String {
+    std::fs::read_to_string(server.directory().datastore_pid()).expect("it runs one")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn certificates_are_renewed_while_writes_go_on_and_no_datastore_is_restarted() {
+    let cluster = Cluster::start_with(3, 3, &[LIFETIME]).await;
+    let store = cluster.store().await;
+    let pids: Vec<String> = cluster.servers.iter().map(datastore_pid).collect();
+    let last = cluster.servers.iter().map(ends).max().expect("three");
+    let deadline = Instant::now() + support::PATIENCE;
+    let mut number = 0;
+    // Until all that they showed each other at first is worth nothing.
+    while Timestamp::now() <= last || cluster.servers.iter().any(|it| ends(it) <= last) {
+        let put = Transaction::new().put(format!("test/{number}"), "kept");
+        match store.commit(put).await {
+            Ok(_) => number += 1,
+            Err(error) => assert!(Instant::now() < deadline, "{error:?}"),
+        }
+        assert!(Instant::now() < deadline, "certificates are not renewed");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let fresh = cluster.store().await;
+    for number in 0..number {
+        let kept = fresh.get(&format!("test/{number}")).await;
+        assert!(kept.expect("readable").is_some(), "test/{number} is lost");
+    }
+    let now: Vec<String> = cluster.servers.iter().map(datastore_pid).collect();
+    assert_eq!(now, pids, "etcd takes new certificates as it runs");
+    for server in &cluster.servers {
+        let operator = Operator::of(&server.directory()).expect("it can ask");
+        let sight = operator.sight().await.expect("it answers");
+        let members = sight.expect("what it sees").members;
+        assert!(
+            members.iter().all(|it| it.state == MemberState::Alive),
+            "{members:?}"
+        );
+    }
+}

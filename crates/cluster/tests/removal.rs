@@ -1,0 +1,53 @@
+//! A server that was removed for good comes back with all that it had.
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use bunraku_cluster::operator::Operator;
+use bunraku_store::Transaction;
+use bunraku_wire::api::cluster::{RemovedMember, keys};
+use jiff::Timestamp;
+use support::Cluster;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_removed_server_that_returns_ends_and_is_no_member() {
+    let mut cluster = Cluster::start(2, 1).await;
+    let name = cluster.servers[1].name.clone();
+    cluster.servers[1].kill();
+    let note = RemovedMember {
+        name: name.clone(),
+        at: Timestamp::now(),
+        by: "operator".to_owned(),
+    };
+    let store = cluster.store().await;
+    let removal = Transaction::new().delete(keys::member(&name)).put(
+        keys::removed(&name),
+        serde_json::to_vec(&note).expect("JSON"),
+    );
+    store.commit(removal).await.expect("it is removed");
+
+    let deadline = Instant::now() + support::PATIENCE;
+    cluster.servers[1].start();
+    while !cluster.servers[1].has_ended() {
+        assert!(
+            Instant::now() < deadline,
+            "it goes on as if it were a member"
+        );
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let record = store.get(&keys::member(&name)).await.expect("readable");
+    assert!(record.is_none(), "it wrote itself down again");
+    let kept = cluster.servers[1].directory().removed().expect("readable");
+    assert_eq!(kept, Some(note), "it knows why, also without the others");
+    let operator = Operator::of(&cluster.servers[0].directory()).expect("it can ask");
+    loop {
+        let sight = operator.sight().await.expect("it answers");
+        let members = sight.expect("what it sees").members;
+        if members.iter().all(|it| it.name != name) {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{members:?}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}

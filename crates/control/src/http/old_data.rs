@@ -1,0 +1,64 @@
+//! Replies that may be old: who gets them, and how they are marked.
+//!
+//! While no majority of the datastores answers, what only shows something goes
+//! on from what one datastore has and from memory. What decides something is
+//! refused: every write, and the few readings that somebody acts upon.
+
+use axum::body::Body;
+use axum::response::Response;
+use bunraku_store::Store;
+use bunraku_store::stale::{AllowedStream, Permission};
+use bunraku_wire::api::OLD_DATA_HEADER;
+use http::{HeaderValue, Method};
+
+/// Readings that somebody acts upon, and a stream that marks its node connected.
+const NEVER: [&str; 3] = [
+    "/readyz",
+    "/v1/nodes/{node}/stream",
+    "/v1/once/{app}/standing",
+];
+
+/// Questions whose answer is no decision, though they are asked with a body.
+const QUESTIONS: [&str; 3] = ["/v1/query", "/v1/compiles/status", "/v1/catalogs/proposed"];
+
+/// Whether this route may be answered with what is old.
+pub(super) fn is_fine_for(method: &Method, route: &str) -> bool {
+    match *method {
+        Method::GET | Method::HEAD => !NEVER.contains(&route),
+        Method::POST => QUESTIONS.contains(&route),
+        _ => false,
+    }
+}
+
+/// Says so on the reply, if it may be old; its body is read on in the same way.
+pub(super) fn mark(response: Response, permission: &Permission, store: &dyn Store) -> Response {
+    let Some(lasting) = permission.used().or_else(|| store.without_majority_for()) else {
+        return response;
+    };
+    if !response.status().is_success() {
+        return response;
+    }
+    let permission = permission.clone();
+    let mut response = response
+        .map(|body| Body::from_stream(AllowedStream::new(permission, body.into_data_stream())));
+    let seconds = HeaderValue::from(lasting.as_secs());
+    response.headers_mut().insert(OLD_DATA_HEADER, seconds);
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_decides_is_never_answered_with_what_is_old() {
+        assert!(is_fine_for(&Method::GET, "/v1/nodes"));
+        assert!(is_fine_for(&Method::HEAD, "/v1/content/{id}"));
+        assert!(is_fine_for(&Method::POST, "/v1/query"));
+        assert!(!is_fine_for(&Method::GET, "/v1/once/{app}/standing"));
+        assert!(!is_fine_for(&Method::GET, "/v1/nodes/{node}/stream"));
+        assert!(!is_fine_for(&Method::POST, "/v1/runs"));
+        assert!(!is_fine_for(&Method::PUT, "/v1/locks/{lock}/lease"));
+        assert!(!is_fine_for(&Method::DELETE, "/v1/nodes/{node}"));
+    }
+}

@@ -1,0 +1,41 @@
+//! Outputs of other nodes that a run was given: `${ node("db1").token.stdout }`.
+//!
+//! Whoever starts a run over several nodes knows them; the engine only puts
+//! them in. What is missing has a reason, and fails the state that reads it.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+/// By node and registered name.
+#[derive(Clone, Debug, Default)]
+pub struct OtherNodes {
+    given: BTreeMap<(String, String), Result<Map<String, Value>, String>>,
+    /// Why there is nothing else.
+    otherwise: Option<String>,
+}
+
+impl OtherNodes {
+    /// An output, or why it is missing.
+    pub fn give(&mut self, node: &str, name: &str, output: Result<Map<String, Value>, String>) {
+        let key = (node.to_owned(), name.to_owned());
+        self.given.insert(key, output);
+    }
+
+    /// Why nothing was given.
+    pub fn give_nothing(&mut self, why: String) {
+        self.otherwise = Some(why);
+    }
+
+    pub(crate) fn get(&self, node: &str, name: &str) -> Result<&Map<String, Value>, String> {
+        match self.given.get(&(node.to_owned(), name.to_owned())) {
+            Some(Ok(outputs)) => Ok(outputs),
+            Some(Err(why)) => Err(why.clone()),
+            None => {
+                let why = self.otherwise.as_deref();
+                let why = why.unwrap_or("this run was given no outputs of other nodes");
+                Err(format!("node {node} has not given `{name}`: {why}"))
+            }
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! Waits that come from catalogs: a node reads an output of another.
+
+use super::units::{Need, Units};
+use crate::site::Site;
+
+/// Everything on the reader waits for everything on the source: which of a
+/// node's components a state belongs to is not known here.
+pub(super) fn add(site: &Site, units: &mut Units, warnings: &mut Vec<String>) {
+    for read in &site.reads {
+        let on = |node: &str| -> Vec<usize> {
+            let units = units.list.iter().enumerate();
+            let there = units.filter(|(_, unit)| unit.node.as_str() == node);
+            there.map(|(at, _)| at).collect()
+        };
+        let (readers, sources) = (on(&read.reader), on(&read.source));
+        // Its own outputs a node has when it needs them.
+        if readers.is_empty() || read.reader == read.source {
+            continue;
+        }
+        if sources.is_empty() {
+            warnings.push(format!(
+                "{} reads the output `{}` of {}, which is not in this plan: what it gave last counts",
+                read.reader, read.name, read.source
+            ));
+        }
+        for reader in readers {
+            units.needs[reader].extend(sources.iter().map(|from| Need {
+                from: *from,
+                capability: Some(format!("output `{}`", read.name)),
+                through: Vec::new(),
+            }));
+        }
+    }
+}

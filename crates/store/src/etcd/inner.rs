@@ -1,0 +1,176 @@
+//! The members, what is known of their majority, and reading with and without one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use etcd_client::{GetOptions, GetResponse};
+use tokio::time::Instant;
+
+use super::failure::{Failure, NoAnswer, Refusal};
+use super::keys::{Root, revision};
+use super::majority::Majority;
+use super::members::{self, Members, Repeat};
+use crate::{LeaseId, NoMajority, Revision, StoreError, stale};
+
+/// An election is over by then. Whoever allows old data gets it after this.
+const ELECTION: Duration = Duration::from_secs(3);
+/// How long one member may take to answer alone.
+const ALONE: Duration = Duration::from_secs(2);
+/// While there is no majority, whoever asks for one is told so after this.
+const WITHOUT_MAJORITY: Duration = Duration::from_millis(500);
+
+pub(super) struct Inner {
+    pub(super) members: Members,
+    pub(super) majority: Majority,
+    pub(super) root: Root,
+}
+
+impl Inner {
+    /// What is newest; or, where the task allows it and there is no majority,
+    /// what one member has.
+    pub(super) async fn read(
+        self: &Arc<Self>,
+        key: Vec<u8>,
+        options: GetOptions,
+    ) -> Result<GetResponse, Failure> {
+        if !stale::is_allowed() {
+            return self.read_newest(key, options).await;
+        }
+        if self.majority.lost_for().is_none() {
+            let begun = Instant::now();
+            let newest = self.read_newest(key.clone(), options.clone());
+            match tokio::time::timeout(ELECTION, newest).await {
+                Ok(Err(failure)) if failure.is_mendable() => {}
+                Ok(answered) => return answered,
+                Err(_) => {}
+            }
+            self.lose_majority(begun);
+        }
+        let answer = self.read_alone(&key, &options).await?;
+        stale::was_used(self.majority.lost_for().unwrap_or_default());
+        Ok(answer)
+    }
+
+    async fn read_newest(
+        self: &Arc<Self>,
+        key: Vec<u8>,
+        options: GetOptions,
+    ) -> Result<GetResponse, Failure> {
+        let answer = self
+            .call(Repeat::Always, |_, mut member| {
+                let (key, options) = (key.clone(), options.clone());
+                async move { member.keys.get(key, Some(options)).await }
+            })
+            .await?;
+        self.members
+            .note_term(answer.header().map_or(0, |header| header.raft_term()));
+        Ok(answer)
+    }
+
+    /// What the first member has that answers, new or old.
+    async fn read_alone(&self, key: &[u8], options: &GetOptions) -> Result<GetResponse, Failure> {
+        let options = options.clone().with_serializable();
+        let mut failure = Failure::NotDone("there is no member".into());
+        for mut member in self.members.beginning_with_current() {
+            let asked = member.alone.get(key, Some(options.clone()));
+            failure = match tokio::time::timeout(ALONE, asked).await {
+                Ok(Ok(answer)) => return Ok(answer),
+                Ok(Err(error)) => Failure::from(error),
+                Err(_) => Failure::NotDone(Box::new(NoAnswer(ALONE))),
+            };
+            if !failure.is_mendable() {
+                return Err(failure);
+            }
+            failure = failure.at(&member.endpoint);
+        }
+        Err(failure)
+    }
+
+    /// [`Members::call`], which gives up soon while there is no majority, and
+    /// notices when there is none.
+    pub(super) async fn call<T, F>(
+        self: &Arc<Self>,
+        repeat: Repeat,
+        attempt: impl Fn(usize, members::Member) -> F,
+    ) -> Result<T, Failure>
+    where
+        F: Future<Output = Result<T, etcd_client::Error>>,
+    {
+        let begun = Instant::now();
+        let answered = match self.majority.lost_for() {
+            None => self.members.call(repeat, attempt).await,
+            Some(_) => {
+                let patience = WITHOUT_MAJORITY;
+                self.members.call_for(patience, repeat, attempt).await
+            }
+        };
+        match &answered {
+            // Tried everywhere for long. Of a write, an unknown outcome is told
+            // at once, and says nothing about the others.
+            Err(Failure::NotDone(_)) => self.lose_majority(begun),
+            Err(Failure::Unknown(_)) if repeat == Repeat::Always => self.lose_majority(begun),
+            Ok(_) => self.majority.regain(),
+            _ => {}
+        }
+        answered
+    }
+
+    /// From now on old data is given where it is allowed, and somebody tries
+    /// until there is a majority again.
+    fn lose_majority(self: &Arc<Self>, since: Instant) {
+        if !self.majority.lose(since) {
+            return;
+        }
+        tracing::error!("no majority of the datastores answers: nothing is written");
+        let inner = Arc::downgrade(self);
+        tokio::spawn(async move {
+            while let Some(inner) = inner.upgrade() {
+                if inner.majority.lost_for().is_none() {
+                    break;
+                }
+                // Regains it, if it is answered.
+                let _ = inner.newest_revision().await;
+                drop(inner);
+                tokio::time::sleep(WITHOUT_MAJORITY).await;
+            }
+            tracing::warn!("a majority of the datastores answers again");
+        });
+    }
+
+    /// The failure of something that needs a majority, for whoever asked.
+    pub(super) fn unavailable(&self, failure: Failure) -> StoreError {
+        match failure {
+            Failure::Refused(refusal) => refusal.into_error(),
+            mendable => StoreError::Unavailable(self.without_majority(mendable.into_source())),
+        }
+    }
+
+    pub(super) fn without_majority(
+        &self,
+        source: Box<dyn std::error::Error + Send + Sync>,
+    ) -> Box<dyn std::error::Error + Send + Sync> {
+        match self.majority.lost_for() {
+            None => source,
+            Some(lasting) => Box::new(NoMajority { lasting, source }),
+        }
+    }
+
+    /// The cluster's, not only that of the member that is asked.
+    pub(super) async fn newest_revision(self: &Arc<Self>) -> Result<Revision, StoreError> {
+        let options = GetOptions::new().with_count_only();
+        // Of one key that need not exist: the answer's header is what counts.
+        let root = self.root.prefix("")?;
+        let response = self.read_newest(root, options).await;
+        let response = response.map_err(|failure| self.unavailable(failure))?;
+        Ok(revision(
+            response.header().map_or(0, |header| header.revision()),
+        ))
+    }
+
+    pub(super) fn about_lease(&self, lease: LeaseId, failure: Failure) -> StoreError {
+        match failure {
+            Failure::Refused(Refusal::LeaseNotFound) => StoreError::LeaseNotFound(lease),
+            other => self.unavailable(other),
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Two of three members are gone: reading where it is allowed, writing
+//! nothing. And a leader that swallowed a request.
+
+use std::time::{Duration, Instant};
+
+use bunraku_store::etcd::{EtcdOptions, EtcdStore};
+use bunraku_store::stale::{self, Permission};
+use bunraku_store::testing::EtcdCluster;
+use bunraku_store::{NoMajority, Range, Store, StoreError, Transaction, TransactionOutcome};
+
+const PATIENCE: Duration = Duration::from_secs(90);
+
+fn options(cluster: &EtcdCluster) -> EtcdOptions {
+    EtcdOptions {
+        request_timeout: Duration::from_secs(2),
+        retry_for: Duration::from_secs(4),
+        ..cluster.options("/majority/")
+    }
+}
+
+fn without_majority(error: &StoreError) -> bool {
+    match error {
+        StoreError::Unavailable(source) => source.is::<NoMajority>(),
+        _ => false,
+    }
+}
+
+async fn until<F: Future<Output = bool>>(what: &str, mut is_so: impl FnMut() -> F) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so().await {
+        assert!(Instant::now() < deadline, "{what}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_majority_old_data_is_read_where_allowed_and_nothing_is_written() {
+    let mut cluster = EtcdCluster::start(3).await;
+    let store = EtcdStore::connect(options(&cluster))
+        .await
+        .expect("it answers");
+    store
+        .commit(Transaction::new().put("nodes/web-1", "kept"))
+        .await
+        .expect("it is written");
+    let permission = Permission::default();
+    stale::allow(permission.clone(), store.get("nodes/web-1"))
+        .await
+        .expect("it is read");
+    assert_eq!(permission.used(), None, "with a majority all is the newest");
+
+    let leader = cluster.leader().await;
+    cluster.kill(leader);
+    cluster.kill((leader + 1) % 3);
+    let refused = || async {
+        let put = Transaction::new().put("nodes/web-1", "new");
+        let error = store.commit(put).await.expect_err("nothing is written");
+        without_majority(&error)
+    };
+    until("writes are refused with the reason", refused).await;
+    assert!(store.without_majority_for().is_some());
+    let denied = store.get("nodes/web-1").await.expect_err("not allowed");
+    assert!(without_majority(&denied), "{denied:?}");
+
+    let permission = Permission::default();
+    let reading = async {
+        let entry = store.get("nodes/web-1").await?.expect("it is there");
+        let page = store.range(Range::prefix("nodes/")).await?;
+        Ok::<_, StoreError>((entry.value, page.items.len()))
+    };
+    let (value, count) = stale::allow(permission.clone(), reading)
+        .await
+        .expect("one member is enough");
+    assert_eq!((&value[..], count), (&b"kept"[..], 1));
+    assert!(permission.used().is_some(), "and it is said");
+
+    cluster.restart(leader).await;
+    until("there is a majority again", || async {
+        store.without_majority_for().is_none()
+    })
+    .await;
+    let written = store.commit(Transaction::new().put("nodes/web-1", "new"));
+    let written = written.await.expect("it is written again");
+    assert!(matches!(written, TransactionOutcome::Committed(_)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_a_dead_leader_swallowed_is_not_waited_for() {
+    let mut cluster = EtcdCluster::start(3).await;
+    let leader = cluster.leader().await;
+    let mut options = options(&cluster);
+    // A follower is asked, and passes it on. Nobody waits for so long.
+    options.endpoints.rotate_left((leader + 1) % 3);
+    options.request_timeout = Duration::from_secs(3600);
+    options.retry_for = Duration::from_secs(3600);
+    let store = EtcdStore::connect(options).await.expect("it answers");
+    let put = |text: &'static str| store.commit(Transaction::new().put("beat", text));
+    put("first").await.expect("it is written");
+    cluster.kill(leader);
+    let again = async {
+        // What became of the first try is not known; of a later one it is.
+        while put("second").await.is_err() {}
+    };
+    tokio::time::timeout(PATIENCE, again)
+        .await
+        .expect("the new leader is noticed");
+}
