@@ -10,8 +10,22 @@ use crate::history::{Call, Outcome, Server};
 
 pub(crate) const LOCKS: [&str; 2] = ["faults-a", "faults-b"];
 const LEASE_SECONDS: u64 = 3;
+/// Clients that want a lock together ask at multiples of this, in microseconds.
+const TOGETHER: u64 = 700_000;
 
 impl Worker {
+    /// All clients want the same lock at the same moment: however busy the
+    /// machine is, they meet.
+    pub(super) async fn rush(&mut self) {
+        let now = self.recorder.now();
+        let next = (now / TOGETHER + 1) * TOGETHER;
+        tokio::time::sleep(Duration::from_micros(next - now)).await;
+        let server = self.any_server();
+        if let Some(token) = self.acquire(server, LOCKS[0]).await {
+            self.release(server, LOCKS[0], token).await;
+        }
+    }
+
     pub(super) async fn hold_lock(&mut self) {
         let server = self.any_server();
         let lock = LOCKS[self.random.random_range(0..LOCKS.len())];

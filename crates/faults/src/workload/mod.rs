@@ -24,6 +24,8 @@ pub(crate) use locks::LOCKS;
 pub(crate) use registers::KEYS;
 
 pub(crate) const CLIENTS: usize = 5;
+/// How often all of them begin with the same lock.
+const RUSHES: usize = 5;
 
 /// The one clock, and what was seen by it.
 #[derive(Clone)]
@@ -99,6 +101,9 @@ impl Worker {
 
     /// Until it is stopped; then it finishes what it began.
     pub(crate) async fn work(mut self, stop: CancellationToken) {
+        for _ in 0..RUSHES {
+            self.rush().await;
+        }
         while !stop.is_cancelled() {
             match self.random.random_range(0..100) {
                 0..40 => self.swap().await,
