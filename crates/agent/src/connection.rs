@@ -48,6 +48,45 @@ enum Ended {
     Superseded,
 }
 
+/// When answers that did not get through are sent again.
+#[derive(Default)]
+struct Owed {
+    due: Option<tokio::time::Instant>,
+    failures: u32,
+}
+
+impl Owed {
+    const BACK_OFF: BackOff = BackOff {
+        first: Duration::from_millis(500),
+        longest: Duration::from_secs(30),
+    };
+
+    /// The next time comes once, however many did not get through.
+    fn failed(&mut self) {
+        if self.due.is_none() {
+            let wait = Self::BACK_OFF.random_wait(self.failures);
+            self.due = Some(tokio::time::Instant::now() + wait);
+            self.failures += 1;
+        }
+    }
+
+    fn begin(&mut self) {
+        self.due = None;
+    }
+
+    fn got_through(&mut self) {
+        self.failures = 0;
+    }
+
+    /// Never, while nothing is owed.
+    async fn due(&self) {
+        match self.due {
+            Some(due) => tokio::time::sleep_until(due).await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
 pub(crate) fn client(options: &AgentOptions, tls: &ReloadableClientTls) -> Client {
     let servers = servers::remembered(options);
     let mut client = ClientOptions::new(servers, tls.clone());
@@ -119,11 +158,17 @@ async fn one_stream(
             Err(error) => return Some(Ended::Broken(error)),
         },
     };
+    let mut owed = Owed::default();
     loop {
         let line = tokio::select! {
             () = shutdown.cancelled() => return None,
             () = shared.renewed.notified() => return Some(Ended::Goodbye),
             line = lines.next() => line,
+            () = owed.due() => {
+                owed.begin();
+                send_all(shared, journal, &mut owed).await;
+                continue;
+            }
         };
         let message = match line {
             None => return Some(Ended::Goodbye),
@@ -133,12 +178,14 @@ async fn one_stream(
         match serde_json::from_value(message.clone()) {
             Ok(StreamMessage::Welcome { server }) => {
                 tracing::info!(server, at = %lines.server(), "connected");
-                greet(shared, journal).await;
+                greet(shared, journal, &mut owed).await;
                 if servers::follow(shared, lines.server()).await {
                     return Some(Ended::Goodbye);
                 }
             }
-            Ok(StreamMessage::Command(envelope)) => take(shared, journal, &envelope).await,
+            Ok(StreamMessage::Command(envelope)) => {
+                take(shared, journal, &mut owed, &envelope).await;
+            }
             Ok(StreamMessage::Target { target }) => shared.catalogs.told(target),
             Ok(StreamMessage::Hold { hold }) => shared.runs.hold(hold),
             Ok(StreamMessage::Servers { servers }) => {
@@ -148,34 +195,38 @@ async fn one_stream(
             }
             Ok(StreamMessage::Goodbye) => return Some(Ended::Goodbye),
             Ok(StreamMessage::Superseded) => return Some(Ended::Superseded),
-            Err(_) => not_understood(shared, journal, &message).await,
+            Err(_) => not_understood(shared, journal, &mut owed, &message).await,
         }
     }
 }
 
 /// What the server should know first: what runs, and old answers. The agent
 /// hears whether it may run before it takes the first command.
-async fn greet(shared: &Shared, journal: &mut Journal) {
+async fn greet(shared: &Shared, journal: &mut Journal, owed: &mut Owed) {
     if let Err(error) = shared.runs.tell(shared).await {
         tracing::warn!(error = %error, "cannot tell the server what the agent does");
     }
     shared.connected.send_replace(true);
+    send_all(shared, journal, owed).await;
+}
+
+async fn send_all(shared: &Shared, journal: &mut Journal, owed: &mut Owed) {
     for (id, result) in journal.unconfirmed() {
-        send_answer(shared, journal, id, &result).await;
+        send_answer(shared, journal, owed, id, &result).await;
     }
 }
 
 /// Answers from the journal, or carries the command out.
-async fn take(shared: &Shared, journal: &mut Journal, envelope: &Envelope) {
+async fn take(shared: &Shared, journal: &mut Journal, owed: &mut Owed, envelope: &Envelope) {
     let result = match journal.answer(envelope.id) {
         Some(known) => known.clone(),
         None => carry_out(shared, envelope).await,
     };
-    answer(shared, journal, envelope.id, result).await;
+    answer(shared, journal, owed, envelope.id, result).await;
 }
 
 /// A newer server may ask what this agent does not know.
-async fn not_understood(shared: &Shared, journal: &mut Journal, message: &Value) {
+async fn not_understood(shared: &Shared, journal: &mut Journal, owed: &mut Owed, message: &Value) {
     let id = message
         .get("id")
         .and_then(Value::as_str)
@@ -190,34 +241,84 @@ async fn not_understood(shared: &Shared, journal: &mut Journal, message: &Value)
             ),
             finished: Timestamp::now(),
         };
-        answer(shared, journal, id, result).await;
+        answer(shared, journal, owed, id, result).await;
     }
 }
 
-async fn answer(shared: &Shared, journal: &mut Journal, id: CommandId, result: CommandResult) {
+async fn answer(
+    shared: &Shared,
+    journal: &mut Journal,
+    owed: &mut Owed,
+    id: CommandId,
+    result: CommandResult,
+) {
     if let Err(error) = journal.record(id, result.clone()) {
         // Without the journal the answer still goes out; only a repeat after
         // a crash would be carried out again.
         tracing::error!(error = %error, "an answer could not be written down");
     }
-    send_answer(shared, journal, id, &result).await;
+    send_answer(shared, journal, owed, id, &result).await;
 }
 
 async fn send_answer(
     shared: &Shared,
     journal: &mut Journal,
+    owed: &mut Owed,
     id: CommandId,
     result: &CommandResult,
 ) {
     let path = format!("/v1/nodes/{}/commands/{id}/result", shared.options.name);
     match shared.client.put::<_, ()>(&path, result).await {
         Ok(()) => {
+            owed.got_through();
             if let Err(error) = journal.confirm(id) {
                 tracing::error!(error = %error, "the journal could not be written");
             }
         }
-        Err(error) => {
-            tracing::warn!(%id, error = %error, "an answer waits for the next connection")
+        // The stream may live on while the store is away: waiting for the next
+        // connection could take days, and what waits behind the answer with it.
+        Err(error) if error.is_passing() => {
+            tracing::warn!(%id, error = %error, "an answer is sent again soon");
+            owed.failed();
         }
+        Err(error) => {
+            tracing::warn!(%id, error = %error, "an answer waits for the next connection");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_did_not_get_through_is_due_again_soon_and_ever_later() {
+        let mut owed = Owed::default();
+        let mut waits = Vec::new();
+        for _ in 0..12 {
+            owed.failed();
+            // A second answer of the same round changes nothing.
+            let due = owed.due;
+            owed.failed();
+            assert_eq!(owed.due, due);
+            let begun = tokio::time::Instant::now();
+            owed.due().await;
+            waits.push(begun.elapsed());
+            owed.begin();
+        }
+        assert!(waits[0] <= Duration::from_millis(510), "{waits:?}");
+        assert!(waits[11] >= Duration::from_secs(7), "{waits:?}");
+        owed.got_through();
+        owed.failed();
+        let begun = tokio::time::Instant::now();
+        owed.due().await;
+        assert!(begun.elapsed() <= Duration::from_millis(510));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_due_while_nothing_is_owed() {
+        let owed = Owed::default();
+        let day = Duration::from_secs(86_400);
+        assert!(tokio::time::timeout(day, owed.due()).await.is_err());
     }
 }

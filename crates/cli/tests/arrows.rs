@@ -49,6 +49,18 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "bunraku-wire",
         ],
     ),
+    // Development only: the whole program, and what breaks it.
+    (
+        "bunraku-faults",
+        &[
+            "bunraku",
+            "bunraku-cluster",
+            "bunraku-model",
+            "bunraku-plan",
+            "bunraku-store",
+            "bunraku-wire",
+        ],
+    ),
     (
         "bunraku",
         &[

@@ -39,6 +39,7 @@ use std::process::ExitCode;
 
 use bunraku_wire::Client;
 
+use crate::Wiring;
 use crate::arguments::{Arguments, Command, Global};
 use crate::config::{Loaded, load};
 use crate::connection::connect;
@@ -50,9 +51,10 @@ use crate::logging;
 pub(crate) struct Context {
     pub(crate) global: Global,
     pub(crate) loaded: Loaded,
+    pub(crate) wiring: Wiring,
 }
 
-pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
+pub(crate) fn run(arguments: Arguments, wiring: Wiring) -> Result<ExitCode, Failure> {
     let Arguments { global, command } = arguments;
     // Daemons say what they do; commands speak only when something is wrong.
     let usual = match command {
@@ -66,6 +68,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     let context = Context {
         loaded: load(global.config.as_deref())?,
         global,
+        wiring,
     };
     let exit = match command {
         Command::Apply(arguments) => return Ok(apply::run(&arguments, context.global.json)),

@@ -22,6 +22,7 @@ use clap::Args;
 use jiff::Timestamp;
 
 use super::{Context, asked_to_end, end_with_parent, member};
+use crate::Wiring;
 use crate::config::{AuthorityKind, ServerSection, StoreKind, StoreSection};
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -74,10 +75,14 @@ pub(crate) fn run(arguments: ServerArguments, context: &Context) -> Result<Exit,
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
-    runtime.block_on(serve(arguments, section))
+    runtime.block_on(serve(arguments, section, context.wiring))
 }
 
-async fn serve(arguments: ServerArguments, section: &ServerSection) -> Result<Exit, Failure> {
+async fn serve(
+    arguments: ServerArguments,
+    section: &ServerSection,
+    wiring: Wiring,
+) -> Result<Exit, Failure> {
     raise_file_limit(section.limits.connections);
     let ending = tokio::spawn(asked_to_end());
     let data_dir = arguments
@@ -95,7 +100,7 @@ async fn serve(arguments: ServerArguments, section: &ServerSection) -> Result<Ex
         }
         return Ok(Exit::Done);
     };
-    let ended = serve_as_member(arguments, section, data_dir, &member, ending).await;
+    let ended = serve_as_member(arguments, section, data_dir, &member, ending, wiring).await;
     member.shutdown().await;
     ended
 }
@@ -108,6 +113,7 @@ async fn serve_as_member(
     data_dir: PathBuf,
     member: &Member,
     mut ending: tokio::task::JoinHandle<Result<&'static str, std::io::Error>>,
+    wiring: Wiring,
 ) -> Result<Exit, Failure> {
     let anew = |why: String| {
         Err(Failure::new(format!("{why}: start this server again"))
@@ -122,7 +128,7 @@ async fn serve_as_member(
         }
     };
     member.attach(etcd.clone());
-    let store: SharedStore = Arc::new(etcd);
+    let store = (wiring.store)(Arc::new(etcd));
     let opened = OpenedStore {
         blobs: Arc::new(StoreBlobs::in_store(store.clone(), BlobOptions::default())),
         store,

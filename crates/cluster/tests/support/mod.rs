@@ -2,10 +2,6 @@
 
 #![allow(dead_code, reason = "each test uses its part")]
 
-pub(crate) mod faults;
-pub(crate) mod history;
-pub(crate) mod workload;
-
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;

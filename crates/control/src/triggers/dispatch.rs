@@ -23,6 +23,9 @@ const LOOK: Duration = Duration::from_secs(10);
 /// The longest that a held trigger's timer sleeps: clocks are set now and then.
 const LONGEST_SLEEP: Duration = Duration::from_secs(5);
 
+/// News that fit into one transaction with the rest of it.
+const TOLD_AT_ONCE: usize = 100;
+
 impl Triggers {
     /// Works until cancelled.
     pub(crate) async fn run(&self, shutdown: CancellationToken) {
@@ -163,15 +166,16 @@ impl Triggers {
                 self.store.commit(gone).await?;
                 return Ok(());
             }
+            let more = news.split_off(news.len().min(TOLD_AT_ONCE));
             let transaction = self.write_queue(
-                Transaction::new(),
+                self.with_news(news),
                 node,
                 Some(&read.entry),
                 queue,
                 "triggers",
             );
             if let TransactionOutcome::Committed(_) = self.store.commit(transaction).await? {
-                return self.record_all(news).await;
+                return self.record_all(more).await;
             }
         }
     }
@@ -187,19 +191,41 @@ impl Triggers {
         if late.is_empty() {
             return Ok(());
         }
+        let expired = TriggerNews::Expired { node: node.clone() };
+        let mut news: Vec<_> = (late.into_iter())
+            .zip(std::iter::repeat(Some(expired)))
+            .collect();
+        let more = news.split_off(news.len().min(TOLD_AT_ONCE));
         let transaction = self.write_queue(
-            Transaction::new(),
+            self.with_news(news),
             node,
             Some(&read.entry),
             queue,
             "triggers",
         );
-        if self.store.commit(transaction).await?.is_committed() {
-            let expired = TriggerNews::Expired { node: node.clone() };
-            let news = late.into_iter().zip(std::iter::repeat(Some(expired)));
-            return self.record_all(news.collect()).await;
+        match self.store.commit(transaction).await?.is_committed() {
+            true => self.record_all(more).await,
+            false => Ok(()),
         }
-        Ok(())
+    }
+
+    /// What a node does not get is told in the step that takes it off its
+    /// queue: a server that dies in between would keep it to itself.
+    fn with_news(&self, news: Vec<(TriggerName, Option<TriggerNews>)>) -> Transaction {
+        let mut transaction = Transaction::new();
+        for (trigger, what) in news {
+            if let Some(what) = what {
+                self.count(&what);
+                transaction = self.told(transaction, &trigger, what);
+            }
+        }
+        transaction
+    }
+
+    fn count(&self, what: &TriggerNews) {
+        if matches!(what, TriggerNews::Expired { .. }) {
+            self.metrics.trigger_expired();
+        }
     }
 
     /// What is unusual about the answer to a command, if anything is.
@@ -230,9 +256,7 @@ impl Triggers {
     ) -> Result<(), ServiceError> {
         for (trigger, what) in news {
             if let Some(what) = what {
-                if matches!(what, TriggerNews::Expired { .. }) {
-                    self.metrics.trigger_expired();
-                }
+                self.count(&what);
                 self.record(&trigger, what).await?;
             }
         }

@@ -21,15 +21,25 @@ impl Triggers {
         trigger: &TriggerName,
         what: TriggerNews,
     ) -> Result<(), ServiceError> {
+        let transaction = self.told(Transaction::new(), trigger, what);
+        self.store.commit(transaction).await?;
+        Ok(())
+    }
+
+    /// The same in the step that makes it so.
+    pub(super) fn told(
+        &self,
+        transaction: Transaction,
+        trigger: &TriggerName,
+        what: TriggerNews,
+    ) -> Transaction {
         let event = TriggerEvent {
             trigger: trigger.clone(),
             at: self.clock.now(),
             what,
         };
         let key = keys::trigger_event(Uuid::now_v7());
-        let transaction = Transaction::new().put(key, document::encode(&event));
-        self.store.commit(transaction).await?;
-        Ok(())
+        transaction.put(key, document::encode(&event))
     }
 
     /// The newest events, of one trigger or of all, newest first.

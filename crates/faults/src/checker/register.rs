@@ -1,0 +1,274 @@
+//! Could one register per key have answered like this?
+//!
+//! The search of Wing and Gong with Lowe's memory: an order of all operations
+//! is looked for that agrees with real time and in which every answer is what
+//! a register would say. A set of operations that was tried before with the
+//! same value is not tried again, so the effort stays near the number of
+//! operations that overlap.
+//!
+//! An operation of unknown outcome may take effect at any time after it
+//! began, or never. One whose value nobody ever saw changes nothing for the
+//! others and is left out, which keeps long histories affordable.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use super::at;
+use crate::history::{Call, History, Micros, Operation, Outcome, Value};
+
+/// More states than this were never needed; then nothing is claimed, loudly.
+const MOST_STATES: usize = 5_000_000;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Read(Value),
+    Write(String),
+    Swap {
+        from: Value,
+        to: String,
+    },
+    /// It said that the value was another one.
+    Refused {
+        from: Value,
+    },
+}
+
+#[derive(Clone, Debug)]
+struct Timed {
+    step: Step,
+    begun: Micros,
+    /// None: it may still take effect.
+    ended: Option<Micros>,
+    client: usize,
+}
+
+impl Step {
+    fn of(operation: &Operation) -> Option<(&String, Self)> {
+        Some(match (&operation.call, operation.outcome) {
+            (Call::Read { key, value }, Outcome::Done) => (key, Self::Read(value.clone())),
+            (Call::Write { key, value }, Outcome::Done | Outcome::Unknown) => {
+                (key, Self::Write(value.clone()))
+            }
+            (Call::Swap { key, from, to }, Outcome::Done | Outcome::Unknown) => {
+                let (from, to) = (from.clone(), to.clone());
+                (key, Self::Swap { from, to })
+            }
+            (Call::Swap { key, from, .. }, Outcome::Refused) => {
+                (key, Self::Refused { from: from.clone() })
+            }
+            _ => return None,
+        })
+    }
+
+    /// The value afterwards, if a register with this value could answer so.
+    fn apply(&self, value: &Value) -> Option<Value> {
+        match self {
+            Self::Read(seen) => (seen == value).then(|| value.clone()),
+            Self::Write(to) => Some(Some(to.clone())),
+            Self::Swap { from, to } => (from == value).then(|| Some(to.clone())),
+            Self::Refused { from } => (from != value).then(|| value.clone()),
+        }
+    }
+
+    fn written(&self) -> Option<&String> {
+        match self {
+            Self::Write(to) | Self::Swap { to, .. } => Some(to),
+            _ => None,
+        }
+    }
+
+    fn seen(&self) -> Option<&String> {
+        match self {
+            Self::Read(value) | Self::Swap { from: value, .. } => value.as_ref(),
+            _ => None,
+        }
+    }
+}
+
+pub(super) fn check(history: &History) -> Vec<String> {
+    let mut keys: BTreeMap<&String, Vec<Timed>> = BTreeMap::new();
+    for operation in &history.operations {
+        if let Some((key, step)) = Step::of(operation) {
+            keys.entry(key).or_default().push(Timed {
+                step,
+                begun: operation.begun,
+                ended: (operation.outcome != Outcome::Unknown).then_some(operation.ended),
+                client: operation.client,
+            });
+        }
+    }
+    keys.into_iter()
+        .filter_map(|(key, steps)| {
+            let why = Search::new(without_unseen(steps)).run().err()?;
+            Some(format!("register {key}: {why}"))
+        })
+        .collect()
+}
+
+fn without_unseen(mut steps: Vec<Timed>) -> Vec<Timed> {
+    let seen: BTreeSet<String> = steps
+        .iter()
+        .filter_map(|timed| timed.step.seen().cloned())
+        .collect();
+    steps.retain(|timed| {
+        timed.ended.is_some()
+            || timed
+                .step
+                .written()
+                .is_none_or(|value| seen.contains(value))
+    });
+    steps
+}
+
+/// The beginning or the end of an operation, in a list from which what has
+/// been put in order is taken out.
+#[derive(Clone, Copy)]
+struct Mark {
+    operation: usize,
+    is_end: bool,
+    before: usize,
+    after: usize,
+}
+
+struct Search {
+    steps: Vec<Timed>,
+    /// The first one is only where the list is held.
+    marks: Vec<Mark>,
+    /// Where the end of each operation is, if it has one.
+    ends: Vec<Option<usize>>,
+    begins: Vec<usize>,
+    ordered: Vec<u64>,
+    /// Operations that ended and are not in order yet.
+    open: usize,
+    tried: HashSet<(Vec<u64>, Value)>,
+}
+
+impl Search {
+    fn new(steps: Vec<Timed>) -> Self {
+        let mut times: Vec<(Micros, bool, usize)> = Vec::new();
+        for (number, timed) in steps.iter().enumerate() {
+            times.push((timed.begun, false, number));
+            times.extend(timed.ended.map(|ended| (ended, true, number)));
+        }
+        // At one time, beginnings come first: then the two overlap.
+        times.sort_unstable();
+        let last = times.len();
+        let mut marks = vec![Mark {
+            operation: 0,
+            is_end: false,
+            before: 0,
+            after: usize::from(last > 0),
+        }];
+        let (mut begins, mut ends) = (vec![0; steps.len()], vec![None; steps.len()]);
+        for (index, (_, is_end, operation)) in times.into_iter().enumerate() {
+            let place = index + 1;
+            match is_end {
+                true => ends[operation] = Some(place),
+                false => begins[operation] = place,
+            }
+            marks.push(Mark {
+                operation,
+                is_end,
+                before: index,
+                after: if place == last { 0 } else { place + 1 },
+            });
+        }
+        Self {
+            open: ends.iter().flatten().count(),
+            ordered: vec![0; steps.len().div_ceil(64)],
+            steps,
+            marks,
+            ends,
+            begins,
+            tried: HashSet::new(),
+        }
+    }
+
+    fn take(&mut self, place: usize) {
+        let Mark { before, after, .. } = self.marks[place];
+        self.marks[before].after = after;
+        if after != 0 {
+            self.marks[after].before = before;
+        }
+    }
+
+    fn put_back(&mut self, place: usize) {
+        let Mark { before, after, .. } = self.marks[place];
+        self.marks[before].after = place;
+        if after != 0 {
+            self.marks[after].before = place;
+        }
+    }
+
+    fn order(&mut self, operation: usize) {
+        self.ordered[operation / 64] |= 1 << (operation % 64);
+        self.take(self.begins[operation]);
+        if let Some(end) = self.ends[operation] {
+            self.take(end);
+            self.open -= 1;
+        }
+    }
+
+    fn undo(&mut self, operation: usize) {
+        self.ordered[operation / 64] &= !(1 << (operation % 64));
+        if let Some(end) = self.ends[operation] {
+            self.put_back(end);
+            self.open += 1;
+        }
+        self.put_back(self.begins[operation]);
+    }
+
+    fn run(mut self) -> Result<(), String> {
+        let mut value: Value = None;
+        let mut path: Vec<(usize, Value)> = Vec::new();
+        let mut place = self.marks[0].after;
+        let mut furthest = (usize::MAX, 0, None);
+        while self.open > 0 {
+            if self.tried.len() > MOST_STATES {
+                return Err("too many possible orders to say".to_owned());
+            }
+            // An operation ends after all that remain: it cannot be put off.
+            if place == 0 || self.marks[place].is_end {
+                if self.open < furthest.0 {
+                    furthest = (self.open, self.marks[place].operation, value.clone());
+                }
+                let Some((operation, before)) = path.pop() else {
+                    return Err(self.tell(furthest.1, &furthest.2));
+                };
+                self.undo(operation);
+                value = before;
+                place = self.marks[self.begins[operation]].after;
+                continue;
+            }
+            let operation = self.marks[place].operation;
+            match self.next(operation, &value) {
+                Some(after) => {
+                    self.order(operation);
+                    path.push((operation, std::mem::replace(&mut value, after)));
+                    place = self.marks[0].after;
+                }
+                None => place = self.marks[place].after,
+            }
+        }
+        Ok(())
+    }
+
+    /// The value after one more operation, unless that was tried before.
+    fn next(&mut self, operation: usize, value: &Value) -> Option<Value> {
+        let after = self.steps[operation].step.apply(value)?;
+        let mut ordered = self.ordered.clone();
+        ordered[operation / 64] |= 1 << (operation % 64);
+        let new = self.tried.insert((ordered, after.clone()));
+        new.then_some(after)
+    }
+
+    fn tell(&self, operation: usize, value: &Value) -> String {
+        let timed = &self.steps[operation];
+        let until = timed.ended.map_or("…".to_owned(), at);
+        format!(
+            "no order explains what client {} saw between {} and {until}: {:?}, where the value can only be {value:?}",
+            timed.client,
+            at(timed.begun),
+            timed.step
+        )
+    }
+}

@@ -1,0 +1,53 @@
+//! While the servers are cut in parts, one part decides at most.
+//!
+//! A decision belongs to a cut if it was asked for after the last link was
+//! cut and acknowledged before the first was mended. Which part has the
+//! majority need not be known: two that decide are one too many.
+
+use std::collections::BTreeMap;
+
+use super::at;
+use crate::history::{Cut, History, Server};
+
+pub(super) fn check(history: &History) -> Vec<String> {
+    history
+        .cuts
+        .iter()
+        .filter_map(|cut| {
+            let decided = decided(history, cut);
+            (decided.len() > 1).then(|| {
+                format!(
+                    "cut into {:?} from {} to {}, and more than one side decided: {}",
+                    cut.sides,
+                    at(cut.begun),
+                    at(cut.ended),
+                    decided.into_values().collect::<Vec<_>>().join("; ")
+                )
+            })
+        })
+        .collect()
+}
+
+/// An example of what each side decided.
+fn decided(history: &History, cut: &Cut) -> BTreeMap<usize, String> {
+    let side = |server: Server| cut.sides.iter().position(|side| side.contains(&server));
+    let mut decided = BTreeMap::new();
+    for operation in history.acknowledged() {
+        let within = operation.begun >= cut.begun && operation.ended <= cut.ended;
+        let side = operation.server.and_then(side);
+        if let (true, true, Some(side)) = (within, operation.call.decides(), side) {
+            decided
+                .entry(side)
+                .or_insert_with(|| format!("{:?}", operation.call));
+        }
+    }
+    for change in &history.end.changes {
+        let within = change.at >= cut.begun && change.at <= cut.ended;
+        if let (true, Some(side)) = (within, side(change.by)) {
+            decided
+                .entry(side)
+                .or_insert_with(|| format!("a change of the datastores: {}", change.what));
+        }
+    }
+    decided
+}

@@ -1,0 +1,229 @@
+//! Which faults a seed leads to. Pure.
+//!
+//! A step breaks one thing or two, holds, mends, and leaves some calm. Faults
+//! that can damage data (a full disk, a damaged log) come alone, and only to
+//! a cluster that is whole: more damaged disks than a minority are a lost
+//! cluster, which no failover mends.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
+use rand::{RngExt, SeedableRng};
+use serde::{Deserialize, Serialize};
+
+use crate::history::Server;
+
+/// One thing that goes wrong.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "fault", rename_all = "snake_case")]
+pub enum Fault {
+    /// `kill -9` of a server, its datastore with it.
+    Kill {
+        server: Server,
+    },
+    /// `kill -9` of a datastore only.
+    KillDatastore {
+        server: Server,
+    },
+    /// The whole machine stands still.
+    Pause {
+        server: Server,
+    },
+    /// Only its datastore does.
+    PauseDatastore {
+        server: Server,
+    },
+    /// Only its server does, while its datastore goes on.
+    PauseServer {
+        server: Server,
+    },
+    /// Nothing passes between these and the others.
+    Partition {
+        side: BTreeSet<Server>,
+    },
+    /// These hear the others and are not heard.
+    Unheard {
+        side: BTreeSet<Server>,
+    },
+    /// These are heard and hear nothing.
+    Deaf {
+        side: BTreeSet<Server>,
+    },
+    /// The links between these and the others come and go.
+    Flapping {
+        side: BTreeSet<Server>,
+    },
+    /// So many packets in a hundred are lost, both ways.
+    Lossy {
+        server: Server,
+        percent: u8,
+    },
+    Slow {
+        server: Server,
+    },
+    /// A clock is wrong by so many seconds.
+    Clock {
+        server: Server,
+        seconds: i64,
+    },
+    /// Not a byte is left.
+    FullDisk {
+        server: Server,
+    },
+    /// Killed, and the last record of its log was only half written.
+    Damaged {
+        server: Server,
+    },
+}
+
+impl Fault {
+    /// Whether data may be damaged: only while all the rest is whole.
+    pub fn damages(&self) -> bool {
+        matches!(self, Self::FullDisk { .. } | Self::Damaged { .. })
+    }
+
+    /// The same one, at a server that keeps data if it is about data: the
+    /// seed's number counts those that do at the time.
+    #[must_use]
+    pub fn among(&self, keep_data: &[Server]) -> Self {
+        let mut fault = self.clone();
+        if let Self::KillDatastore { server }
+        | Self::PauseDatastore { server }
+        | Self::FullDisk { server }
+        | Self::Damaged { server } = &mut fault
+            && !keep_data.is_empty()
+        {
+            *server = keep_data[*server % keep_data.len()];
+        }
+        fault
+    }
+
+    fn touches(&self) -> BTreeSet<Server> {
+        match self {
+            Self::Partition { side }
+            | Self::Unheard { side }
+            | Self::Deaf { side }
+            | Self::Flapping { side } => side.clone(),
+            Self::Kill { server }
+            | Self::KillDatastore { server }
+            | Self::Pause { server }
+            | Self::PauseDatastore { server }
+            | Self::PauseServer { server }
+            | Self::Lossy { server, .. }
+            | Self::Slow { server }
+            | Self::Clock { server, .. }
+            | Self::FullDisk { server }
+            | Self::Damaged { server } => BTreeSet::from([*server]),
+        }
+    }
+
+    /// Links are one thing: two faults of them at a time would mend each other.
+    fn of_links(&self) -> bool {
+        matches!(
+            self,
+            Self::Partition { .. }
+                | Self::Unheard { .. }
+                | Self::Deaf { .. }
+                | Self::Flapping { .. }
+                | Self::Lossy { .. }
+        )
+    }
+}
+
+/// Faults that go together, how long they last, and the calm after them.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Step {
+    pub faults: Vec<Fault>,
+    pub hold: Duration,
+    pub calm: Duration,
+}
+
+const KINDS: usize = 14;
+
+/// All that a seed leads to, without end. Every kind comes once before any
+/// comes again.
+pub struct Faults {
+    random: StdRng,
+    servers: usize,
+    deck: Vec<usize>,
+    /// Drawn, and found not to go together with the one before.
+    waiting: Option<Fault>,
+}
+
+impl Faults {
+    pub fn new(seed: u64, servers: usize) -> Self {
+        Self {
+            random: StdRng::seed_from_u64(seed),
+            servers,
+            deck: Vec::new(),
+            waiting: None,
+        }
+    }
+
+    fn draw(&mut self) -> Fault {
+        if let Some(fault) = self.waiting.take() {
+            return fault;
+        }
+        if self.deck.is_empty() {
+            self.deck = (0..KINDS).collect();
+            self.deck.shuffle(&mut self.random);
+        }
+        let kind = self.deck.pop().unwrap_or(0);
+        let server = self.random.random_range(0..self.servers);
+        match kind {
+            0 => Fault::Kill { server },
+            1 => Fault::KillDatastore { server },
+            2 => Fault::Pause { server },
+            3 => Fault::PauseDatastore { server },
+            4 => Fault::PauseServer { server },
+            5 => Fault::Partition { side: self.side() },
+            6 => Fault::Unheard { side: self.side() },
+            7 => Fault::Deaf { side: self.side() },
+            8 => Fault::Flapping { side: self.side() },
+            9 => {
+                let percent = self.random.random_range(10..50);
+                Fault::Lossy { server, percent }
+            }
+            10 => Fault::Slow { server },
+            11 => {
+                let far = self.random.random_range(5..1200);
+                let ahead = self.random.random_bool(0.5);
+                let seconds = if ahead { far } else { -far };
+                Fault::Clock { server, seconds }
+            }
+            12 => Fault::FullDisk { server },
+            _ => Fault::Damaged { server },
+        }
+    }
+
+    /// Some of the servers, never all.
+    fn side(&mut self) -> BTreeSet<Server> {
+        let size = self.random.random_range(1..=self.servers / 2);
+        let mut all: Vec<Server> = (0..self.servers).collect();
+        all.shuffle(&mut self.random);
+        all.into_iter().take(size).collect()
+    }
+}
+
+impl Iterator for Faults {
+    type Item = Step;
+
+    fn next(&mut self) -> Option<Step> {
+        let mut faults = vec![self.draw()];
+        let hold = Duration::from_millis(self.random.random_range(800..7_000));
+        let calm = Duration::from_millis(self.random.random_range(200..2_500));
+        if self.random.random_bool(0.35) {
+            let second = self.draw();
+            let apart = second.touches().is_disjoint(&faults[0].touches());
+            let both_links = second.of_links() && faults[0].of_links();
+            let damages = second.damages() || faults[0].damages();
+            match apart && !both_links && !damages {
+                true => faults.push(second),
+                false => self.waiting = Some(second),
+            }
+        }
+        Some(Step { faults, hold, calm })
+    }
+}

@@ -1,0 +1,191 @@
+//! What is there once all is mended: what every server says, and what the
+//! agents wrote down.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use bunraku_plan::run::{RunOutcome, RunSummary};
+use bunraku_wire::api::Cause;
+use bunraku_wire::api::once::{AttemptOutcome, OnceStanding};
+use bunraku_wire::api::triggers::{TriggerEvent, TriggerNews};
+
+use crate::checker;
+use crate::history::{Call, Change, End, History, NodeRun, RunEnd, Server};
+use crate::site::{AGENTS, PATIENCE, REGISTERS, Site, SiteError};
+use crate::workload::{CLIENTS, KEYS, LOCKS, Recorder, Worker, order};
+
+/// Between two looks at what is still under way.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Asks everybody, and waits for what was promised.
+pub(super) async fn collect(
+    seed: u64,
+    site: &mut Site,
+    recorder: &Recorder,
+    shifted: &[Server],
+) -> Result<History, SiteError> {
+    let mut last = super::worker(CLIENTS, seed, site, recorder).await?;
+    last_words(site, &mut last).await?;
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let (operations, cuts) = recorder.all();
+        let mut history = History {
+            operations,
+            cuts,
+            node_runs: Vec::new(),
+            order: order(),
+            end: End::default(),
+        };
+        if let Some(end) = end(site, recorder, &history, shifted).await {
+            history.end = end;
+            // After the servers' word: what they say is over is written down by then.
+            history.node_runs = node_runs(site, recorder);
+            // Nothing else gets better by waiting.
+            let waits = !checker::unkept(&history).is_empty();
+            if !waits || Instant::now() > deadline {
+                let hashes = site.hashes().await?;
+                history.end.hashes = hashes.into_iter().collect();
+                return Ok(history);
+            }
+        } else if Instant::now() > deadline {
+            return Err(SiteError::Late(
+                "the servers do not say how it ended".to_owned(),
+            ));
+        }
+        site.tend();
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Every server is asked for every register, and every lock can be taken.
+async fn last_words(site: &mut Site, last: &mut Worker) -> Result<(), SiteError> {
+    let late = |what: &str| SiteError::Late(format!("{what}, after all was mended"));
+    let deadline = Instant::now() + PATIENCE;
+    for key in KEYS {
+        while last.read_store(key).await.is_none() {
+            if Instant::now() > deadline {
+                return Err(late("the store does not answer"));
+            }
+        }
+    }
+    for server in 0..site.machines.len() {
+        for node in REGISTERS {
+            while !last.read_node(server, node).await {
+                if Instant::now() > deadline {
+                    return Err(late(&format!("s{} does not answer", server + 1)));
+                }
+                site.tend();
+                tokio::time::sleep(LOOK).await;
+            }
+        }
+    }
+    for lock in LOCKS {
+        while last.acquire(0, lock).await.is_none() {
+            if Instant::now() > deadline {
+                return Err(late(&format!("lock {lock} cannot be taken")));
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+    Ok(())
+}
+
+fn node_runs(site: &Site, recorder: &Recorder) -> Vec<NodeRun> {
+    let mut runs = Vec::new();
+    for node in AGENTS {
+        let text = std::fs::read_to_string(site.ran(node)).unwrap_or_default();
+        runs.extend(
+            text.lines()
+                .filter_map(|line| node_run(node, line, recorder)),
+        );
+    }
+    runs
+}
+
+/// `RUN BEGUN ENDED CAUSES`, as the agents' command writes it.
+fn node_run(node: &str, line: &str, recorder: &Recorder) -> Option<NodeRun> {
+    let mut words = line.splitn(4, ' ');
+    let id = words.next()?.to_owned();
+    let mut time = || Some(recorder.of_day(Duration::from_nanos(words.next()?.parse().ok()?)));
+    let (begun, ended) = (time()?, time()?);
+    let causes: Vec<Cause> = serde_json::from_str(words.next()?).ok()?;
+    let mut firings = BTreeSet::new();
+    let mut run = None;
+    for cause in causes {
+        match cause {
+            Cause::Trigger(trigger) => {
+                firings.extend(trigger.firing.map(|firing| firing.0.to_string()));
+            }
+            Cause::Run { run: id } => run = Some(id.to_string()),
+            _ => {}
+        }
+    }
+    Some(NodeRun {
+        node: node.to_owned(),
+        id,
+        begun,
+        ended,
+        firings,
+        run,
+    })
+}
+
+/// By the servers' word; nothing when they do not say yet.
+async fn end(
+    site: &Site,
+    recorder: &Recorder,
+    history: &History,
+    shifted: &[Server],
+) -> Option<End> {
+    let client = site.client(0);
+    let mut end = End::default();
+    let events: Vec<TriggerEvent> = client.get("/v1/trigger-events?most=1000").await.ok()?;
+    for event in events {
+        if let TriggerNews::Expired { node } | TriggerNews::Refused { node, .. } = event.what {
+            let trigger = event.trigger.to_string();
+            end.reported.insert((trigger, node.to_string()));
+        }
+    }
+    let runs: Vec<RunSummary> = client.get("/v1/runs").await.ok()?;
+    for run in runs {
+        let Some(ended) = run.end else { continue };
+        let succeeded = ended.outcome == RunOutcome::Succeeded;
+        end.runs
+            .insert(run.record.id.to_string(), RunEnd { succeeded });
+    }
+    let apps: BTreeSet<&String> = history
+        .operations
+        .iter()
+        .filter_map(|operation| match &operation.call {
+            Call::Finish { app, .. } => Some(app),
+            _ => None,
+        })
+        .collect();
+    for app in apps {
+        let standing: OnceStanding = client.get(&format!("/v1/once/{app}/standing")).await.ok()?;
+        let done = match standing {
+            OnceStanding::Done { attempt } => {
+                matches!(attempt.outcome, AttemptOutcome::Done { .. }).then_some(attempt.token)
+            }
+            _ => None,
+        };
+        end.done.insert(app.clone(), done);
+    }
+    end.changes = changes(site, recorder, shifted).await?;
+    Some(end)
+}
+
+async fn changes(site: &Site, recorder: &Recorder, shifted: &[Server]) -> Option<Vec<Change>> {
+    let status = site.status().await?;
+    let number = |name: &str| site.machines.iter().position(|it| it.name == name);
+    let changes = status.events.iter().filter_map(|event| {
+        let by = number(event.by.as_str())?;
+        let at = Duration::from_nanos(u64::try_from(event.at.as_nanosecond()).ok()?);
+        (!shifted.contains(&by)).then(|| Change {
+            at: recorder.of_day(at),
+            by,
+            what: event.what.clone(),
+        })
+    });
+    Some(changes.collect())
+}

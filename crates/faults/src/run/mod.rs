@@ -1,0 +1,124 @@
+//! One run: a cluster, clients, faults, mending, and what was seen.
+
+mod breaking;
+mod ending;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use tokio_util::sync::CancellationToken;
+
+use crate::fault::{Faults, Step};
+use crate::history::{History, Server};
+use crate::network::Names;
+use crate::site::Site;
+pub use crate::site::{SiteError, Size};
+use crate::workload::{CLIENTS, Recorder, Worker};
+
+/// What to do.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub seed: u64,
+    pub size: Size,
+    /// How long things break.
+    pub time: Duration,
+    /// What the stage's namespaces are called.
+    pub prefix: String,
+    /// Where everything is kept.
+    pub place: PathBuf,
+}
+
+/// What was done and seen.
+#[derive(Debug)]
+pub struct Outcome {
+    pub history: History,
+    pub steps: Vec<Step>,
+    /// Whether slow links were the kernel's `netem`.
+    pub netem: bool,
+}
+
+/// Runs it. Inside the stage's hub.
+pub async fn run(options: &Options) -> Result<Outcome, SiteError> {
+    if !crate::machine::has_fake_clock() {
+        return Err(SiteError::Setup(
+            "there is no libfaketime: `scripts/setup test` installs it".to_owned(),
+        ));
+    }
+    let names = Names {
+        prefix: options.prefix.clone(),
+    };
+    let mut site = Site::start(&options.place, names, &options.size).await?;
+    let outcome = work_and_break(options, &mut site).await;
+    site.keep_logs();
+    outcome
+}
+
+async fn work_and_break(options: &Options, site: &mut Site) -> Result<Outcome, SiteError> {
+    let recorder = Recorder::new();
+    let stop = CancellationToken::new();
+    let mut workers = Vec::new();
+    for number in 0..CLIENTS {
+        let worker = worker(number, options.seed, site, &recorder).await?;
+        workers.push(tokio::spawn(worker.work(stop.clone())));
+    }
+    let mut breaking = breaking::Breaking::new(recorder.clone(), options.time);
+    let mut faults = Faults::new(options.seed, options.size.servers);
+    let end = Instant::now() + options.time;
+    let mut steps = Vec::new();
+    while Instant::now() < end {
+        let step = faults.next().expect("there is always one more");
+        let step = breaking::aimed(site, step).await;
+        note(&options.place, &recorder, &step);
+        breaking.step(site, &step).await?;
+        steps.push(step);
+    }
+    stop.cancel();
+    for worker in workers {
+        worker
+            .await
+            .map_err(|error| SiteError::Setup(format!("a client: {error}")))?;
+    }
+    site.whole().await?;
+    let shifted: Vec<Server> = breaking.shifted().to_vec();
+    let history = ending::collect(options.seed, site, &recorder, &shifted).await?;
+    Ok(Outcome {
+        history,
+        steps,
+        netem: site.network.delays(),
+    })
+}
+
+async fn worker(
+    number: usize,
+    seed: u64,
+    site: &Site,
+    recorder: &Recorder,
+) -> Result<Worker, SiteError> {
+    let servers = (0..site.machines.len()).map(|server| site.client(server));
+    Ok(Worker::new(
+        number,
+        seed,
+        servers.collect(),
+        site.store().await?,
+        recorder.clone(),
+    ))
+}
+
+/// What is done next, for those who read the logs afterwards.
+fn note(place: &Path, recorder: &Recorder, step: &Step) {
+    use std::io::Write;
+    let file = std::fs::File::options()
+        .create(true)
+        .append(true)
+        .open(place.join("faults.log"));
+    if let Ok(mut file) = file {
+        let _ = writeln!(
+            file,
+            "{} {:>9} ms: {:?} for {:?}",
+            jiff::Timestamp::now(),
+            recorder.now() / 1_000,
+            step.faults,
+            step.hold
+        );
+    }
+}

@@ -1,0 +1,419 @@
+//! A cluster on its machines, agents beside it, and clients for all.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use bunraku_cluster::identity::MemberTls;
+use bunraku_model::{NodeName, StatusWord};
+use bunraku_store::SharedStore;
+use bunraku_store::etcd::{EtcdOptions, EtcdStore};
+use bunraku_wire::api::cluster::{
+    ClusterInvitation, ClusterInviteRequest, ClusterStatus, MemberState,
+};
+use bunraku_wire::api::{NewToken, NodeSummary, TokenRequest};
+use bunraku_wire::tls::ClientTls;
+use bunraku_wire::{Client, ClientError, ClientOptions, Credentials, ReloadableClientTls};
+
+use crate::history::Server;
+use crate::machine::Machine;
+use crate::network::{Names, Network, address};
+use crate::plant::Plant;
+use crate::tool::{ToolError, run};
+
+/// A generous limit for everything that must happen.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(150);
+
+/// A dead server is replaced within seconds here; in earnest, within minutes.
+const SETTINGS: &str = r#"[server.cluster]
+listen = "0.0.0.0"
+probe_period = "500ms"
+probe_timeout = "200ms"
+suspicion = "2s"
+grace = "1s"
+pause_between_changes = "500ms"
+most_changes_per_hour = 1000
+
+[agent]
+run_noop_command = ["true"]
+"#;
+
+/// Nodes that really run things, each after the one before it in ordered runs.
+pub(crate) const AGENTS: [&str; 3] = ["n1", "n2", "n3"];
+/// Nodes that are only written to.
+pub(crate) const REGISTERS: [&str; 2] = ["register-1", "register-2"];
+
+/// Why a run could not be made, or did not come to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum SiteError {
+    #[error(transparent)]
+    Tool(#[from] ToolError),
+    #[error("`bunraku {command}`: {told}")]
+    Command { command: String, told: String },
+    #[error("{0}")]
+    Late(String),
+    #[error("a request failed")]
+    Request(#[from] ClientError),
+    #[error("{0}")]
+    Setup(String),
+}
+
+pub(crate) struct Site {
+    pub(crate) place: PathBuf,
+    pub(crate) machines: Vec<Machine>,
+    pub(crate) network: Network,
+    pub(crate) datastores: usize,
+    agents: Vec<Child>,
+    tls: Option<ReloadableClientTls>,
+}
+
+/// What a run is made of.
+#[derive(Clone, Debug)]
+pub struct Size {
+    pub servers: usize,
+    pub datastores: usize,
+    pub plant: Plant,
+}
+
+impl Site {
+    /// Starts everything, and waits until it is whole.
+    pub(crate) async fn start(place: &Path, names: Names, size: &Size) -> Result<Self, SiteError> {
+        let network = Network::build(names.clone(), size.servers).await?;
+        write(&place.join("cluster.toml"), SETTINGS)?;
+        let mut machines = Vec::new();
+        for number in 0..size.servers {
+            machines.push(Machine::new(number, place, &names, size.plant).await?);
+        }
+        let mut site = Self {
+            place: place.to_owned(),
+            machines,
+            network,
+            datastores: size.datastores,
+            agents: Vec::new(),
+            tls: None,
+        };
+        site.form().await?;
+        site.whole().await?;
+        site.join_nodes().await?;
+        Ok(site)
+    }
+
+    /// The first server, then one after the other with a token, as people do.
+    async fn form(&mut self) -> Result<(), SiteError> {
+        let mut init = vec![
+            "cluster".to_owned(),
+            "init".to_owned(),
+            format!("--datastores={}", self.datastores),
+        ];
+        init.extend(self.who(0));
+        self.command(0, &init)?;
+        self.machines[0].start();
+        let first = self.first_client().await?;
+        for number in 1..self.machines.len() {
+            let request = ClusterInviteRequest { ttl_seconds: 600 };
+            let invitation: ClusterInvitation =
+                first.post("/v1/cluster/invitations", &request).await?;
+            let token = self.place.join("token");
+            write(&token, &invitation.token)?;
+            let mut join = vec![
+                "cluster".to_owned(),
+                "join".to_owned(),
+                self.machines[0].api(),
+                format!("--ca-fingerprint={}", invitation.ca_fingerprint),
+                format!("--token-file={}", token.display()),
+            ];
+            join.extend(self.who(number));
+            self.command(number, &join)?;
+            self.machines[number].start();
+        }
+        Ok(())
+    }
+
+    fn who(&self, number: Server) -> Vec<String> {
+        vec![
+            format!("--config={}", self.place.join("cluster.toml").display()),
+            format!("--data-dir={}", self.machines[number].data_dir().display()),
+            format!("--name={}", self.machines[number].name),
+            format!("--address={}", address(number)),
+        ]
+    }
+
+    fn command(&self, number: Server, words: &[String]) -> Result<(), SiteError> {
+        ended_well(self.machines[number].bunraku(words), words)
+    }
+
+    /// Waits until the first server is up, and speaks to it as its operator.
+    async fn first_client(&mut self) -> Result<Client, SiteError> {
+        let operator = Credentials::new(self.machines[0].data_dir().join("operator"));
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let (Ok(Some(identity)), Ok(Some(authority_pem))) =
+                (operator.identity(), operator.authority_pem())
+            {
+                let tls = ClientTls {
+                    authority_pem,
+                    revocation_lists_pem: String::new(),
+                    identity: Some(identity),
+                };
+                let tls = ReloadableClientTls::new(&tls)
+                    .map_err(|error| SiteError::Setup(error.to_string()))?;
+                self.tls = Some(tls);
+                let client = self.client(0);
+                if client.get::<Vec<NodeSummary>>("/v1/nodes").await.is_ok() {
+                    return Ok(client);
+                }
+            }
+            if Instant::now() > deadline {
+                return Err(SiteError::Late(
+                    "the first server does not answer".to_owned(),
+                ));
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// An operator's client that speaks to this server and no other.
+    pub(crate) fn client(&self, server: Server) -> Client {
+        let tls = self.tls.clone().expect("made when the first server was up");
+        let address = self.machines[server].api().parse().expect("an address");
+        let mut options = ClientOptions::new(vec![address], tls);
+        options.connect_timeout = Duration::from_secs(1);
+        options.request_timeout = Duration::from_secs(6);
+        options.keep_alive = Some(Duration::from_secs(2));
+        Client::new(options)
+    }
+
+    pub(crate) async fn status(&self) -> Option<ClusterStatus> {
+        for machine in &self.machines {
+            let client = self.client(machine.number);
+            let asked = client.get::<ClusterStatus>("/v1/cluster");
+            if let Ok(Ok(status)) = tokio::time::timeout(Duration::from_secs(3), asked).await {
+                return Some(status);
+            }
+        }
+        None
+    }
+
+    /// Waits until all servers are alive and all datastores have their vote.
+    pub(crate) async fn whole(&mut self) -> Result<(), SiteError> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let status = self.status().await;
+            if status.as_ref().is_some_and(|it| self.is_whole(it)) {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                let told = status.map(|status| serde_json::json!({
+                    "datastores": status.datastores, "sight": status.sight, "change": status.change,
+                    "events": status.events.iter().rev().take(12).collect::<Vec<_>>(),
+                }));
+                return Err(SiteError::Late(format!(
+                    "the cluster does not become whole again: {}",
+                    told.map_or("no server answers".to_owned(), |told| format!("{told:#}"))
+                )));
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            self.tend();
+        }
+    }
+
+    fn is_whole(&self, status: &ClusterStatus) -> bool {
+        let votes = status.datastores.iter();
+        let votes = votes.filter(|it| it.healthy && !it.learner).count();
+        let alive = status.sight.members.iter();
+        let alive = alive.filter(|it| it.state == MemberState::Alive).count();
+        votes == self.datastores
+            && status.datastores.len() == self.datastores
+            && alive == self.machines.len()
+    }
+
+    pub(crate) fn tend(&mut self) {
+        for machine in &mut self.machines {
+            machine.tend();
+        }
+    }
+
+    /// A store on the datastores themselves, as servers have it.
+    pub(crate) async fn store(&self) -> Result<SharedStore, SiteError> {
+        let mut options = EtcdOptions::new(self.client_urls(), bunraku_cluster::member::ROOT);
+        options.tls = Some(self.member_tls()?.etcd().clone());
+        options.request_timeout = Duration::from_secs(2);
+        options.retry_for = Duration::from_secs(4);
+        let store = EtcdStore::connect(options).await;
+        let store = store.map_err(|error| SiteError::Setup(error.to_string()))?;
+        Ok(std::sync::Arc::new(store))
+    }
+
+    pub(crate) fn client_urls(&self) -> Vec<String> {
+        self.machines.iter().map(Machine::client_url).collect()
+    }
+
+    fn member_tls(&self) -> Result<MemberTls, SiteError> {
+        let first = &self.machines[0];
+        let name = NodeName::new(first.name.clone()).expect("a name");
+        MemberTls::ensure(
+            &first.directory(),
+            &name,
+            &address(0),
+            jiff::Timestamp::now(),
+        )
+        .map_err(|error| SiteError::Setup(error.to_string()))
+    }
+
+    /// Where agents write what they ran.
+    pub(crate) fn ran(&self, node: &str) -> PathBuf {
+        self.place.join(format!("{node}.ran"))
+    }
+
+    async fn join_nodes(&mut self) -> Result<(), SiteError> {
+        for node in REGISTERS {
+            let (token, mut command) = self.agent(node).await?;
+            command.arg("--join-only").env("BUNRAKU_TOKEN", token);
+            let command = command;
+            ended_well(command, &["agent".to_owned(), "--join-only".to_owned()])?;
+        }
+        for node in AGENTS {
+            write(&self.ran(node), "")?;
+            let script = format!(
+                "begun=$(date +%s%N); sleep 0.1; echo \"$BUNRAKU_RUN $begun $(date +%s%N) $BUNRAKU_CAUSES\" >> {}",
+                self.ran(node).display()
+            );
+            let (token, mut command) = self.agent(node).await?;
+            command
+                .env("BUNRAKU_TOKEN", token)
+                .args(["--run-method", "command", "--run-interval", "0s"])
+                .arg(format!("--run-command={script}"))
+                .arg(format!("--end-with-parent={}", std::process::id()))
+                .stderr(file(&self.place.join(format!("{node}.log")))?);
+            let child = command.spawn();
+            self.agents
+                .push(child.map_err(|error| SiteError::Setup(error.to_string()))?);
+        }
+        self.agents_are_there().await
+    }
+
+    async fn agent(&self, node: &str) -> Result<(String, Command), SiteError> {
+        let request = TokenRequest {
+            ttl_seconds: 600,
+            node: Some(NodeName::new(node).expect("a name")),
+        };
+        let token: NewToken = self.client(0).post("/v1/tokens", &request).await?;
+        let servers: Vec<String> = self.machines.iter().map(Machine::api).collect();
+        let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
+        command
+            .arg(Plant::Nothing.word())
+            .args(["agent", "--name", node, "--server", &servers.join(",")])
+            .arg(format!("--ca-fingerprint={}", token.ca_fingerprint))
+            .arg(format!(
+                "--config={}",
+                self.place.join("cluster.toml").display()
+            ))
+            .arg(format!("--data-dir={}", self.place.join(node).display()))
+            .arg(format!(
+                "--state-dir={}",
+                self.place.join(format!("{node}.state")).display()
+            ))
+            .env_clear()
+            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
+        Ok((token.token, command))
+    }
+
+    async fn agents_are_there(&self) -> Result<(), SiteError> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let nodes: Vec<NodeSummary> = self.client(0).get("/v1/nodes").await.unwrap_or_default();
+            let there = nodes.iter().filter(|node| {
+                AGENTS.contains(&node.name.as_str()) && node.word == StatusWord::Idle
+            });
+            if there.count() == AGENTS.len() {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                return Err(SiteError::Late(format!(
+                    "the agents do not connect: {nodes:?}"
+                )));
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    }
+
+    /// The hash of each datastore's data, at a revision that all have.
+    pub(crate) async fn hashes(&self) -> Result<Vec<(String, u64)>, SiteError> {
+        let status = self.status().await;
+        let status = status.ok_or_else(|| SiteError::Late("no server answers".to_owned()))?;
+        let mut urls: Vec<String> = status
+            .datastores
+            .iter()
+            .map(|it| it.client_url.clone())
+            .collect();
+        urls.sort();
+        self.member_tls()?;
+        let store = self.store().await?;
+        let page = store
+            .range(bunraku_store::Range::prefix("cluster/settings"))
+            .await;
+        let page = page.map_err(|error| SiteError::Setup(error.to_string()))?;
+        let mut hashes = Vec::new();
+        for url in urls {
+            hashes.push((url.clone(), self.hash(&url, page.revision.0).await?));
+        }
+        Ok(hashes)
+    }
+
+    async fn hash(&self, url: &str, revision: u64) -> Result<u64, SiteError> {
+        let credentials = self.machines[0].directory().credentials();
+        let flags = [
+            format!("--endpoints={url}"),
+            format!("--cacert={}", credentials.authority_path().display()),
+            format!("--cert={}", credentials.certificate_path().display()),
+            format!("--key={}", credentials.key_path().display()),
+            format!("--rev={revision}"),
+        ];
+        let mut words = vec!["etcdctl", "endpoint", "hashkv", "-w", "json"];
+        words.extend(flags.iter().map(String::as_str));
+        let told = run(&words).await?;
+        let told: serde_json::Value = serde_json::from_str(&told).unwrap_or_default();
+        told[0]["HashKV"]["hash"]
+            .as_u64()
+            .ok_or_else(|| SiteError::Setup(format!("no hash of {url}: {told}")))
+    }
+
+    pub(crate) fn keep_logs(&self) {
+        for machine in &self.machines {
+            machine.keep_logs();
+        }
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        for agent in &mut self.agents {
+            let _ = agent.kill();
+            let _ = agent.wait();
+        }
+    }
+}
+
+fn ended_well(mut command: Command, words: &[String]) -> Result<(), SiteError> {
+    let output = command.output();
+    let output = output.map_err(|error| SiteError::Setup(error.to_string()))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(SiteError::Command {
+            command: words.join(" "),
+            told: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+        }),
+    }
+}
+
+fn file(path: &Path) -> Result<File, SiteError> {
+    File::create(path).map_err(|error| SiteError::Setup(format!("{}: {error}", path.display())))
+}
+
+fn write(path: &Path, text: &str) -> Result<(), SiteError> {
+    std::fs::write(path, text)
+        .map_err(|error| SiteError::Setup(format!("{}: {error}", path.display())))
+}

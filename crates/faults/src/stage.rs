@@ -1,0 +1,129 @@
+//! Where it all takes place: network namespaces with names of their own, and
+//! their end, whatever happened inside.
+//!
+//! The one who stands outside makes the namespaces and starts itself again
+//! inside the hub's. Mounts made inside are seen by nobody else, and are gone
+//! with the last process.
+
+use std::path::Path;
+use std::process::ExitStatus;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::network::Names;
+use crate::tool::{ToolError, run};
+
+/// What all names start with; the process that made them comes next.
+const PREFIX: &str = "bunraku-faults-";
+
+/// Why there is no stage.
+#[derive(Debug, thiserror::Error)]
+pub enum StageError {
+    #[error(
+        "this machine does not let us make network namespaces: partitions would not be real. It takes root, and a kernel with NET_NS and VETH"
+    )]
+    NotPermitted(#[source] ToolError),
+    #[error("what is inside cannot be started")]
+    Inside(#[source] std::io::Error),
+}
+
+/// Namespaces for so many servers.
+pub struct Stage {
+    names: Names,
+    servers: usize,
+}
+
+impl Stage {
+    /// Makes the namespaces. Those that an earlier process left behind are removed.
+    pub async fn build(servers: usize) -> Result<Self, StageError> {
+        remove_leftovers().await;
+        let stage = Self {
+            names: Names {
+                prefix: format!("{PREFIX}{}", std::process::id()),
+            },
+            servers,
+        };
+        stage.remove().await;
+        for name in stage.all() {
+            run(&["ip", "netns", "add", &name])
+                .await
+                .map_err(StageError::NotPermitted)?;
+        }
+        Ok(stage)
+    }
+
+    fn all(&self) -> Vec<String> {
+        let servers = (0..self.servers).map(|server| self.names.server(server));
+        std::iter::once(self.names.hub()).chain(servers).collect()
+    }
+
+    /// What the one inside is told of the names.
+    pub fn prefix(&self) -> &str {
+        &self.names.prefix
+    }
+
+    /// Runs a program in the hub, and waits for its end; none when this
+    /// process is asked to end.
+    pub async fn inside(
+        &self,
+        program: &Path,
+        arguments: &[String],
+    ) -> Result<Option<ExitStatus>, StageError> {
+        let mut asked = signal(SignalKind::terminate()).map_err(StageError::Inside)?;
+        let mut child = tokio::process::Command::new("ip")
+            .args(["netns", "exec", &self.names.hub()])
+            .arg(program)
+            .args(arguments)
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(StageError::Inside)?;
+        tokio::select! {
+            ended = child.wait() => ended.map(Some).map_err(StageError::Inside),
+            _ = tokio::signal::ctrl_c() => Ok(None),
+            _ = asked.recv() => Ok(None),
+        }
+    }
+
+    /// Ends what still runs in the namespaces, and removes them.
+    pub async fn remove(&self) {
+        for name in self.all() {
+            remove(&name).await;
+        }
+    }
+}
+
+async fn remove(name: &str) {
+    for _ in 0..50 {
+        let Ok(pids) = run(&["ip", "netns", "pids", name]).await else {
+            return;
+        };
+        let pids: Vec<Pid> = pids
+            .split_whitespace()
+            .filter_map(|pid| pid.parse().ok().and_then(Pid::from_raw))
+            .collect();
+        if pids.is_empty() {
+            break;
+        }
+        for pid in pids {
+            // It may have ended by itself.
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    let _ = run(&["ip", "netns", "delete", name]).await;
+}
+
+/// Of processes that were killed before they could clean up.
+async fn remove_leftovers() {
+    let list = run(&["ip", "netns", "list"]).await.unwrap_or_default();
+    for name in list.lines().filter_map(|line| line.split(' ').next()) {
+        let Some(rest) = name.strip_prefix(PREFIX) else {
+            continue;
+        };
+        let pid = rest.split('-').next().unwrap_or_default();
+        if !Path::new("/proc").join(pid).exists() {
+            remove(name).await;
+        }
+    }
+}

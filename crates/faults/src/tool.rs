@@ -1,0 +1,52 @@
+//! The machine's own programs: `ip`, `nft`, `tc`, `mount`.
+
+use std::process::Stdio;
+
+use tokio::io::AsyncWriteExt;
+use tokio::process::Command;
+
+/// Why a program did not do it.
+#[derive(Debug, thiserror::Error)]
+pub enum ToolError {
+    #[error("cannot start `{program}`: `scripts/setup test` installs it")]
+    Missing {
+        program: String,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("`{command}`: {told}")]
+    Failed { command: String, told: String },
+}
+
+/// Runs a command line, and gives what it prints.
+pub(crate) async fn run(words: &[&str]) -> Result<String, ToolError> {
+    feed(words, "").await
+}
+
+/// The same with something on its standard input.
+pub(crate) async fn feed(words: &[&str], input: &str) -> Result<String, ToolError> {
+    let missing = |source| ToolError::Missing {
+        program: words[0].to_owned(),
+        source,
+    };
+    let mut child = Command::new(words[0])
+        .args(&words[1..])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(missing)?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // One that reads nothing may be gone already.
+        let _ = stdin.write_all(input.as_bytes()).await;
+    }
+    let output = child.wait_with_output().await.map_err(missing)?;
+    match output.status.success() {
+        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+        false => Err(ToolError::Failed {
+            command: words.join(" "),
+            told: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+        }),
+    }
+}

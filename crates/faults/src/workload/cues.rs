@@ -1,0 +1,99 @@
+//! Triggers and ordered runs: cues for real agents.
+
+use bunraku_model::{FiringId, NodeName};
+use bunraku_plan::run::{NewRun, RunOptions, RunRecord, Subject};
+use bunraku_plan::{Inventory, Plan, PlanOptions, site_file};
+use bunraku_wire::api::triggers::{FireReply, FireTrigger};
+use rand::RngExt;
+
+use super::{Worker, outcome_of};
+use crate::history::{Call, Outcome};
+use crate::site::AGENTS;
+
+/// Which agent waits for which in an ordered run.
+const SITE: &str = "
+applications:
+  chain:
+    components:
+      first: {node: n1, produces: [one]}
+      second: {node: n2, consumes: [one], produces: [two]}
+      third: {node: n3, consumes: [two]}
+";
+
+/// The same as pairs: the first of each comes before the second.
+pub(crate) fn order() -> Vec<(String, String)> {
+    let pairs = AGENTS.iter().zip(AGENTS.iter().skip(1));
+    pairs
+        .map(|(one, other)| ((*one).to_owned(), (*other).to_owned()))
+        .collect()
+}
+
+fn plan() -> Plan {
+    let nodes = AGENTS.map(|name| NodeName::new(name).expect("a name"));
+    let inventory = Inventory::of(nodes.to_vec());
+    let site = site_file("chain.yaml", SITE, &inventory).expect("a site");
+    Plan::of(&site, &PlanOptions::default()).expect("a plan")
+}
+
+impl Worker {
+    pub(super) async fn fire(&mut self) {
+        let server = self.any_server();
+        // A name of its own, so that what is reported of it can be told apart.
+        let trigger = self.unique();
+        let id = FiringId(uuid::Uuid::now_v7());
+        let first = self.random.random_range(0..AGENTS.len());
+        let hosts: Vec<String> = AGENTS[first..].iter().map(|it| (*it).to_owned()).collect();
+        let request = FireTrigger {
+            id,
+            hosts: hosts
+                .iter()
+                .map(|host| NodeName::new(host.clone()).expect("a name"))
+                .collect(),
+            query: None,
+            ttl: None,
+            reason: None,
+            deadline_seconds: Some(3_600),
+            causes: Vec::new(),
+            changed: false,
+        };
+        let begun = self.recorder.now();
+        let path = format!("/v1/triggers/{trigger}/fire");
+        let reply = self.servers[server].post::<_, FireReply>(&path, &request);
+        let outcome = match reply.await {
+            Ok(FireReply::Fired { .. }) => Outcome::Done,
+            Ok(_) => Outcome::Refused,
+            Err(error) => outcome_of(&error),
+        };
+        let firing = id.0.to_string();
+        let call = Call::Fire {
+            trigger,
+            firing,
+            hosts,
+        };
+        self.record(Some(server), begun, call, outcome);
+    }
+
+    pub(super) async fn start_run(&mut self) {
+        let server = self.any_server();
+        let new = NewRun {
+            plan: plan(),
+            options: RunOptions {
+                // Nobody is away for good here.
+                lost_after_seconds: 3_600,
+                start_timeout_seconds: 3_600,
+                ..RunOptions::default()
+            },
+            subject: Subject::Configured,
+            reason: None,
+            site: None,
+            resumes: None,
+        };
+        let begun = self.recorder.now();
+        let reply = self.servers[server].post::<_, RunRecord>("/v1/runs", &new);
+        let (run, outcome) = match reply.await {
+            Ok(record) => (Some(record.id.to_string()), Outcome::Done),
+            Err(error) => (None, outcome_of(&error)),
+        };
+        self.record(Some(server), begun, Call::StartRun { run }, outcome);
+    }
+}

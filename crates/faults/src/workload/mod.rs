@@ -1,0 +1,155 @@
+//! Clients that work while things break, and write down what they see.
+//!
+//! Every call goes to one server and is sent once. What a client does not
+//! know the outcome of, it says so of; it never guesses.
+
+mod cues;
+mod locks;
+mod once;
+mod registers;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use bunraku_store::SharedStore;
+use bunraku_wire::{Client, ClientError};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use tokio_util::sync::CancellationToken;
+
+use crate::history::{Call, Cut, Micros, Operation, Outcome, Server};
+
+pub(crate) use cues::order;
+pub(crate) use locks::LOCKS;
+pub(crate) use registers::KEYS;
+
+pub(crate) const CLIENTS: usize = 5;
+/// How often all of them begin with the same lock.
+const RUSHES: usize = 5;
+
+/// The one clock, and what was seen by it.
+#[derive(Clone)]
+pub(crate) struct Recorder {
+    begun: Instant,
+    began_at: SystemTime,
+    seen: Arc<Mutex<(Vec<Operation>, Vec<Cut>)>>,
+}
+
+impl Recorder {
+    pub(crate) fn new() -> Self {
+        Self {
+            begun: Instant::now(),
+            began_at: SystemTime::now(),
+            seen: Arc::default(),
+        }
+    }
+
+    pub(crate) fn now(&self) -> Micros {
+        micros(self.begun.elapsed())
+    }
+
+    /// A time of day, as scripts and servers tell it.
+    pub(crate) fn of_day(&self, since_epoch: Duration) -> Micros {
+        let began = self.began_at.duration_since(SystemTime::UNIX_EPOCH);
+        micros(since_epoch.saturating_sub(began.unwrap_or_default()))
+    }
+
+    fn seen(&self) -> MutexGuard<'_, (Vec<Operation>, Vec<Cut>)> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn cut(&self, cut: Cut) {
+        self.seen().1.push(cut);
+    }
+
+    pub(crate) fn all(&self) -> (Vec<Operation>, Vec<Cut>) {
+        self.seen().clone()
+    }
+}
+
+pub(crate) fn micros(time: Duration) -> Micros {
+    Micros::try_from(time.as_micros()).unwrap_or(Micros::MAX)
+}
+
+/// One client. It has a connection to every server, and to the store.
+pub(crate) struct Worker {
+    pub(crate) number: usize,
+    pub(crate) servers: Vec<Client>,
+    pub(crate) store: SharedStore,
+    pub(crate) recorder: Recorder,
+    pub(crate) random: StdRng,
+    count: u64,
+}
+
+impl Worker {
+    pub(crate) fn new(
+        number: usize,
+        seed: u64,
+        servers: Vec<Client>,
+        store: SharedStore,
+        recorder: Recorder,
+    ) -> Self {
+        Self {
+            number,
+            servers,
+            store,
+            recorder,
+            random: StdRng::seed_from_u64(seed ^ ((number as u64 + 1) << 32)),
+            count: 0,
+        }
+    }
+
+    /// Until it is stopped; then it finishes what it began.
+    pub(crate) async fn work(mut self, stop: CancellationToken) {
+        for _ in 0..RUSHES {
+            self.rush().await;
+        }
+        while !stop.is_cancelled() {
+            match self.random.random_range(0..100) {
+                0..40 => self.swap().await,
+                40..65 => self.write_or_read().await,
+                65..80 => self.hold_lock().await,
+                80..90 => self.do_once().await,
+                90..97 => self.fire().await,
+                _ => self.start_run().await,
+            }
+            let pause = Duration::from_millis(self.random.random_range(1..60));
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    fn any_server(&mut self) -> Server {
+        self.random.random_range(0..self.servers.len())
+    }
+
+    /// A name that nobody else makes.
+    fn unique(&mut self) -> String {
+        self.count += 1;
+        format!("c{}-{}", self.number, self.count)
+    }
+
+    fn record(&self, server: Option<Server>, begun: Micros, call: Call, outcome: Outcome) {
+        let operation = Operation {
+            client: self.number,
+            server,
+            begun,
+            ended: self.recorder.now(),
+            call,
+            outcome,
+        };
+        self.recorder.seen().0.push(operation);
+    }
+}
+
+/// What an error says of the effect.
+fn outcome_of(error: &ClientError) -> Outcome {
+    match error {
+        // Nothing was sent.
+        ClientError::NoServer { .. } | ClientError::Refused { .. } => Outcome::Refused,
+        // A clear no. Whatever a server says in trouble (5xx, 408) is no answer.
+        ClientError::Api { status, .. } if (400..500).contains(status) && *status != 408 => {
+            Outcome::Refused
+        }
+        _ => Outcome::Unknown,
+    }
+}

@@ -1,0 +1,84 @@
+//! Things that are done once: all clients want to do the same one.
+
+use std::time::Duration;
+
+use bunraku_model::ClaimId;
+use bunraku_wire::api::once::{ClaimOnce, ClaimReply, DefineOnce, FinishClaim};
+use rand::RngExt;
+
+use super::{Worker, outcome_of};
+use crate::history::{Call, Outcome, Server};
+
+const LEASE_SECONDS: u64 = 3;
+/// A new thing to do comes up so often.
+const EVERY: u64 = 1_500_000;
+
+impl Worker {
+    pub(super) async fn do_once(&mut self) {
+        let server = self.any_server();
+        let app = format!("thing-{}", self.recorder.now() / EVERY);
+        if !self.define(server, &app).await {
+            return;
+        }
+        let Some(token) = self.claim(server, &app).await else {
+            return;
+        };
+        let work = Duration::from_millis(self.random.random_range(10..300));
+        tokio::time::sleep(work).await;
+        // Some die in the middle: then another one does it.
+        if self.random.random_bool(0.85) {
+            let server = self.any_server();
+            self.finish(server, &app, token).await;
+        }
+    }
+
+    async fn define(&mut self, server: Server, app: &str) -> bool {
+        let definition = serde_json::json!({"command": ["true"], "retry": "always"});
+        let serde_json::Value::Object(definition) = definition else {
+            return false;
+        };
+        let path = format!("/v1/once/{app}/definition");
+        let request = DefineOnce { definition };
+        let reply = self.servers[server].put::<_, serde_json::Value>(&path, &request);
+        reply.await.is_ok()
+    }
+
+    async fn claim(&mut self, server: Server, app: &str) -> Option<u64> {
+        let request = ClaimOnce {
+            claim: ClaimId(uuid::Uuid::now_v7()),
+            lease_seconds: LEASE_SECONDS,
+            retry: true,
+        };
+        let begun = self.recorder.now();
+        let path = format!("/v1/once/{app}/claims");
+        let reply = self.servers[server].post::<_, ClaimReply>(&path, &request);
+        let (token, outcome) = match reply.await {
+            Ok(ClaimReply::Granted { attempt, .. }) => (Some(attempt.token), Outcome::Done),
+            Ok(ClaimReply::Refused { .. }) => (None, Outcome::Refused),
+            Err(error) => (None, outcome_of(&error)),
+        };
+        let call = Call::Claim {
+            app: app.to_owned(),
+            lease: LEASE_SECONDS * 1_000_000,
+            token,
+        };
+        self.record(Some(server), begun, call, outcome);
+        token
+    }
+
+    async fn finish(&mut self, server: Server, app: &str, token: u64) {
+        let request = FinishClaim {
+            exit_code: 0,
+            log: String::new(),
+        };
+        let begun = self.recorder.now();
+        let path = format!("/v1/once/{app}/claims/{token}/outcome");
+        let reply = self.servers[server].put::<_, serde_json::Value>(&path, &request);
+        let outcome = match reply.await {
+            Ok(_) => Outcome::Done,
+            Err(error) => outcome_of(&error),
+        };
+        let app = app.to_owned();
+        self.record(Some(server), begun, Call::Finish { app, token }, outcome);
+    }
+}

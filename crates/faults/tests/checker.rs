@@ -1,0 +1,418 @@
+//! The checker finds what it is there to find, and nothing else.
+
+use std::collections::BTreeSet;
+
+use bunraku_faults::checker::check;
+use bunraku_faults::history::{
+    Call, Change, Cut, History, Micros, NodeRun, Operation, Outcome, RunEnd, Value,
+};
+
+fn value(text: &str) -> Value {
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+fn seconds(time: u64) -> Micros {
+    time * 1_000_000
+}
+
+fn operation(client: usize, begun: u64, ended: u64, call: Call, outcome: Outcome) -> Operation {
+    Operation {
+        client,
+        server: Some(client),
+        begun: seconds(begun),
+        ended: seconds(ended),
+        call,
+        outcome,
+    }
+}
+
+fn read(client: usize, begun: u64, ended: u64, text: &str) -> Operation {
+    let call = Call::Read {
+        key: "k".to_owned(),
+        value: value(text),
+    };
+    operation(client, begun, ended, call, Outcome::Done)
+}
+
+fn write(client: usize, begun: u64, ended: u64, text: &str, outcome: Outcome) -> Operation {
+    let call = Call::Write {
+        key: "k".to_owned(),
+        value: text.to_owned(),
+    };
+    operation(client, begun, ended, call, outcome)
+}
+
+fn swap(
+    client: usize,
+    begun: u64,
+    ended: u64,
+    from: &str,
+    to: &str,
+    outcome: Outcome,
+) -> Operation {
+    let call = Call::Swap {
+        key: "k".to_owned(),
+        from: value(from),
+        to: to.to_owned(),
+    };
+    operation(client, begun, ended, call, outcome)
+}
+
+fn acquire(client: usize, begun: u64, ended: u64, token: u64) -> Operation {
+    let call = Call::Acquire {
+        lock: "l".to_owned(),
+        session: format!("session-{client}-{begun}"),
+        lease: seconds(5),
+        token: Some(token),
+    };
+    operation(client, begun, ended, call, Outcome::Done)
+}
+
+fn release(client: usize, begun: u64, ended: u64, token: u64) -> Operation {
+    let lock = "l".to_owned();
+    let call = Call::Release { lock, token };
+    operation(client, begun, ended, call, Outcome::Unknown)
+}
+
+fn claim(client: usize, begun: u64, ended: u64, token: u64) -> Operation {
+    let call = Call::Claim {
+        app: "a".to_owned(),
+        lease: seconds(5),
+        token: Some(token),
+    };
+    operation(client, begun, ended, call, Outcome::Done)
+}
+
+fn finish(client: usize, begun: u64, ended: u64, token: u64) -> Operation {
+    let app = "a".to_owned();
+    let call = Call::Finish { app, token };
+    operation(client, begun, ended, call, Outcome::Done)
+}
+
+fn history(operations: Vec<Operation>) -> History {
+    History {
+        operations,
+        ..History::default()
+    }
+}
+
+fn fine(operations: Vec<Operation>) {
+    assert_eq!(check(&history(operations)), [""; 0]);
+}
+
+fn wrong(operations: Vec<Operation>, about: &str) {
+    wrong_in(&history(operations), about);
+}
+
+fn wrong_in(history: &History, about: &str) {
+    let found = check(history);
+    assert!(
+        found.iter().any(|it| it.contains(about)),
+        "`{about}` is not found: {found:?}"
+    );
+}
+
+#[test]
+fn a_register_that_could_be_one_is_fine() {
+    fine(vec![
+        swap(0, 0, 1, "", "a", Outcome::Done),
+        read(1, 0, 3, ""),
+        swap(1, 2, 4, "a", "b", Outcome::Done),
+        // It happened …
+        swap(0, 5, 6, "b", "c", Outcome::Unknown),
+        read(1, 7, 8, "c"),
+        // … and this did not, or not yet.
+        swap(0, 9, 9, "c", "d", Outcome::Unknown),
+        read(1, 10, 11, "c"),
+        swap(2, 10, 11, "x", "y", Outcome::Refused),
+        read(1, 12, 13, "d"),
+    ]);
+}
+
+#[test]
+fn writes_that_overlap_may_be_seen_in_either_order() {
+    fine(vec![
+        write(0, 0, 10, "a", Outcome::Done),
+        write(1, 0, 10, "b", Outcome::Done),
+        write(2, 0, 10, "c", Outcome::Unknown),
+        read(3, 1, 2, "c"),
+        read(3, 3, 4, "a"),
+        read(4, 5, 6, "b"),
+    ]);
+}
+
+#[test]
+fn an_acknowledged_write_that_is_lost_is_found() {
+    wrong(
+        vec![
+            swap(0, 0, 1, "", "a", Outcome::Done),
+            swap(0, 2, 3, "a", "b", Outcome::Done),
+            read(1, 4, 5, "a"),
+        ],
+        "register k",
+    );
+}
+
+#[test]
+fn two_swaps_of_the_same_value_are_found() {
+    wrong(
+        vec![
+            swap(0, 0, 1, "", "a", Outcome::Done),
+            swap(0, 2, 3, "a", "b", Outcome::Done),
+            swap(1, 2, 3, "a", "c", Outcome::Done),
+        ],
+        "register k",
+    );
+}
+
+#[test]
+fn a_write_said_to_be_refused_that_took_place_is_found() {
+    wrong(
+        vec![
+            swap(0, 0, 1, "", "a", Outcome::Done),
+            swap(1, 2, 3, "a", "b", Outcome::Refused),
+            read(0, 4, 5, "a"),
+        ],
+        "register k",
+    );
+    wrong(
+        vec![write(0, 0, 1, "a", Outcome::Refused), read(1, 2, 3, "a")],
+        "register k",
+    );
+}
+
+#[test]
+fn a_read_of_the_past_is_found() {
+    wrong(
+        vec![
+            write(0, 0, 1, "a", Outcome::Done),
+            write(0, 2, 3, "b", Outcome::Done),
+            read(1, 4, 5, "b"),
+            read(2, 6, 7, "a"),
+        ],
+        "register k",
+    );
+}
+
+#[test]
+fn a_write_of_unknown_outcome_that_comes_and_goes_is_found() {
+    wrong(
+        vec![
+            write(0, 0, 1, "a", Outcome::Done),
+            write(1, 2, 3, "b", Outcome::Unknown),
+            read(2, 4, 5, "b"),
+            read(2, 6, 7, "a"),
+        ],
+        "register k",
+    );
+}
+
+#[test]
+fn a_long_history_with_many_unknown_writes_is_judged_quickly() {
+    let mut operations = Vec::new();
+    let mut before = String::new();
+    for number in 0..2_000_u64 {
+        let to = format!("v{number}");
+        let outcome = match number % 5 {
+            0 => Outcome::Unknown,
+            _ => Outcome::Done,
+        };
+        operations.push(swap(0, number * 2, number * 2 + 3, &before, &to, outcome));
+        operations.push(read(1, number * 2 + 3, number * 2 + 4, &to));
+        let never = format!("never-{number}");
+        operations.push(swap(
+            2,
+            number * 2,
+            number * 2 + 1,
+            "x",
+            &never,
+            Outcome::Unknown,
+        ));
+        before = to;
+    }
+    // Each is seen before the next is asked for: the times above overlap by one.
+    fine(operations.clone());
+    operations.push(read(3, 5_000, 5_001, "v0"));
+    wrong(operations, "register k");
+}
+
+#[test]
+fn a_lock_is_held_by_one_until_it_is_released_or_its_lease_ends() {
+    fine(vec![
+        acquire(0, 0, 1, 1),
+        release(0, 2, 9, 1),
+        acquire(1, 1, 3, 2),
+        acquire(2, 6, 7, 3),
+    ]);
+    wrong(
+        vec![acquire(0, 0, 1, 1), acquire(1, 2, 3, 2)],
+        "held by clients",
+    );
+}
+
+#[test]
+fn a_token_that_is_given_twice_or_falls_is_found() {
+    wrong(
+        vec![acquire(0, 0, 1, 4), acquire(1, 8, 9, 4)],
+        "token 4 was given to clients",
+    );
+    wrong(
+        vec![acquire(0, 0, 1, 4), acquire(1, 8, 9, 3)],
+        "token 3 at 9.000 s after token 4",
+    );
+}
+
+#[test]
+fn a_thing_done_once_is_fine_and_done_twice_is_found() {
+    let mut one = history(vec![
+        claim(0, 0, 1, 1),
+        claim(1, 6, 7, 2),
+        finish(1, 8, 9, 2),
+    ]);
+    one.end.done.insert("a".to_owned(), Some(2));
+    assert_eq!(check(&one), [""; 0]);
+    one.operations.push(claim(2, 10, 11, 3));
+    wrong_in(&one, "claimed again");
+    one.operations.push(finish(2, 12, 13, 3));
+    wrong_in(&one, "done 2 times");
+}
+
+#[test]
+fn two_claims_at_a_time_are_found() {
+    wrong(vec![claim(0, 0, 1, 1), claim(1, 2, 3, 2)], "same time");
+    wrong(vec![claim(0, 0, 1, 1), claim(1, 2, 3, 1)], "granted twice");
+}
+
+#[test]
+fn a_thing_that_was_done_and_is_forgotten_is_found() {
+    let mut one = history(vec![claim(0, 0, 1, 1), finish(0, 2, 3, 1)]);
+    wrong_in(&one, "in the end");
+    one.end.done.insert("a".to_owned(), None);
+    wrong_in(&one, "in the end");
+}
+
+fn fired() -> History {
+    let call = Call::Fire {
+        trigger: "t".to_owned(),
+        firing: "f".to_owned(),
+        hosts: vec!["n1".to_owned(), "n2".to_owned()],
+    };
+    history(vec![operation(0, 0, 1, call, Outcome::Done)])
+}
+
+fn node_run(node: &str, id: &str, begun: u64, run: Option<&str>) -> NodeRun {
+    NodeRun {
+        node: node.to_owned(),
+        id: id.to_owned(),
+        begun: seconds(begun),
+        ended: seconds(begun + 1),
+        firings: BTreeSet::from(["f".to_owned()]),
+        run: run.map(str::to_owned),
+    }
+}
+
+#[test]
+fn a_trigger_that_neither_ran_nor_was_reported_is_found() {
+    let mut one = fired();
+    one.node_runs.push(node_run("n1", "1", 2, None));
+    wrong_in(&one, "n2 neither ran nor was reported");
+    one.end.reported.insert(("t".to_owned(), "n2".to_owned()));
+    assert_eq!(check(&one), [""; 0]);
+}
+
+fn ordered(first: u64, second: u64) -> History {
+    let run = Some("r".to_owned());
+    let mut one = history(vec![operation(
+        0,
+        0,
+        1,
+        Call::StartRun { run },
+        Outcome::Done,
+    )]);
+    one.order = vec![("n1".to_owned(), "n2".to_owned())];
+    one.node_runs = vec![
+        node_run("n1", "1", first, Some("r")),
+        node_run("n2", "2", second, Some("r")),
+    ];
+    one.end
+        .runs
+        .insert("r".to_owned(), RunEnd { succeeded: true });
+    one
+}
+
+#[test]
+fn an_ordered_run_in_order_is_fine_and_out_of_order_is_found() {
+    assert_eq!(check(&ordered(2, 4)), [""; 0]);
+    wrong_in(&ordered(4, 2), "before n1 had ended");
+}
+
+#[test]
+fn a_node_run_that_took_place_twice_or_never_is_found() {
+    let mut one = ordered(2, 4);
+    let again = one.node_runs[0].clone();
+    one.node_runs.push(again);
+    wrong_in(&one, "node run 1 took place 2 times");
+    let mut one = ordered(2, 4);
+    one.node_runs.pop();
+    wrong_in(&one, "n2 never ran");
+}
+
+#[test]
+fn a_run_that_was_acknowledged_and_forgotten_is_found() {
+    let mut one = ordered(2, 4);
+    one.end.runs.clear();
+    wrong_in(&one, "never ended");
+}
+
+fn cut() -> Cut {
+    Cut {
+        begun: seconds(10),
+        ended: seconds(20),
+        sides: vec![BTreeSet::from([0, 1]), BTreeSet::from([2, 3, 4])],
+    }
+}
+
+#[test]
+fn two_sides_of_a_cut_that_decide_are_found() {
+    let mut one = history(vec![
+        write(0, 11, 12, "a", Outcome::Done),
+        write(2, 13, 14, "b", Outcome::Done),
+    ]);
+    assert_eq!(check(&one), [""; 0]);
+    one.cuts.push(cut());
+    wrong_in(&one, "more than one side decided");
+}
+
+#[test]
+fn what_reaches_into_a_cut_from_before_or_was_only_read_is_no_decision() {
+    let mut one = history(vec![
+        write(0, 9, 12, "a", Outcome::Done),
+        read(0, 13, 14, "a"),
+        write(1, 13, 14, "c", Outcome::Unknown),
+        write(2, 13, 16, "b", Outcome::Done),
+        write(0, 19, 21, "d", Outcome::Done),
+    ]);
+    one.cuts.push(cut());
+    assert_eq!(check(&one), [""; 0]);
+}
+
+#[test]
+fn a_failover_on_the_other_side_of_a_cut_is_found() {
+    let mut one = history(vec![write(2, 13, 14, "b", Outcome::Done)]);
+    one.cuts.push(cut());
+    one.end.changes.push(Change {
+        at: seconds(15),
+        by: 1,
+        what: "`s3` was taken off the list of datastores".to_owned(),
+    });
+    wrong_in(&one, "a change of the datastores");
+}
+
+#[test]
+fn datastores_that_hold_different_data_are_found() {
+    let mut one = History::default();
+    one.end.hashes = [("s1".to_owned(), 1), ("s2".to_owned(), 1)].into();
+    assert_eq!(check(&one), [""; 0]);
+    one.end.hashes.insert("s3".to_owned(), 2);
+    wrong_in(&one, "different data");
+}

@@ -1,0 +1,47 @@
+//! Real servers under faults from a seed: the short version of
+//! `cargo run -p bunraku-faults --release -- --minutes 60 --seed 1`.
+//!
+//! These need root, network namespaces, etcd, nftables and libfaketime.
+
+use std::process::{Command, Output};
+
+fn faults(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_bunraku-faults"))
+        .args(arguments)
+        .output()
+        .expect("it runs")
+}
+
+fn told(output: &Output) -> String {
+    format!(
+        "{}\n{}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
+}
+
+#[test]
+fn nothing_that_was_acknowledged_is_lost_or_done_twice_whatever_fails() {
+    let output = faults(&["--seed", "2", "--seconds", "22"]);
+    let told = told(&output);
+    assert!(output.status.success(), "{told}");
+    assert!(told.contains("fine"), "{told}");
+}
+
+#[test]
+fn servers_that_do_not_compare_what_they_read_are_found_out() {
+    let output = faults(&[
+        "--seed=7",
+        "--servers=3",
+        "--datastores=3",
+        "--seconds=6",
+        "--plant=compares",
+    ]);
+    let told = told(&output);
+    assert_eq!(output.status.code(), Some(3), "{told}");
+    assert!(
+        told.contains("wrong: lock") || told.contains("wrong: once"),
+        "{told}"
+    );
+}
