@@ -87,6 +87,8 @@ impl Worker {
             reason: None,
             site: None,
             resumes: None,
+            due: bunraku_plan::run::Due::default(),
+            hooks: bunraku_plan::run::RunHooks::default(),
         };
         let begun = self.recorder.now();
         let reply = self.servers[server].post::<_, RunRecord>("/v1/runs", &new);
