@@ -61,12 +61,12 @@ fn try_all(seeds: std::ops::Range<u64>, plan: impl Fn(u64) -> Plan) {
 
 #[test]
 fn with_killed_servers_and_agents_and_a_bad_network_nothing_is_lost_or_doubled() {
-    try_all(range(0, 400), small);
+    try_all(range(0, 700), small);
 }
 
 #[test]
 fn with_one_server_that_is_killed_again_and_again_it_holds_too() {
-    try_all(range(100_000, 400), |seed| Plan {
+    try_all(range(100_000, 700), |seed| Plan {
         servers: 1,
         ..small(seed)
     });
@@ -74,7 +74,7 @@ fn with_one_server_that_is_killed_again_and_again_it_holds_too() {
 
 #[test]
 fn with_releases_by_hand_nobody_is_given_what_nobody_released() {
-    try_all(range(200_000, 400), |seed| Plan {
+    try_all(range(200_000, 700), |seed| Plan {
         auto_release: false,
         ..small(seed)
     });

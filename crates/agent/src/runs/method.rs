@@ -27,6 +27,16 @@ pub struct RunOrder {
     pub causes: Vec<Cause>,
 }
 
+impl RunOrder {
+    /// The environment that the request names for this run alone.
+    pub(super) fn environment(&self) -> Option<&EnvironmentName> {
+        match &self.subject {
+            RunSubject::Configured { environment } => environment.as_ref(),
+            RunSubject::Released | RunSubject::Catalog { .. } => None,
+        }
+    }
+}
+
 /// What a report says of a run at its start.
 #[derive(Clone, Debug)]
 pub struct RunDescription {
@@ -98,6 +108,11 @@ impl NotStarted {
 pub trait RunMethod: Send + Sync {
     /// As reports name it.
     fn name(&self) -> &'static str;
+
+    /// May a request name the environment of its run?
+    fn knows_environments(&self) -> bool {
+        false
+    }
 
     async fn prepare(&self, order: &RunOrder) -> Result<Box<dyn PreparedRun>, NotStarted>;
 }

@@ -155,7 +155,7 @@ impl Runs {
             id: NodeRunId(Uuid::now_v7()),
             causes: vec![cause],
             mode: None,
-            subject: RunSubject::Configured,
+            subject: RunSubject::Configured { environment: None },
             tags: Vec::new(),
             start_before: None,
             timeout_seconds: None,
@@ -233,7 +233,7 @@ impl Runs {
     fn method(&self, subject: &RunSubject) -> &Arc<dyn RunMethod> {
         match subject {
             RunSubject::Released | RunSubject::Catalog { .. } => &self.inner.methods.engine,
-            RunSubject::Configured => &self.inner.methods.configured,
+            RunSubject::Configured { .. } => &self.inner.methods.configured,
         }
     }
 

@@ -388,6 +388,22 @@ async fn a_run_that_cannot_start_says_why() {
 }
 
 #[tokio::test]
+async fn a_method_without_environments_runs_in_none_that_a_request_names() {
+    let bench = Bench::new();
+    let elsewhere = RunRequest {
+        subject: RunSubject::Configured {
+            environment: Some("testing".parse().expect("a name")),
+        },
+        ..ordered(1)
+    };
+    bench.runs.submit(elsewhere).expect("taken");
+    let (_, end) = bench.report(id(1)).await;
+    assert_eq!(end.ending, RunEnding::NotStarted);
+    let message = end.message.expect("it says why");
+    assert!(message.contains("environment `testing`"), "{message}");
+}
+
+#[tokio::test]
 async fn outside_of_a_window_runs_are_noop_unless_somebody_says_otherwise() {
     let never = Windows(vec!["daily 00:00-00:01 UTC".parse().expect("a window")]);
     let settings = RunSettings {

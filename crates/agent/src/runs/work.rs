@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::method::{NotStarted, PreparedRun, RunDescription, RunEnd, RunOrder};
+use super::method::{NotStarted, PreparedRun, RunDescription, RunEnd, RunMethod, RunOrder};
 use super::queue::QueuedRun;
 use super::{Current, Runs};
 use crate::reports::Recorder;
@@ -132,7 +132,7 @@ impl Runs {
         let prepared = {
             let stopped = stopped(limit, &stop, shutdown);
             tokio::select! {
-                prepared = method.prepare(&order) => Ok(prepared),
+                prepared = prepare(method.as_ref(), &order) => Ok(prepared),
                 stopped = stopped => Err(stopped),
             }
         };
@@ -306,6 +306,21 @@ async fn stopped(
         limit = timeout => Stopped::TimedOut(limit),
         () = stop.cancelled() => Stopped::Cancelled,
         () = shutdown.cancelled() => Stopped::ShutDown,
+    }
+}
+
+/// Only a method that knows environments is asked for a run in one: another
+/// would carry out something else than was asked for.
+async fn prepare(
+    method: &dyn RunMethod,
+    order: &RunOrder,
+) -> Result<Box<dyn PreparedRun>, NotStarted> {
+    match order.environment() {
+        Some(environment) if !method.knows_environments() => Err(NotStarted::new(format!(
+            "it was asked for in environment `{environment}`, and the node's run method ({}) takes none",
+            method.name()
+        ))),
+        _ => method.prepare(order).await,
     }
 }
 

@@ -68,7 +68,10 @@ fn what(entry: &QueueEntry) -> String {
         RunSubject::Catalog { release, catalog } => {
             format!("release {release}, catalog {}", catalog.0.short())
         }
-        RunSubject::Configured => "as configured".to_owned(),
+        RunSubject::Configured { environment: None } => "as configured".to_owned(),
+        RunSubject::Configured {
+            environment: Some(environment),
+        } => format!("as configured, in {environment}"),
     };
     match entry.mode {
         Some(RunMode::Noop) => format!("{subject}, noop"),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bunraku_model::{NodeName, NodeRunId};
+use bunraku_model::{EnvironmentName, NodeName, NodeRunId};
 use bunraku_wire::Client;
 use bunraku_wire::api::{
     Cause, Command, CommandOutcome, CommandState, CommandStatus, NumberedEvent, ReportEvent,
@@ -46,6 +46,9 @@ pub(crate) struct RunArguments {
     /// Run what the node's own settings name, not the released catalog
     #[arg(long)]
     configured: bool,
+    /// Puppet's environment for this run, instead of the one in the node's settings
+    #[arg(long, value_name = "ENVIRONMENT", requires = "configured")]
+    in_environment: Option<EnvironmentName>,
     /// Only resources with one of these tags: type, title, class, or a tag of yours
     #[arg(long, value_name = "TAGS", value_delimiter = ',')]
     tags: Vec<String>,
@@ -142,7 +145,9 @@ async fn ask(
             (false, false) => None,
         },
         subject: match arguments.configured {
-            true => RunSubject::Configured,
+            true => RunSubject::Configured {
+                environment: arguments.in_environment.clone(),
+            },
             false => RunSubject::Released,
         },
         tags: arguments.tags.clone(),

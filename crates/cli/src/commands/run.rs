@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, IsTerminal, Write};
 
-use bunraku_model::ReleaseNumber;
+use bunraku_model::{EnvironmentName, ReleaseNumber};
 use bunraku_plan::run::{NewRun, OnFailure, RunOptions, RunOutcome, RunRecord, Share, Subject};
 use bunraku_wire::Client;
 use clap::Subcommand;
@@ -75,6 +75,9 @@ struct HowArguments {
     /// Run what each node's own settings name, such as the Puppet agent
     #[arg(long, conflicts_with = "release")]
     configured: bool,
+    /// Puppet's environment for these runs, instead of the one in each node's settings
+    #[arg(long, value_name = "ENVIRONMENT", requires = "configured")]
+    in_environment: Option<EnvironmentName>,
     /// Refuse to run anything but this plan (its id, or the start of it)
     #[arg(long, value_name = "PLAN")]
     expect_plan: Option<String>,
@@ -178,7 +181,9 @@ async fn start(
         plan,
         options: options(how),
         subject: match (how.configured, how.release) {
-            (true, _) => Subject::Configured,
+            (true, _) => Subject::Configured {
+                environment: how.in_environment.clone(),
+            },
             (_, Some(release)) => Subject::Release { release },
             _ => Subject::Released,
         },

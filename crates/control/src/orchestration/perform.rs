@@ -164,12 +164,14 @@ impl Inner {
 }
 
 fn subject(record: &RunRecord, catalogs: &Catalogs, node: &NodeName) -> Result<RunSubject, String> {
-    match record.subject {
+    match &record.subject {
         Subject::Released => Ok(RunSubject::Released),
-        Subject::Configured => Ok(RunSubject::Configured),
+        Subject::Configured { environment } => Ok(RunSubject::Configured {
+            environment: environment.clone(),
+        }),
         Subject::Release { release } => match catalogs.get(node) {
             Some(catalog) => Ok(RunSubject::Catalog {
-                release,
+                release: *release,
                 catalog: *catalog,
             }),
             None => Err(format!("release {release} has no catalog for it")),

@@ -458,7 +458,7 @@ fn run_request(causes: Vec<TriggerCause>, expires: Timestamp) -> RunRequest {
         id: NodeRunId(Uuid::now_v7()),
         causes: causes.into_iter().map(Cause::Trigger).collect(),
         mode: None,
-        subject: RunSubject::Configured,
+        subject: RunSubject::Configured { environment: None },
         tags: Vec::new(),
         start_before: Some(expires),
         timeout_seconds: None,

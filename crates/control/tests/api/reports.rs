@@ -111,7 +111,7 @@ pub(crate) async fn whole(node: &Client, run: NodeRunId, ending: RunEnding) {
     );
 }
 
-async fn events(server: &TestServer, run: NodeRunId, from: u64) -> Vec<NumberedEvent> {
+pub(crate) async fn events(server: &TestServer, run: NodeRunId, from: u64) -> Vec<NumberedEvent> {
     let path = format!("/v1/nodes/web-1/reports/{run}/events?from={from}");
     let mut lines: Lines<NumberedEvent> = server.operator.stream(&path).await.expect("events");
     let mut all = Vec::new();

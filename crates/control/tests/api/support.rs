@@ -302,7 +302,7 @@ impl TestServer {
         Client::new(options)
     }
 
-    async fn joined(&self, node: &str) -> (String, PrivateKey) {
+    pub(crate) async fn joined(&self, node: &str) -> (String, PrivateKey) {
         let token = self.token(Some(node)).await;
         let (key, request) = request(node);
         match self

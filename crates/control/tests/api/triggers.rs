@@ -115,7 +115,7 @@ async fn a_fired_trigger_starts_a_run_on_each_host_with_its_cause() {
     );
     for (stream, _) in &mut streams {
         let (_, run) = next_run(stream).await;
-        assert_eq!(run.subject, RunSubject::Configured);
+        assert_eq!(run.subject, RunSubject::Configured { environment: None });
         assert!(run.coalesce);
         let cause = &causes(&run)[0];
         assert_eq!((&*cause.name, cause.ttl), ("refresh load balancers", 7));

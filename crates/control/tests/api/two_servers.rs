@@ -6,12 +6,15 @@ use bunraku_model::StatusWord;
 use bunraku_store::etcd::EtcdStore;
 use bunraku_store::testing::EtcdCluster;
 use bunraku_wire::api::{
-    Command, FactsReply, NodeSummary, ReleaseTo, RunMode, SendCommand, SentCommand, StreamMessage,
+    Command, EventStatus, FactsReply, NodeSummary, NumberedEvent, ReleaseTo, ReportState,
+    ReportSummary, RunEnding, RunMode, SendCommand, SentCommand, StreamMessage,
 };
+use bunraku_wire::client::Lines;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::fleet::{applied, compile, try_release};
+use crate::reports;
 use crate::support::{TestServer, name, opened, options, soon};
 
 async fn pair() -> (EtcdCluster, TestServer, TestServer) {
@@ -134,6 +137,55 @@ async fn of_two_servers_that_release_at_once_one_wins_and_nodes_of_both_are_told
     for server in [&first, &second] {
         let served = server.operator.fetch(&content, &[]).await.expect("content");
         assert_eq!(served.body().as_ref(), b"one");
+    }
+    first.shutdown().await;
+    second.shutdown().await;
+    drop(etcd);
+}
+
+/// An agent moves to another server in the middle of a run, and cannot know
+/// what of its last batch was stored.
+#[tokio::test]
+async fn a_report_that_comes_through_two_servers_is_stored_once_and_read_at_both() {
+    let (etcd, mut first, mut second) = pair().await;
+    let (certificate, key) = first.joined("web-1").await;
+    let [at_first, at_second] =
+        [&first, &second].map(|server| server.client_with(&certificate, &key));
+    let run = reports::new_run();
+    let all = vec![
+        reports::started(),
+        reports::resource("/a", EventStatus::Changed),
+        reports::resource("/b", EventStatus::Changed),
+        reports::finished(RunEnding::Succeeded),
+    ];
+    let path = format!("/v1/nodes/web-1/reports/{run}/stream");
+    let mut followed: Lines<NumberedEvent> = second.operator.stream(&path).await.expect("a stream");
+    reports::send(&at_first, run, 0, all[..2].to_vec())
+        .await
+        .expect("stored");
+    // The same through both at once, and the rest.
+    let (one, other) = tokio::join!(
+        reports::send(&at_first, run, 1, all[1..3].to_vec()),
+        reports::send(&at_second, run, 0, all[..3].to_vec())
+    );
+    assert_eq!(
+        (one.expect("stored").next, other.expect("stored").next),
+        (3, 3)
+    );
+    let receipt = reports::send(&at_second, run, 2, all[2..].to_vec()).await;
+    assert!(receipt.expect("stored").finished);
+    for (number, event) in all.iter().enumerate() {
+        let line = soon(followed.next()).await.expect("a line");
+        let line = line.expect("an event");
+        assert_eq!((line.number, &line.event), (number as u64, event));
+    }
+    for server in [&first, &second] {
+        let stored = reports::events(server, run, 0).await;
+        let stored: Vec<_> = stored.into_iter().map(|event| event.event).collect();
+        assert_eq!(stored, all);
+        let path = format!("/v1/reports/{run}");
+        let summary: ReportSummary = server.operator.get(&path).await.expect("a report");
+        assert_eq!(summary.state, ReportState::Finished);
     }
     first.shutdown().await;
     second.shutdown().await;

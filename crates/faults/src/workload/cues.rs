@@ -83,7 +83,7 @@ impl Worker {
                 start_timeout_seconds: 3_600,
                 ..RunOptions::default()
             },
-            subject: Subject::Configured,
+            subject: Subject::Configured { environment: None },
             reason: None,
             site: None,
             resumes: None,

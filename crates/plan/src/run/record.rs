@@ -1,6 +1,6 @@
 //! A run as it is asked for, kept and told.
 
-use bunraku_model::{NodeName, ReleaseNumber, RunId, TriggerName};
+use bunraku_model::{EnvironmentName, NodeName, ReleaseNumber, RunId, TriggerName};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ use super::status::{RunOutcome, Tally};
 use crate::plan::{Plan, PlanId, StepIndex};
 
 /// What each node carries out.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(tag = "carry_out", rename_all = "snake_case")]
 pub enum Subject {
     /// The node's released catalog.
@@ -19,7 +19,11 @@ pub enum Subject {
     /// The node's catalog of this release.
     Release { release: ReleaseNumber },
     /// What the node's own settings name: a command, or the Puppet agent.
-    Configured,
+    Configured {
+        /// Puppet's environment for this run; the node's settings name it otherwise.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        environment: Option<EnvironmentName>,
+    },
 }
 
 /// When a run may begin. Until its time has come it holds nobody up; then it

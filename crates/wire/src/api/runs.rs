@@ -1,6 +1,8 @@
 //! Node runs: what a node is asked to carry out, and why.
 
-use bunraku_model::{CatalogId, FiringId, NodeName, NodeRunId, ReleaseNumber, RunId};
+use bunraku_model::{
+    CatalogId, EnvironmentName, FiringId, NodeName, NodeRunId, ReleaseNumber, RunId,
+};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -56,7 +58,12 @@ pub enum RunSubject {
     },
     /// What the node's own settings name (`run_method`): a command, or the
     /// Puppet agent that is already there.
-    Configured,
+    Configured {
+        /// Puppet's environment for this run; the node's settings name it otherwise.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[schema(value_type = Option<String>)]
+        environment: Option<EnvironmentName>,
+    },
 }
 
 /// Why a run happens.

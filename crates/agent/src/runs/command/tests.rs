@@ -18,7 +18,7 @@ fn order() -> RunOrder {
     RunOrder {
         id: NodeRunId(Uuid::from_u128(7)),
         mode: RunMode::Enforce,
-        subject: RunSubject::Configured,
+        subject: RunSubject::Configured { environment: None },
         tags: Vec::new(),
         causes: vec![Cause::Schedule],
     }

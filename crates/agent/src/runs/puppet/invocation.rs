@@ -89,7 +89,7 @@ pub(super) fn arguments(
     ]);
     arguments.pair("--lastrunreport", files.report());
     arguments.0.extend(identity(options));
-    if let Some(environment) = &options.environment {
+    if let Some(environment) = order.environment().or(options.environment.as_ref()) {
         arguments.pair("--environment", environment.as_str());
     }
     // Never `--no-noop`: a node that Puppet's own settings keep at noop stays there.
@@ -170,6 +170,22 @@ mod tests {
 
     use super::*;
 
+    fn order(mode: RunMode, tags: &[&str]) -> RunOrder {
+        RunOrder {
+            id: NodeRunId(Uuid::from_u128(7)),
+            mode,
+            subject: RunSubject::Configured { environment: None },
+            tags: tags.iter().map(|tag| (*tag).to_owned()).collect(),
+            causes: Vec::new(),
+        }
+    }
+
+    fn files() -> RunFiles {
+        RunFiles {
+            directory: "/run".into(),
+        }
+    }
+
     fn check(form: PuppetForm, mode: RunMode, tags: &[&str], what: What, expected: Expect) {
         let options = PuppetOptions {
             form,
@@ -178,16 +194,7 @@ mod tests {
             arguments: vec!["--modulepath".to_owned(), "/m".to_owned()],
             ..PuppetOptions::new("/data".into())
         };
-        let order = RunOrder {
-            id: NodeRunId(Uuid::from_u128(7)),
-            mode,
-            subject: RunSubject::Configured,
-            tags: tags.iter().map(|tag| (*tag).to_owned()).collect(),
-            causes: Vec::new(),
-        };
-        let files = RunFiles {
-            directory: "/run".into(),
-        };
+        let (order, files) = (order(mode, tags), files());
         let places = Places {
             certificate_name: "dev1".to_owned(),
             report_server: "puppet".to_owned(),
@@ -248,6 +255,22 @@ mod tests {
                 "apply --logdest /run/log.jsonl --detailed-exitcodes --report --no-splay --color=false --lastrunreport /run/report.yaml --confdir /c --environment staging --modulepath /m --catalog /run/client_data/catalog/dev1.json"
             ],
         );
+    }
+
+    #[test]
+    fn an_environment_that_the_request_names_counts_before_the_settings() {
+        let options = PuppetOptions {
+            environment: Some("staging".parse().expect("a name")),
+            ..PuppetOptions::new("/data".into())
+        };
+        let mut order = order(RunMode::Enforce, &[]);
+        order.subject = RunSubject::Configured {
+            environment: Some("testing".parse().expect("a name")),
+        };
+        let (files, places) = (files(), Places::default());
+        let arguments = arguments(&options, &order, What::Own, &files, &places);
+        let at = arguments.iter().position(|word| word == "--environment");
+        assert_eq!(arguments[at.expect("it is there") + 1], "testing");
     }
 
     #[test]

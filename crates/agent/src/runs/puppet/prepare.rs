@@ -26,6 +26,11 @@ impl RunMethod for PuppetMethod {
         "puppet"
     }
 
+    fn knows_environments(&self) -> bool {
+        // A delivered catalog is of the environment that it was compiled in.
+        self.catalogs.is_none()
+    }
+
     async fn prepare(&self, order: &RunOrder) -> Result<Box<dyn PreparedRun>, NotStarted> {
         if let Some(tag) = order.tags.iter().find(|tag| !invocation::is_tag(tag)) {
             return Err(NotStarted::new(format!("`{tag}` is no tag for Puppet")));
@@ -106,7 +111,9 @@ fn description(
 ) -> RunDescription {
     let Some(delivery) = delivery else {
         return RunDescription {
-            environment: method.options.environment.clone(),
+            environment: (order.environment())
+                .or(method.options.environment.as_ref())
+                .cloned(),
             ..RunDescription::new(order.mode)
         };
     };

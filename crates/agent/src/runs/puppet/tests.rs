@@ -110,7 +110,7 @@ fn order(mode: RunMode) -> RunOrder {
     RunOrder {
         id: NodeRunId(Uuid::from_u128(7)),
         mode,
-        subject: RunSubject::Configured,
+        subject: RunSubject::Configured { environment: None },
         tags: Vec::new(),
         causes: vec![Cause::Schedule],
     }

@@ -113,7 +113,7 @@ fn only_what_does_the_same_is_folded() {
         ..request(3, Cause::Schedule)
     };
     let configured = RunRequest {
-        subject: RunSubject::Configured,
+        subject: RunSubject::Configured { environment: None },
         ..request(4, Cause::Schedule)
     };
     for other in [noop, tagged, configured] {
