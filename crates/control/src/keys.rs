@@ -491,6 +491,8 @@ pub const RELEASE_HEADS: &str = "release-heads/";
 pub const RELEASE_HOLDS: &str = "release-holds/";
 /// Everyone who holds any catalog.
 pub const CATALOG_HOLDS: &str = "catalog-holds/";
+/// Servers that do what one is enough for.
+pub const LEADERS: &str = "leaders/";
 /// The server that applies releases, bound to its lease.
 pub const RELEASE_LEADER: &str = "leaders/releases";
 
@@ -604,9 +606,12 @@ pub fn parse_run_end(key: &str) -> Option<RunId> {
     key.strip_prefix(RUN_ENDS)?.parse().ok()
 }
 
+/// The servers that lead runs.
+pub const RUN_LEADERS: &str = "run-leaders/";
+
 /// The server that leads the run, bound to its lease.
 pub fn run_leader(run: RunId) -> String {
-    format!("run-leaders/{run}")
+    format!("{RUN_LEADERS}{run}")
 }
 
 /// Written by operators: stop, or cancel.

@@ -10,7 +10,17 @@ use bunraku_store::{
     Change, Compare, Follow, Followed, LeaseId, SharedStore, StoreError, Transaction,
 };
 
-use crate::ServiceError;
+use crate::{ServiceError, keys};
+
+/// No other process can have this store open: whoever leads there is dead.
+/// Waiting for the end of its lease would only keep people waiting.
+pub(crate) async fn bury(store: &SharedStore) -> Result<(), ServiceError> {
+    let transaction = Transaction::new()
+        .delete_prefix(keys::LEADERS)
+        .delete_prefix(keys::RUN_LEADERS);
+    store.commit(transaction).await?;
+    Ok(())
+}
 
 /// Being the leader, until it is given back or lost.
 pub(crate) struct Leadership {
@@ -172,6 +182,20 @@ mod tests {
         assert!(leadership.is_ok(), "does: {does}");
         let leader = inner.get("leaders/test").await.expect("readable");
         assert_eq!(leader.expect("somebody leads").value, "me");
+    }
+
+    #[tokio::test]
+    async fn nobody_waits_for_the_lease_of_a_dead_server_that_had_the_store_alone() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let store = EmbeddedStore::open(directory.path(), EmbeddedOptions::default()).await;
+        let store: SharedStore = Arc::new(store.expect("a store"));
+        let ttl = Duration::from_secs(3_600);
+        for who in ["the dead one", "the next one"] {
+            bury(&store).await.expect("written");
+            let campaign = Leadership::campaign(store.clone(), keys::RELEASE_LEADER, who, ttl);
+            let leads = tokio::time::timeout(Duration::from_secs(60), campaign).await;
+            assert!(leads.expect("at once").is_ok(), "{who}");
+        }
     }
 
     #[tokio::test]

@@ -222,6 +222,9 @@ async fn build_services(
     authority: Arc<Authority>,
     clock: Clock,
 ) -> Result<(Services, LeaseId), ServiceError> {
+    if options.exclusive_store {
+        crate::leader::bury(&store).await?;
+    }
     let id = ServerId(Uuid::new_v4());
     let presence_options = PresenceOptions {
         server_ttl: options.server_ttl,
