@@ -10,6 +10,9 @@ use serde::de::DeserializeOwned;
 
 use crate::ServiceError;
 
+/// Keys that one transaction deletes.
+const FORGOTTEN_AT_ONCE: usize = 100;
+
 /// A document with the revision at which it was read.
 pub(crate) struct Stored<T> {
     pub(crate) document: T,
@@ -59,6 +62,21 @@ pub(crate) async fn keys_under(store: &dyn Store, prefix: &str) -> Result<Vec<St
         .into_iter()
         .map(|entry| entry.key)
         .collect())
+}
+
+/// Deletes what is first under a prefix until no more than `kept` are left:
+/// where keys begin with their time, what is oldest.
+pub(crate) async fn forget_oldest(
+    store: &dyn Store,
+    prefix: &str,
+    kept: usize,
+) -> Result<(), ServiceError> {
+    let all = keys_under(store, prefix).await?;
+    for chunk in all[..all.len().saturating_sub(kept)].chunks(FORGOTTEN_AT_ONCE) {
+        let transaction = chunk.iter().fold(Transaction::new(), Transaction::delete);
+        store.commit(transaction).await?;
+    }
+    Ok(())
 }
 
 async fn read_pages(store: &dyn Store, mut range: Range) -> Result<Vec<KeyValue>, StoreError> {

@@ -21,6 +21,7 @@ pub mod compiles;
 mod content;
 mod credentials;
 mod document;
+mod due;
 pub mod environments;
 mod error;
 mod facts;

@@ -31,17 +31,23 @@ fn nothing_that_was_acknowledged_is_lost_or_done_twice_whatever_fails() {
 
 #[test]
 fn servers_that_do_not_compare_what_they_read_are_found_out() {
-    let output = faults(&[
-        "--seed=7",
-        "--servers=3",
-        "--datastores=3",
-        "--seconds=6",
-        "--plant=compares",
-    ]);
-    let told = told(&output);
-    assert_eq!(output.status.code(), Some(3), "{told}");
-    assert!(
-        told.contains("wrong: lock") || told.contains("wrong: once"),
-        "{told}"
-    );
+    // On a slow machine few clients meet, and one seed may show nothing.
+    let mut all = String::new();
+    for seed in ["7", "8", "9", "10"] {
+        let output = faults(&[
+            "--seed",
+            seed,
+            "--servers=3",
+            "--datastores=3",
+            "--seconds=6",
+            "--plant=compares",
+        ]);
+        let told = told(&output);
+        if output.status.code() == Some(3) {
+            let named = told.contains("wrong: lock") || told.contains("wrong: once");
+            return assert!(named, "{told}");
+        }
+        all.push_str(&told);
+    }
+    panic!("nobody noticed:\n{all}");
 }

@@ -36,6 +36,22 @@ pub enum Followed {
     Changes(WatchBatch),
 }
 
+impl Followed {
+    /// What is there or came, for those to whom it does not matter what went.
+    pub fn into_puts(self) -> Vec<KeyValue> {
+        match self {
+            Self::Snapshot { items, .. } => items,
+            Self::Changes(batch) => {
+                let puts = batch.changes.into_iter().filter_map(|change| match change {
+                    Change::Put(entry) => Some(entry),
+                    Change::Delete { .. } => None,
+                });
+                puts.collect()
+            }
+        }
+    }
+}
+
 /// One consumer's view of a prefix.
 pub struct Follow {
     store: SharedStore,

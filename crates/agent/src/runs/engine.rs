@@ -10,13 +10,14 @@ use bunraku_engine::{
     Registry, RunEnd as Early, Summary, Surroundings, Trigger, carry_out,
 };
 use bunraku_model::Catalog;
-use bunraku_wire::api::{Cause, RunEnding, RunMode, RunSubject};
+use bunraku_wire::api::{Cause, RunEnding, RunMode};
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
 use super::event::ReportSink;
 use super::method::{NotStarted, PreparedRun, RunDescription, RunEnd, RunMethod, RunOrder};
 use super::modules::PinnedPackages;
+use super::released::{Released, released};
 use crate::CollectFacts;
 use crate::catalogs::{CachedSources, CatalogOptions, Catalogs, KnownTarget};
 use crate::reports::Recorder;
@@ -64,26 +65,11 @@ impl RunMethod for EngineMethod {
     }
 
     async fn prepare(&self, order: &RunOrder) -> Result<Box<dyn PreparedRun>, NotStarted> {
-        let known = (self.catalogs.newest().await)
-            .map_err(|error| NotStarted::because("there is no catalog", &error))?;
-        if let RunSubject::Catalog { release, catalog } = &order.subject
-            && *catalog != known.target.catalog
-        {
-            return Err(NotStarted::new(format!(
-                "catalog {} of release {release} was asked for, and release {} gives this node {}",
-                catalog.0.short(),
-                known.target.release,
-                known.target.catalog.0.short()
-            )));
-        }
-        let catalog = (self.catalogs.complete(&known.target).await).map_err(|error| {
-            NotStarted::because("the released catalog is not on this node", &error)
-        })?;
-        let mode = match (known.target.mode, order.mode) {
-            (RunMode::Enforce, RunMode::Enforce) => RunMode::Enforce,
-            // What was delivered for noop only is never enforced.
-            _ => RunMode::Noop,
-        };
+        let Released {
+            known,
+            catalog,
+            mode,
+        } = released(&self.catalogs, order).await?;
         let packages = PinnedPackages::of(&self.catalogs, &known.target, &catalog).await?;
         let other_nodes =
             super::inputs::inputs(&self.catalogs, &known.target, &catalog, &order.causes).await;

@@ -19,6 +19,7 @@ mod process;
 mod puppet;
 mod queue;
 mod queue_file;
+mod released;
 mod tell;
 mod work;
 

@@ -31,8 +31,8 @@ use tokio::sync::{Semaphore, watch};
 
 pub use carry_out::Proposed;
 pub use compiled::{CompileFailed, Compiled, holder};
-pub(crate) use compiler::problem_of_states;
 pub use compiler::{CompileFailure, CompileRequest, Compiler, StateFunctions};
+pub(crate) use compiler::{problem_at, problem_of_states};
 pub(crate) use lease::{LeaseKeeper, WorkLease};
 pub use metrics::CompileMetrics;
 pub use queue::CompileQueue;

@@ -10,8 +10,6 @@ use crate::{ServiceError, keys};
 
 /// Events that are kept.
 const KEPT: usize = 1_000;
-/// Deletes per transaction.
-const PER_TRANSACTION: usize = 100;
 
 impl Modules {
     /// Adds a line of history to the transaction that it tells of.
@@ -45,14 +43,6 @@ impl Modules {
     }
 
     pub(super) async fn forget_old_events(&self) -> Result<(), ServiceError> {
-        let all = document::keys_under(&*self.store, keys::MODULE_EVENTS).await?;
-        let surplus = all.len().saturating_sub(KEPT);
-        for chunk in all[..surplus].chunks(PER_TRANSACTION) {
-            let transaction = chunk.iter().fold(Transaction::new(), |transaction, key| {
-                transaction.delete(key)
-            });
-            self.store.commit(transaction).await?;
-        }
-        Ok(())
+        document::forget_oldest(&*self.store, keys::MODULE_EVENTS, KEPT).await
     }
 }

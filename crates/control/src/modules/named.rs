@@ -24,6 +24,7 @@ use bunraku_states::{Node, read_document};
 use bunraku_wire::api::CompileProblem;
 
 use super::ModuleSource;
+use crate::compiles::problem_at;
 use crate::environments::is_below;
 
 /// The file at the root of an environment.
@@ -188,13 +189,7 @@ fn as_text(node: &Node, what: &str) -> Result<String, CompileProblem> {
 }
 
 fn at(node: &Node, message: String) -> CompileProblem {
-    CompileProblem {
-        message,
-        file: Some(FILE.to_owned()),
-        line: Some(node.line as u64),
-        column: Some(node.column as u64),
-        hint: None,
-    }
+    problem_at(FILE, node, message)
 }
 
 #[cfg(test)]

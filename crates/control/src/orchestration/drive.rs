@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use bunraku_model::RunId;
-use bunraku_store::{Change, Follow, Followed};
+use bunraku_store::{Follow, Followed};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -25,19 +25,8 @@ impl Orchestration {
                 () = stop.cancelled() => break,
                 followed = follow.next() => followed,
             };
-            let opened: Vec<RunId> = match followed {
-                Ok(Followed::Snapshot { items, .. }) => items
-                    .iter()
-                    .filter_map(|item| keys::parse_open_run(&item.key))
-                    .collect(),
-                Ok(Followed::Changes(batch)) => batch
-                    .changes
-                    .iter()
-                    .filter_map(|change| match change {
-                        Change::Put(entry) => keys::parse_open_run(&entry.key),
-                        Change::Delete { .. } => None,
-                    })
-                    .collect(),
+            let opened = match followed {
+                Ok(followed) => followed.into_puts(),
                 Err(error) => {
                     tracing::error!(error = %error, "cannot follow the runs");
                     tokio::time::sleep(RETRY).await;
@@ -45,7 +34,7 @@ impl Orchestration {
                 }
             };
             tasks.retain(|_, task| !task.is_finished());
-            for run in opened {
+            for run in (opened.iter()).filter_map(|item| keys::parse_open_run(&item.key)) {
                 let (service, stop) = (self.clone(), stop.clone());
                 tasks.entry(run).or_insert_with(|| {
                     tokio::spawn(async move { service.see_through(run, stop).await })

@@ -86,19 +86,8 @@ impl Sources {
 
     /// Requests of people; those that the log has already change nothing.
     fn asked(&self, followed: Followed) -> Result<Vec<Event>, ServiceError> {
-        let items = match followed {
-            Followed::Snapshot { items, .. } => items,
-            Followed::Changes(batch) => batch
-                .changes
-                .into_iter()
-                .filter_map(|change| match change {
-                    bunraku_store::Change::Put(entry) => Some(entry),
-                    bunraku_store::Change::Delete { .. } => None,
-                })
-                .collect(),
-        };
         let mut events = Vec::new();
-        for item in &items {
+        for item in &followed.into_puts() {
             let Asked { by } = document::decode(item)?;
             if item.key == keys::run_request(self.run, RunRequestKind::Cancel) {
                 events.push(Event::CancelRequested { by });

@@ -69,7 +69,7 @@ impl ReactorInbox {
     pub(crate) async fn open(store: &SharedStore) -> Result<Self, ServiceError> {
         let inbox = Self::default();
         for entry in document::read_all(&**store, keys::ENVIRONMENTS).await? {
-            inbox.note(&Change::Put(entry));
+            note(&mut inbox.write(), &Change::Put(entry));
         }
         Ok(inbox)
     }
@@ -80,37 +80,21 @@ impl ReactorInbox {
         loop {
             match environments.next().await {
                 Ok(Followed::Snapshot { items, .. }) => {
-                    self.write().clear();
-                    items
-                        .into_iter()
-                        .for_each(|item| self.note(&Change::Put(item)));
+                    let mut rules = Rules::new();
+                    for item in items {
+                        note(&mut rules, &Change::Put(item));
+                    }
+                    // In one step: events come while this happens.
+                    *self.write() = rules;
                 }
                 Ok(Followed::Changes(batch)) => {
-                    batch.changes.iter().for_each(|change| self.note(change));
+                    let mut rules = self.write();
+                    (batch.changes.iter()).for_each(|change| note(&mut rules, change));
                 }
                 Err(error) => {
                     tracing::warn!(error = %error, "reactors cannot be followed; trying again");
                     tokio::time::sleep(super::RETRY).await;
                 }
-            }
-        }
-    }
-
-    fn note(&self, change: &Change) {
-        let (key, entry) = match change {
-            Change::Put(entry) => (&entry.key, Some(entry)),
-            Change::Delete { key } => (key, None),
-        };
-        let Some((environment, "reactors")) = keys::parse_environment_key(key) else {
-            return;
-        };
-        match entry.map(document::decode::<Vec<Reactor>>) {
-            Some(Ok(rules)) => {
-                self.write().insert(environment, Arc::new(rules));
-            }
-            Some(Err(error)) => tracing::error!(error = %error, "reactors cannot be read"),
-            None => {
-                self.write().remove(&environment);
             }
         }
     }
@@ -213,6 +197,26 @@ impl ReactorInbox {
             ..Entry::default()
         };
         put(transaction, &entry)
+    }
+}
+
+/// What one key of an environment says of its rules.
+fn note(rules: &mut Rules, change: &Change) {
+    let (key, entry) = match change {
+        Change::Put(entry) => (&entry.key, Some(entry)),
+        Change::Delete { key } => (key, None),
+    };
+    let Some((environment, "reactors")) = keys::parse_environment_key(key) else {
+        return;
+    };
+    match entry.map(document::decode::<Vec<Reactor>>) {
+        Some(Ok(own)) => {
+            rules.insert(environment, Arc::new(own));
+        }
+        Some(Err(error)) => tracing::error!(error = %error, "reactors cannot be read"),
+        None => {
+            rules.remove(&environment);
+        }
     }
 }
 

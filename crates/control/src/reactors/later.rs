@@ -4,16 +4,15 @@
 use std::time::Duration;
 
 use bunraku_model::{Connection, EnvironmentName, NodeName};
-use bunraku_store::{KeyValue, Transaction, WatchStart};
+use bunraku_store::{KeyValue, Transaction};
 use bunraku_wire::api::reactors::Reactor;
-use futures::StreamExt;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::Reactors;
 use super::inbox::{self, Entry};
 use super::react::trigger_limits;
-use super::{RETRY, Reactors};
 use crate::presence::StoredConnection;
 use crate::triggers::{Due, Held};
 use crate::{ServiceError, document, keys};
@@ -51,28 +50,8 @@ impl Reactors {
         transaction.put(keys::reactor_wait(Uuid::now_v7()), document::encode(&lost))
     }
 
-    pub(super) async fn follow_later(&self) {
-        loop {
-            let watch = self.store.watch(keys::REACTOR_LATER, WatchStart::Now).await;
-            let sleep = match self.do_due().await {
-                Ok(sleep) => sleep,
-                Err(error) => {
-                    tracing::warn!(error = %error, "reactors wait; trying again");
-                    RETRY
-                }
-            };
-            match watch {
-                Ok(mut changes) => {
-                    // A change, the end of the watch, or the time: look again.
-                    let _ = tokio::time::timeout(sleep, changes.next()).await;
-                }
-                Err(_) => tokio::time::sleep(RETRY).await,
-            }
-        }
-    }
-
     /// Does what is due; says how long until something may be.
-    async fn do_due(&self) -> Result<Duration, ServiceError> {
+    pub(super) async fn do_due(&self) -> Result<Duration, ServiceError> {
         let now = self.clock.now();
         let mut next = None;
         for entry in document::read_all(&*self.store, keys::REACTOR_WAITS).await? {

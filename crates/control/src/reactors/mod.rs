@@ -37,7 +37,7 @@ use crate::compiles::CompileQueue;
 use crate::facts::FactsChanged;
 use crate::nodes::NodeRecord;
 use crate::triggers::Held;
-use crate::{Facts, FindNodes, Metrics, Reports, ServiceError, document, keys};
+use crate::{Facts, FindNodes, Metrics, Reports, ServiceError, document, due, keys};
 pub(crate) use hook::Proof;
 pub(crate) use inbox::ReactorInbox;
 pub(crate) use rules::read_all;
@@ -80,11 +80,15 @@ impl Reactors {
 
     /// Works until cancelled. Every server does; the transactions make it once.
     pub(crate) async fn run(&self, shutdown: CancellationToken) {
+        let events = due::each_entry(&self.store, keys::REACTOR_EVENTS, |key| async move {
+            self.react(&key).await
+        });
+        let later = due::when_due(&self.store, keys::REACTOR_LATER, || self.do_due());
         tokio::select! {
             () = shutdown.cancelled() => {}
             () = self.inbox.follow(self.store.clone()) => {}
-            () = self.follow_events() => {}
-            () = self.follow_later() => {}
+            () = events => {}
+            () = later => {}
         }
     }
 

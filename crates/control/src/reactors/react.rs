@@ -1,7 +1,7 @@
 //! From an event to what follows from it, in one transaction.
 
 use bunraku_model::{EnvironmentName, FiringId, NodeName};
-use bunraku_store::{Change, Follow, Followed, KeyValue, Transaction};
+use bunraku_store::Transaction;
 use bunraku_wire::api::reactors::{Happening, HappeningKind, Reactor, ReactorLimits};
 use bunraku_wire::api::triggers::{FireTrigger, TriggerEvent, TriggerLimits, TriggerNews};
 use bunraku_wire::api::{Cause, TriggerCause};
@@ -9,7 +9,7 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::inbox::{self, Entry, fields};
-use super::{RETRY, Reactors, matching};
+use super::{Reactors, matching};
 use crate::triggers::chain::{self, Chained};
 use crate::triggers::{Announced, Due, Held, limits_hold};
 use crate::{ServiceError, document, keys};
@@ -33,33 +33,6 @@ struct Match<'a> {
 }
 
 impl Reactors {
-    pub(super) async fn follow_events(&self) {
-        let mut events = Follow::new(self.store.clone(), keys::REACTOR_EVENTS);
-        loop {
-            let entries: Vec<KeyValue> = match events.next().await {
-                Ok(Followed::Snapshot { items, .. }) => items,
-                Ok(Followed::Changes(batch)) => {
-                    let put = batch.changes.into_iter().filter_map(|change| match change {
-                        Change::Put(entry) => Some(entry),
-                        Change::Delete { .. } => None,
-                    });
-                    put.collect()
-                }
-                Err(error) => {
-                    tracing::warn!(error = %error, "events wait for reactors; trying again");
-                    tokio::time::sleep(RETRY).await;
-                    continue;
-                }
-            };
-            for entry in entries {
-                while let Err(error) = self.react(&entry.key).await {
-                    tracing::warn!(error = %error, "an event waits for reactors; trying again");
-                    tokio::time::sleep(RETRY).await;
-                }
-            }
-        }
-    }
-
     /// Does what follows from one entry, and takes it out.
     pub(super) async fn react(&self, key: &str) -> Result<(), ServiceError> {
         // Another server may have been quicker, at any step.

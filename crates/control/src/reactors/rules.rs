@@ -11,7 +11,7 @@ use bunraku_wire::api::reactors::{HappeningKind, Reactor, ReactorLimits};
 use serde_json::Value;
 
 use super::matching::fields_of;
-use crate::compiles::problem_of_states;
+use crate::compiles::{problem_at, problem_of_states};
 
 /// Where the files are.
 const DIRECTORY: &str = "reactors";
@@ -296,11 +296,7 @@ impl Reader<'_> {
     }
 
     fn at(&self, node: &Node, message: String) -> CompileProblem {
-        CompileProblem {
-            line: Some(node.line as u64),
-            column: Some(node.column as u64),
-            ..whole(self.file, message)
-        }
+        problem_at(self.file, node, message)
     }
 }
 

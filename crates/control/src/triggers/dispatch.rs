@@ -15,7 +15,7 @@ use super::limits::{Due, Held};
 use super::node_queue::NodeQueue;
 use super::{RETRY, Triggers};
 use crate::document;
-use crate::{ServiceError, keys};
+use crate::{ServiceError, due, keys};
 
 /// How often what is too late is looked for.
 const LOOK: Duration = Duration::from_secs(10);
@@ -29,12 +29,18 @@ const TOLD_AT_ONCE: usize = 100;
 impl Triggers {
     /// Works until cancelled.
     pub(crate) async fn run(&self, shutdown: CancellationToken) {
+        // Released when their time comes.
+        let held = due::when_due(&self.store, keys::TRIGGER_HELD, || self.release_due());
+        // By other services, or before a crash.
+        let announced = due::each_entry(&self.store, keys::TRIGGER_ANNOUNCED, |key| async move {
+            self.carry_out(&key).await.map(|_| ())
+        });
         tokio::select! {
             () = shutdown.cancelled() => {}
             () = self.follow_answers() => {}
-            () = self.follow_held() => {}
             () = self.look_now_and_then() => {}
-            () = self.follow_announced() => {}
+            () = held => {}
+            () = announced => {}
         }
     }
 
@@ -55,34 +61,6 @@ impl Triggers {
                 }
                 Err(error) => {
                     tracing::warn!(error = %error, "following answers failed; trying again");
-                    tokio::time::sleep(RETRY).await;
-                }
-            }
-        }
-    }
-
-    /// Carries out what is announced, by other services or before a crash.
-    async fn follow_announced(&self) {
-        let mut announced = Follow::new(self.store.clone(), keys::TRIGGER_ANNOUNCED);
-        loop {
-            let entries = match announced.next().await {
-                Ok(Followed::Snapshot { items, .. }) => items,
-                Ok(Followed::Changes(batch)) => {
-                    let put = batch.changes.into_iter().filter_map(|change| match change {
-                        Change::Put(entry) => Some(entry),
-                        Change::Delete { .. } => None,
-                    });
-                    put.collect()
-                }
-                Err(error) => {
-                    tracing::warn!(error = %error, "announced triggers wait; trying again");
-                    tokio::time::sleep(RETRY).await;
-                    continue;
-                }
-            };
-            for entry in entries {
-                while let Err(error) = self.carry_out(&entry.key).await {
-                    tracing::warn!(error = %error, "an announced trigger waits; trying again");
                     tokio::time::sleep(RETRY).await;
                 }
             }
@@ -261,31 +239,6 @@ impl Triggers {
             }
         }
         Ok(())
-    }
-
-    /// Releases what is held back when its time comes.
-    async fn follow_held(&self) {
-        loop {
-            let sleep = match self.release_due().await {
-                Ok(sleep) => sleep,
-                Err(error) => {
-                    tracing::warn!(error = %error, "held triggers wait; trying again");
-                    RETRY
-                }
-            };
-            let watch = self
-                .store
-                .watch(keys::TRIGGER_HELD, bunraku_store::WatchStart::Now)
-                .await;
-            match watch {
-                Ok(mut changes) => {
-                    // A change, the end of the watch, or the time: look again.
-                    let change = futures::StreamExt::next(&mut changes);
-                    let _ = tokio::time::timeout(sleep, change).await;
-                }
-                Err(_) => tokio::time::sleep(RETRY).await,
-            }
-        }
     }
 
     /// Sends out what is due; says how long until the next is.

@@ -2,9 +2,9 @@
 
 use async_trait::async_trait;
 use bunraku_model::Catalog;
-use bunraku_wire::api::{RunMode, RunSubject};
 
 use super::super::method::{NotStarted, PreparedRun, RunDescription, RunMethod, RunOrder};
+use super::super::released::{Released, released};
 use super::delivered::delivered;
 use super::failure::PuppetFailure;
 use super::invocation::{self, RunFiles, What};
@@ -75,24 +75,12 @@ impl RunMethod for PuppetMethod {
 
 /// The released catalog, made ready; the order's mode becomes as strict as the release's.
 async fn delivery(catalogs: &Catalogs, order: &mut RunOrder) -> Result<Delivery, NotStarted> {
-    let known = (catalogs.newest().await)
-        .map_err(|error| NotStarted::because("there is no catalog", &error))?;
-    if let RunSubject::Catalog { release, catalog } = &order.subject
-        && *catalog != known.target.catalog
-    {
-        return Err(NotStarted::new(format!(
-            "catalog {} of release {release} was asked for, and release {} gives this node {}",
-            catalog.0.short(),
-            known.target.release,
-            known.target.catalog.0.short()
-        )));
-    }
-    let catalog = (catalogs.complete(&known.target).await)
-        .map_err(|error| NotStarted::because("the released catalog is not on this node", &error))?;
-    // What was delivered for noop only is never enforced.
-    if known.target.mode == RunMode::Noop {
-        order.mode = RunMode::Noop;
-    }
+    let Released {
+        known,
+        catalog,
+        mode,
+    } = released(catalogs, order).await?;
+    order.mode = mode;
     let json = delivered(&catalog, order.id, |content| {
         catalogs.cache.content(content)
     })

@@ -19,7 +19,7 @@ use bunraku_wire::api::CompileProblem;
 use tokio::sync::Semaphore;
 
 pub(crate) use registry::Compilers;
-pub(crate) use settings::from_states as problem_of_states;
+pub(crate) use settings::{from_states as problem_of_states, problem_at};
 pub(crate) use states::NoStateFunctions;
 pub use states::StateFunctions;
 

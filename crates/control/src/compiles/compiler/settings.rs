@@ -240,13 +240,7 @@ impl<'a> Members<'a> {
 }
 
 fn at(node: &Node, message: String) -> CompileProblem {
-    CompileProblem {
-        message,
-        file: Some(FILE.to_owned()),
-        line: Some(node.line as u64),
-        column: Some(node.column as u64),
-        hint: None,
-    }
+    problem_at(FILE, node, message)
 }
 
 fn whole(message: String) -> CompileProblem {
@@ -254,6 +248,17 @@ fn whole(message: String) -> CompileProblem {
         message,
         file: Some(FILE.to_owned()),
         ..CompileProblem::default()
+    }
+}
+
+/// A problem at this place of a file in an environment.
+pub(crate) fn problem_at(file: &str, node: &Node, message: String) -> CompileProblem {
+    CompileProblem {
+        message,
+        file: Some(file.to_owned()),
+        line: Some(node.line as u64),
+        column: Some(node.column as u64),
+        hint: None,
     }
 }
 

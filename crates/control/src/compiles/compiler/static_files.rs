@@ -15,7 +15,7 @@ use bunraku_wire::api::CompileProblem;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
-use super::settings::from_states;
+use super::settings::{from_states, problem_at as at};
 use super::{CompileFailure, CompileRequest, Compiler, slot};
 use crate::environments::is_below;
 
@@ -337,16 +337,6 @@ fn text_of(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         other => other.to_string(),
-    }
-}
-
-fn at(file: &str, node: &Node, message: String) -> CompileProblem {
-    CompileProblem {
-        message,
-        file: Some(file.to_owned()),
-        line: Some(node.line as u64),
-        column: Some(node.column as u64),
-        hint: None,
     }
 }
 

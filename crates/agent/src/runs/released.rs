@@ -1,0 +1,46 @@
+//! The catalog that a run carries out, for every method that carries out ours.
+
+use bunraku_model::Catalog;
+use bunraku_wire::api::{RunMode, RunSubject};
+
+use super::method::{NotStarted, RunOrder};
+use crate::catalogs::{Catalogs, KnownTarget};
+
+/// A released catalog that is on this node, whole.
+pub(super) struct Released {
+    pub(super) known: KnownTarget,
+    pub(super) catalog: Catalog,
+    /// As strict as the order and the release.
+    pub(super) mode: RunMode,
+}
+
+/// The newest one, if it is what the order asks for.
+pub(super) async fn released(
+    catalogs: &Catalogs,
+    order: &RunOrder,
+) -> Result<Released, NotStarted> {
+    let known = (catalogs.newest().await)
+        .map_err(|error| NotStarted::because("there is no catalog", &error))?;
+    if let RunSubject::Catalog { release, catalog } = &order.subject
+        && *catalog != known.target.catalog
+    {
+        return Err(NotStarted::new(format!(
+            "catalog {} of release {release} was asked for, and release {} gives this node {}",
+            catalog.0.short(),
+            known.target.release,
+            known.target.catalog.0.short()
+        )));
+    }
+    let catalog = (catalogs.complete(&known.target).await)
+        .map_err(|error| NotStarted::because("the released catalog is not on this node", &error))?;
+    let mode = match (known.target.mode, order.mode) {
+        (RunMode::Enforce, RunMode::Enforce) => RunMode::Enforce,
+        // What was delivered for noop only is never enforced.
+        _ => RunMode::Noop,
+    };
+    Ok(Released {
+        known,
+        catalog,
+        mode,
+    })
+}
