@@ -99,87 +99,26 @@ impl Leadership {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use async_trait::async_trait;
-    use bunraku_store::{
-        EmbeddedOptions, EmbeddedStore, KeyValue, LeaseStatus, Range, RangePage, Revision, Store,
-        TransactionOutcome, WatchStart, WatchStream,
-    };
+    use bunraku_store::testing::{Cut, CutStore};
+    use bunraku_store::{EmbeddedOptions, EmbeddedStore};
 
     use super::*;
 
-    /// Says of the first commits that it does not know, and does or does not do them.
-    struct Unsure {
-        inner: SharedStore,
-        left: AtomicUsize,
-        does: bool,
-    }
-
-    #[async_trait]
-    impl Store for Unsure {
-        async fn commit(&self, transaction: Transaction) -> Result<TransactionOutcome, StoreError> {
-            let unsure = (self.left)
-                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| {
-                    left.checked_sub(1)
-                })
-                .is_ok();
-            if !unsure {
-                return self.inner.commit(transaction).await;
-            }
-            if self.does {
-                self.inner.commit(transaction).await?;
-            }
-            Err(StoreError::OutcomeUnknown("the connection broke".into()))
-        }
-
-        async fn get(&self, key: &str) -> Result<Option<KeyValue>, StoreError> {
-            self.inner.get(key).await
-        }
-
-        async fn range(&self, range: Range) -> Result<RangePage, StoreError> {
-            self.inner.range(range).await
-        }
-
-        async fn watch(&self, prefix: &str, start: WatchStart) -> Result<WatchStream, StoreError> {
-            self.inner.watch(prefix, start).await
-        }
-
-        async fn lease_grant(&self, ttl: Duration) -> Result<LeaseId, StoreError> {
-            self.inner.lease_grant(ttl).await
-        }
-
-        async fn lease_keep_alive(&self, lease: LeaseId) -> Result<(), StoreError> {
-            self.inner.lease_keep_alive(lease).await
-        }
-
-        async fn lease_revoke(&self, lease: LeaseId) -> Result<(), StoreError> {
-            self.inner.lease_revoke(lease).await
-        }
-
-        async fn lease_status(&self, lease: LeaseId) -> Result<Option<LeaseStatus>, StoreError> {
-            self.inner.lease_status(lease).await
-        }
-
-        async fn compact(&self, revision: Revision) -> Result<(), StoreError> {
-            self.inner.compact(revision).await
-        }
-    }
-
-    async fn becomes_leader(does: bool) {
+    async fn becomes_leader(done: bool) {
         let directory = tempfile::tempdir().expect("a directory");
         let inner = EmbeddedStore::open(directory.path(), EmbeddedOptions::default()).await;
         let inner: SharedStore = Arc::new(inner.expect("a store"));
-        let store: SharedStore = Arc::new(Unsure {
-            inner: Arc::clone(&inner),
-            left: AtomicUsize::new(3),
-            does,
-        });
+        // Three times in a row nobody knows.
+        let mut store = Arc::clone(&inner);
+        for _ in 0..3 {
+            store = Arc::new(CutStore::at_commit(store, 0, Cut::Unsure { done }));
+        }
         let ttl = Duration::from_secs(60);
         let campaign = Leadership::campaign(store, "leaders/test", "me", ttl);
         let leadership = tokio::time::timeout(Duration::from_secs(60), campaign).await;
         let leadership = leadership.expect("it does not wait for ever");
-        assert!(leadership.is_ok(), "does: {does}");
+        assert!(leadership.is_ok(), "done: {done}");
         let leader = inner.get("leaders/test").await.expect("readable");
         assert_eq!(leader.expect("somebody leads").value, "me");
     }

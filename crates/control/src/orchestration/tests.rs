@@ -2,17 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
-use async_trait::async_trait;
 use bunraku_model::{Administration, Connection, NodeName, NodeRunId};
 use bunraku_plan::run::{Due, RunHooks, RunOptions, RunOutcome, Subject};
 use bunraku_plan::{Inventory, PlanOptions, site_file};
 use bunraku_store::blobs::{BlobOptions, DirectoryBlobs, SharedBlobs};
-use bunraku_store::{
-    Change, EmbeddedOptions, EmbeddedStore, KeyValue, LeaseId, LeaseStatus, Range, RangePage,
-    Revision, Store, StoreError, TransactionOutcome, WatchStream,
-};
+use bunraku_store::testing::{Cut, CutStore};
+use bunraku_store::{Change, EmbeddedOptions, EmbeddedStore};
 use bunraku_wire::api::{
     Command, CommandOutcome, CommandResult, Envelope, ReportBatch, ReportEvent, RunEnding,
     RunFinished, RunMode, RunStarted,
@@ -32,88 +28,6 @@ const SITE: &str = "applications: {shop: {components: {
     web: {nodes: [web-1, web-2], consumes: [sql], produces: [http]},
     lb: {node: lb, consumes: [http]}}}}";
 const NODES: [&str; 4] = ["db", "web-1", "web-2", "lb"];
-
-/// What happens at one write of the store.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Fault {
-    /// The server dies before it, or after it and hears of nothing.
-    Dies { after: bool },
-    /// The store changes its leader: done or not, nobody can say. Later writes are fine.
-    Unknown { done: bool },
-}
-
-/// A store that fails around one of its commits.
-struct Faulty {
-    inner: SharedStore,
-    left: AtomicI64,
-    fault: Fault,
-    dead: AtomicBool,
-}
-
-impl Faulty {
-    fn alive(&self) -> Result<(), StoreError> {
-        match self.dead.load(Ordering::SeqCst) {
-            true => Err(StoreError::Closed),
-            false => Ok(()),
-        }
-    }
-}
-
-#[async_trait]
-impl Store for Faulty {
-    async fn get(&self, key: &str) -> Result<Option<KeyValue>, StoreError> {
-        self.alive()?;
-        self.inner.get(key).await
-    }
-    async fn range(&self, range: Range) -> Result<RangePage, StoreError> {
-        self.alive()?;
-        self.inner.range(range).await
-    }
-    async fn commit(&self, transaction: Transaction) -> Result<TransactionOutcome, StoreError> {
-        self.alive()?;
-        if self.left.fetch_sub(1, Ordering::SeqCst) != 0 {
-            return self.inner.commit(transaction).await;
-        }
-        match self.fault {
-            Fault::Dies { after } => {
-                self.dead.store(true, Ordering::SeqCst);
-                if after {
-                    self.inner.commit(transaction).await?;
-                }
-                Err(StoreError::Closed)
-            }
-            Fault::Unknown { done } => {
-                if done {
-                    self.inner.commit(transaction).await?;
-                }
-                Err(StoreError::OutcomeUnknown("the leader changed".into()))
-            }
-        }
-    }
-    async fn watch(&self, prefix: &str, start: WatchStart) -> Result<WatchStream, StoreError> {
-        self.alive()?;
-        self.inner.watch(prefix, start).await
-    }
-    async fn lease_grant(&self, ttl: Duration) -> Result<LeaseId, StoreError> {
-        self.alive()?;
-        self.inner.lease_grant(ttl).await
-    }
-    async fn lease_keep_alive(&self, lease: LeaseId) -> Result<(), StoreError> {
-        self.alive()?;
-        self.inner.lease_keep_alive(lease).await
-    }
-    async fn lease_revoke(&self, lease: LeaseId) -> Result<(), StoreError> {
-        self.alive()?;
-        self.inner.lease_revoke(lease).await
-    }
-    async fn lease_status(&self, lease: LeaseId) -> Result<Option<LeaseStatus>, StoreError> {
-        self.alive()?;
-        self.inner.lease_status(lease).await
-    }
-    async fn compact(&self, revision: Revision) -> Result<(), StoreError> {
-        self.inner.compact(revision).await
-    }
-}
 
 /// A store, four nodes, and whoever serves them.
 struct World {
@@ -303,25 +217,20 @@ async fn over(server: &Orchestration, run: RunId) -> RunEnd {
 }
 
 /// Carries a run out with a fault at one write. False: there were not so many writes.
-async fn through(at: i64, fault: Fault) -> bool {
+async fn through(at: u64, cut: Cut) -> bool {
     let world = World::new().await;
     let agents = world.agents().await;
     let living = world.server(world.store.clone()).await;
     let run = living.create(new_run(), "ann").await.expect("taken in").id;
-    let faulty = Arc::new(Faulty {
-        inner: world.store.clone(),
-        left: AtomicI64::new(at),
-        fault,
-        dead: AtomicBool::new(false),
-    });
+    let faulty = Arc::new(CutStore::at_commit(world.store.clone(), at, cut));
     let first = world.server(faulty.clone()).await;
     let stop = CancellationToken::new();
     let (leading, until) = (first.clone(), stop.clone());
     let leading = tokio::spawn(async move { leading.run(until).await });
     let mut second = None;
-    if let Fault::Dies { .. } = fault {
+    if let Cut::Before | Cut::After = cut {
         let ended = async {
-            while !faulty.dead.load(Ordering::SeqCst) {
+            while !faulty.is_cut() {
                 if living.end_of(run).await.expect("readable").is_some() {
                     return;
                 }
@@ -337,32 +246,32 @@ async fn through(at: i64, fault: Fault) -> bool {
         second = Some(tokio::spawn(async move { next.run(until).await }));
     }
     let end = over(&living, run).await;
-    assert_eq!(end.outcome, RunOutcome::Succeeded, "{at} {fault:?}");
+    assert_eq!(end.outcome, RunOutcome::Succeeded, "{at} {cut:?}");
     let ran = world.ran.lock().expect("not poisoned").clone();
     let mut times: BTreeMap<NodeName, usize> = BTreeMap::new();
     for (node, _) in &ran {
         *times.entry(node.clone()).or_default() += 1;
     }
-    assert_eq!(times.len(), 4, "{at} {fault:?}: nobody is forgotten");
+    assert_eq!(times.len(), 4, "{at} {cut:?}: nobody is forgotten");
     assert!(
         times.values().all(|times| *times == 1),
-        "{at} {fault:?}: {ran:?}"
+        "{at} {cut:?}: {ran:?}"
     );
     let order: Vec<&str> = ran.iter().map(|(node, _)| node.as_str()).collect();
-    assert_eq!((order[0], order[3]), ("db", "lb"), "{at} {fault:?}");
+    assert_eq!((order[0], order[3]), ("db", "lb"), "{at} {cut:?}");
     stop.cancel();
     for task in [Some(leading), second].into_iter().flatten() {
         let _ = task.await;
     }
     agents.abort();
-    faulty.left.load(Ordering::SeqCst) < 0
+    faulty.is_reached()
 }
 
 /// Every write of a run, one after the other, with this fault.
-async fn every_write(fault: Fault) {
+async fn every_write(cut: Cut) {
     let mut at = 0;
     loop {
-        let some = (at..at + 6).map(|at| through(at, fault));
+        let some = (at..at + 6).map(|at| through(at, cut));
         let reached = futures::future::join_all(some).await;
         at += 6;
         if reached.contains(&false) {
@@ -370,23 +279,23 @@ async fn every_write(fault: Fault) {
         }
         assert!(at < 200, "a run of four nodes has not so many writes");
     }
-    assert!(at > 6, "{fault:?}: a run has more writes than these");
+    assert!(at > 6, "{cut:?}: a run has more writes than these");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_killed_before_any_of_its_writes_is_followed_by_another() {
-    every_write(Fault::Dies { after: false }).await;
+    every_write(Cut::Before).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_killed_after_any_of_its_writes_is_followed_by_another() {
-    every_write(Fault::Dies { after: true }).await;
+    every_write(Cut::After).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_write_of_which_nobody_knows_whether_it_was_done_changes_nothing() {
-    every_write(Fault::Unknown { done: false }).await;
-    every_write(Fault::Unknown { done: true }).await;
+    every_write(Cut::Unsure { done: false }).await;
+    every_write(Cut::Unsure { done: true }).await;
 }
 
 #[tokio::test]

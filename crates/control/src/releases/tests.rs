@@ -2,16 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicI64, Ordering};
 
-use async_trait::async_trait;
 use bunraku_model::{Catalog, CatalogId, CodeId, ContentId, NodeName};
 use bunraku_store::blobs::{BlobOptions, DirectoryBlobs};
-use bunraku_store::{
-    EmbeddedOptions, EmbeddedStore, KeyValue, LeaseId, LeaseStatus, Range, RangePage, Revision,
-    Store, StoreError, Transaction, TransactionOutcome, WatchStart, WatchStream,
-};
+use bunraku_store::testing::{Cut, CutStore};
+use bunraku_store::{EmbeddedOptions, EmbeddedStore, Transaction};
 use bunraku_wire::api::{CreateRelease, ReleaseTo, RollbackRequest, RunMode};
 use futures::{StreamExt, stream};
 use jiff::{SignedDuration, Timestamp};
@@ -22,88 +18,6 @@ use super::apply::{Extent, Outcome};
 use super::*;
 use crate::catalogs::{CatalogOptions, NewCatalog};
 use crate::targets::StoredTarget;
-
-/// A store whose process is killed around one of its commits.
-struct Mortal {
-    inner: SharedStore,
-    /// Commits that are still done; below zero it is dead.
-    left: AtomicI64,
-    /// The last one is done, and nobody is told.
-    dies_after: bool,
-    commits: AtomicUsize,
-    largest: AtomicUsize,
-}
-
-impl Mortal {
-    fn new(inner: &SharedStore, left: i64, dies_after: bool) -> Arc<Self> {
-        Arc::new(Self {
-            inner: inner.clone(),
-            left: AtomicI64::new(left),
-            dies_after,
-            commits: AtomicUsize::new(0),
-            largest: AtomicUsize::new(0),
-        })
-    }
-
-    fn is_dead(&self) -> bool {
-        self.left.load(Ordering::SeqCst) < 0
-    }
-
-    fn alive(&self) -> Result<(), StoreError> {
-        match self.is_dead() {
-            true => Err(StoreError::Closed),
-            false => Ok(()),
-        }
-    }
-}
-
-#[async_trait]
-impl Store for Mortal {
-    async fn get(&self, key: &str) -> Result<Option<KeyValue>, StoreError> {
-        self.alive()?;
-        self.inner.get(key).await
-    }
-    async fn range(&self, range: Range) -> Result<RangePage, StoreError> {
-        self.alive()?;
-        self.inner.range(range).await
-    }
-    async fn commit(&self, transaction: Transaction) -> Result<TransactionOutcome, StoreError> {
-        self.alive()?;
-        self.commits.fetch_add(1, Ordering::SeqCst);
-        self.largest
-            .fetch_max(transaction.operations.len(), Ordering::SeqCst);
-        if self.left.fetch_sub(1, Ordering::SeqCst) > 0 {
-            return self.inner.commit(transaction).await;
-        }
-        if self.dies_after {
-            self.inner.commit(transaction).await?;
-        }
-        Err(StoreError::Closed)
-    }
-    async fn watch(&self, prefix: &str, start: WatchStart) -> Result<WatchStream, StoreError> {
-        self.alive()?;
-        self.inner.watch(prefix, start).await
-    }
-    async fn lease_grant(&self, ttl: Duration) -> Result<LeaseId, StoreError> {
-        self.alive()?;
-        self.inner.lease_grant(ttl).await
-    }
-    async fn lease_keep_alive(&self, lease: LeaseId) -> Result<(), StoreError> {
-        self.alive()?;
-        self.inner.lease_keep_alive(lease).await
-    }
-    async fn lease_revoke(&self, lease: LeaseId) -> Result<(), StoreError> {
-        self.alive()?;
-        self.inner.lease_revoke(lease).await
-    }
-    async fn lease_status(&self, lease: LeaseId) -> Result<Option<LeaseStatus>, StoreError> {
-        self.alive()?;
-        self.inner.lease_status(lease).await
-    }
-    async fn compact(&self, revision: Revision) -> Result<(), StoreError> {
-        self.inner.compact(revision).await
-    }
-}
 
 /// One store, and any number of servers on it.
 struct Site {
@@ -284,7 +198,7 @@ async fn compile(releases: &Releases, number: usize, version: u64) -> CatalogId 
 
 #[tokio::test]
 async fn a_server_that_dies_at_any_step_is_followed_by_another() {
-    for dies_after in [false, true] {
+    for cut in [Cut::Before, Cut::After] {
         let mut step = 0;
         loop {
             let site = Site::new().await;
@@ -296,14 +210,14 @@ async fn a_server_that_dies_at_any_step_is_followed_by_another() {
                 .expect("made");
             site.finish().await;
             let second = site.compile(70, 2).await;
-            let mortal = Mortal::new(&site.store, step, dies_after);
+            let mortal = Arc::new(CutStore::new(site.store.clone(), step, cut));
             let doomed = site
                 .releases(mortal.clone(), ReleaseOptions::default())
                 .await;
             let made = doomed.create(&production(), &everything(), "b").await;
             let applied = doomed.apply(&production(), Extent::News).await;
             site.check().await;
-            let survived = !mortal.is_dead();
+            let survived = !mortal.is_cut();
             assert_eq!(survived, made.is_ok() && applied.is_ok(), "step {step}");
             // Another server finishes what there is of it, or makes it.
             let other = site.living().await;
@@ -342,7 +256,7 @@ async fn a_server_that_dies_at_any_step_is_followed_by_another() {
 async fn ten_thousand_nodes_are_released_in_bounded_transactions() {
     let site = Site::new().await;
     site.share(10_000, &site.compile(200, 1).await).await;
-    let counted = Mortal::new(&site.store, i64::MAX, false);
+    let counted = Arc::new(CutStore::new(site.store.clone(), u64::MAX, Cut::Before));
     let releases = site
         .releases(counted.clone(), ReleaseOptions::default())
         .await;
@@ -357,16 +271,16 @@ async fn ten_thousand_nodes_are_released_in_bounded_transactions() {
         .expect("applied");
     assert_eq!(outcome, Outcome::Done);
     assert_eq!(site.targets().await.len(), 10_000);
-    let largest = counted.largest.load(Ordering::SeqCst);
+    let largest = counted.largest();
     assert!(
         largest <= bunraku_store::limits::MAX_OPERATIONS,
         "{largest}"
     );
-    let commits = counted.commits.load(Ordering::SeqCst);
+    let commits = counted.writes();
     assert!(commits < 500, "{commits} transactions");
     // What changes for one costs what one costs.
     compile(&releases, 7, 2).await;
-    let before = counted.commits.load(Ordering::SeqCst);
+    let before = counted.writes();
     releases
         .create(&production(), &everything(), "a")
         .await
@@ -375,7 +289,7 @@ async fn ten_thousand_nodes_are_released_in_bounded_transactions() {
         .apply(&production(), Extent::News)
         .await
         .expect("applied");
-    let commits = counted.commits.load(Ordering::SeqCst) - before;
+    let commits = counted.writes() - before;
     assert!(commits < 12, "{commits} transactions for one node");
 }
 

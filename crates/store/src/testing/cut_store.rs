@@ -1,10 +1,10 @@
-//! A store that is cut off at a chosen write: how a process looks that was
-//! killed there.
+//! A store that fails at a chosen write: it is cut off there, which is how a
+//! process looks that was killed, or it cannot say what became of it.
 //!
-//! The write itself is done or not, as asked; whoever asked never hears of it,
-//! and nothing works for him afterwards. What is underneath goes on for others.
+//! The write itself is done or not, as asked; whoever asked never hears of it.
+//! What is underneath goes on for others.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -14,13 +14,16 @@ use crate::{
     Transaction, TransactionOutcome, WatchStart, WatchStream,
 };
 
-/// What becomes of the write at which the store is cut off.
+/// What becomes of the chosen write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cut {
-    /// It never reaches the store.
+    /// It never reaches the store, and nothing does afterwards.
     Before,
-    /// It is done, and nobody hears of it.
+    /// It is done, nobody hears of it, and nothing works afterwards.
     After,
+    /// It is done or not, and nobody can say; all that follows is fine. So it
+    /// is when the store changes its leader.
+    Unsure { done: bool },
 }
 
 /// Passes everything on until its write number `at` (from 0).
@@ -28,7 +31,10 @@ pub struct CutStore {
     inner: SharedStore,
     at: u64,
     cut: Cut,
+    /// Whether leases count too.
+    leases_count: bool,
     writes: AtomicU64,
+    largest: AtomicUsize,
 }
 
 impl CutStore {
@@ -37,7 +43,17 @@ impl CutStore {
             inner,
             at,
             cut,
+            leases_count: true,
             writes: AtomicU64::new(0),
+            largest: AtomicUsize::new(0),
+        }
+    }
+
+    /// The same, of which only transactions are counted.
+    pub fn at_commit(inner: SharedStore, at: u64, cut: Cut) -> Self {
+        Self {
+            leases_count: false,
+            ..Self::new(inner, at, cut)
         }
     }
 
@@ -46,8 +62,18 @@ impl CutStore {
         self.writes.load(Ordering::SeqCst)
     }
 
-    pub fn is_cut(&self) -> bool {
+    /// The most operations that one transaction had.
+    pub fn largest(&self) -> usize {
+        self.largest.load(Ordering::SeqCst)
+    }
+
+    /// Whether the chosen write has come.
+    pub fn is_reached(&self) -> bool {
         self.writes() > self.at
+    }
+
+    pub fn is_cut(&self) -> bool {
+        self.is_reached() && !matches!(self.cut, Cut::Unsure { .. })
     }
 
     fn alive(&self) -> Result<(), StoreError> {
@@ -59,10 +85,11 @@ impl CutStore {
 
     /// Counts a write. `None`: it goes through as usual.
     fn count(&self) -> Result<Option<Cut>, StoreError> {
-        match self.writes.fetch_add(1, Ordering::SeqCst) {
-            number if number < self.at => Ok(None),
-            number if number == self.at => Ok(Some(self.cut)),
-            _ => Err(gone()),
+        let number = self.writes.fetch_add(1, Ordering::SeqCst);
+        match (number == self.at, number > self.at && self.is_cut()) {
+            (true, _) => Ok(Some(self.cut)),
+            (false, true) => Err(gone()),
+            (false, false) => Ok(None),
         }
     }
 
@@ -78,7 +105,24 @@ impl CutStore {
                 work.await?;
                 Err(gone())
             }
+            Some(Cut::Unsure { done }) => {
+                if done {
+                    work.await?;
+                }
+                Err(StoreError::OutcomeUnknown("the leader changed".into()))
+            }
         }
+    }
+
+    async fn write_of_lease<T>(
+        &self,
+        work: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        if self.leases_count {
+            return self.write(work).await;
+        }
+        self.alive()?;
+        work.await
     }
 }
 
@@ -100,6 +144,8 @@ impl Store for CutStore {
     }
 
     async fn commit(&self, transaction: Transaction) -> Result<TransactionOutcome, StoreError> {
+        self.largest
+            .fetch_max(transaction.operations.len(), Ordering::SeqCst);
         self.write(self.inner.commit(transaction)).await
     }
 
@@ -109,15 +155,16 @@ impl Store for CutStore {
     }
 
     async fn lease_grant(&self, ttl: Duration) -> Result<LeaseId, StoreError> {
-        self.write(self.inner.lease_grant(ttl)).await
+        self.write_of_lease(self.inner.lease_grant(ttl)).await
     }
 
     async fn lease_keep_alive(&self, lease: LeaseId) -> Result<(), StoreError> {
-        self.write(self.inner.lease_keep_alive(lease)).await
+        self.write_of_lease(self.inner.lease_keep_alive(lease))
+            .await
     }
 
     async fn lease_revoke(&self, lease: LeaseId) -> Result<(), StoreError> {
-        self.write(self.inner.lease_revoke(lease)).await
+        self.write_of_lease(self.inner.lease_revoke(lease)).await
     }
 
     async fn lease_status(&self, lease: LeaseId) -> Result<Option<LeaseStatus>, StoreError> {
