@@ -9,7 +9,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Mutex, PoisonError};
 
 use bunraku_model::{NodeName, TriggerName};
-use bunraku_store::Transaction;
+use bunraku_store::{Transaction, TransactionOutcome};
 use bunraku_wire::api::TriggerCause;
 use jiff::Timestamp;
 use tokio::sync::oneshot;
@@ -111,8 +111,9 @@ impl Triggers {
 
     async fn write_left(&self, host: &NodeName, left: &[Left]) -> Result<bool, ServiceError> {
         let by = left.first().map_or("", |left| &*left.by);
+        // As it is nearly always: nothing waits for a node that exists.
+        let mut entry = None;
         loop {
-            let entry = self.store.get(&keys::trigger_queue(host)).await?;
             let mut queue: NodeQueue = match &entry {
                 None => NodeQueue::default(),
                 Some(entry) => document::decode(entry)?,
@@ -121,13 +122,22 @@ impl Triggers {
             for left in left {
                 added |= queue.add(&left.trigger, &left.causes, left.expires);
             }
-            let exists = self.store.get(&keys::node_record(host)).await?.is_some();
-            if !added || !exists {
-                return Ok(exists);
-            }
-            let transaction = self.write_queue(Transaction::new(), host, entry.as_ref(), queue, by);
-            if self.store.commit(transaction).await?.is_committed() {
+            if !added {
                 return Ok(true);
+            }
+            let transaction = self
+                .write_queue(Transaction::new(), host, entry.as_ref(), queue, by)
+                .read_on_failure(keys::trigger_queue(host))
+                .read_on_failure(keys::node_record(host));
+            match self.store.commit(transaction).await? {
+                TransactionOutcome::Committed(_) => return Ok(true),
+                TransactionOutcome::Refused(found) => {
+                    let mut found = found.into_iter();
+                    entry = found.next().flatten();
+                    if found.next().flatten().is_none() {
+                        return Ok(false);
+                    }
+                }
             }
         }
     }

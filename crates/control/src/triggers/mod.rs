@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bunraku_model::{CommandId, NodeName, NodeRunId, Role, TriggerName};
-use bunraku_store::{Compare, KeyValue, SharedStore, Transaction};
+use bunraku_store::{Compare, KeyValue, SharedStore, Transaction, TransactionOutcome};
 use bunraku_wire::api::triggers::{
     FireReply, FireTrigger, TriggerLimits, TriggerNews, TriggerSummary,
 };
@@ -37,7 +37,7 @@ use chain::Chained;
 pub(crate) use limits::{Due, Held, are_any as limits_hold};
 use node_queue::NodeQueue;
 
-/// Nodes per transaction: two compares and two writes each, of 128.
+/// Nodes per transaction: two compares, two writes and two reads each, of 128.
 const PER_TRANSACTION: usize = 60;
 
 /// Hosts that one firing may name.
@@ -311,17 +311,24 @@ impl Triggers {
                 false => Ok((Vec::new(), vec![host.clone()])),
             };
         }
-        let reads = hosts.iter().map(|host| async move {
-            let queue = self.store.get(&keys::trigger_queue(host)).await?;
-            let node = self.store.get(&keys::node_record(host)).await?;
-            Ok::<_, ServiceError>((host, queue, node.is_some()))
-        });
-        let mut known = Vec::new();
-        let mut unknown = Vec::new();
+        // Hardly ever does anything wait for a node: that it does not is tried
+        // without a look, and what is there instead comes with the refusal.
         let mut transaction = Transaction::new();
-        for read in futures::future::join_all(reads).await {
-            let (host, entry, exists) = read?;
-            if !exists {
+        for host in hosts {
+            transaction = self
+                .add_to_queue(transaction, firing, host, None, expires)?
+                .read_on_failure(keys::trigger_queue(host))
+                .read_on_failure(keys::node_record(host));
+        }
+        let found = match self.store.commit(transaction).await? {
+            TransactionOutcome::Committed(_) => return Ok((hosts.to_vec(), Vec::new())),
+            TransactionOutcome::Refused(found) => found,
+        };
+        let (mut known, mut unknown) = (Vec::new(), Vec::new());
+        let mut transaction = Transaction::new();
+        for (host, found) in hosts.iter().zip(found.chunks_exact(2)) {
+            let [entry, node] = found else { continue };
+            if node.is_none() {
                 unknown.push(host.clone());
                 continue;
             }
