@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use bunraku_faults::fault::Faults;
 use bunraku_faults::plant::Plant;
 use bunraku_faults::run::{self, Options, Size};
-use bunraku_faults::stage::{Stage, StageError};
+use bunraku_faults::stage::{Asked, Stage, StageError};
 use bunraku_faults::{checker, history::History};
 use clap::{Args, Parser, Subcommand};
 
@@ -128,16 +128,15 @@ fn tell(wrong: &[String]) -> ExitCode {
 async fn outside(how: &How) -> ExitCode {
     let until = Instant::now() + Duration::from_secs(how.minutes * 60);
     let (mut done, mut failed) = (0, Vec::new());
+    // For as long as the process lives: between two seeds it is heard too.
+    let mut asked = match Asked::listen() {
+        Ok(asked) => asked,
+        Err(error) => return complain(&error),
+    };
     while done < how.seeds || Instant::now() < until {
         let seed = how.seed + done;
-        match on_stage(how, seed).await {
-            Err(error) => {
-                eprintln!("error: {error}");
-                if let Some(source) = std::error::Error::source(&error) {
-                    eprintln!("  {source}");
-                }
-                return ExitCode::FAILURE;
-            }
+        match on_stage(how, seed, &mut asked).await {
+            Err(error) => return complain(&error),
             Ok(None) => return ExitCode::from(130),
             Ok(Some(true)) => {}
             Ok(Some(false)) => failed.push(seed),
@@ -154,8 +153,16 @@ async fn outside(how: &How) -> ExitCode {
     }
 }
 
+fn complain(error: &StageError) -> ExitCode {
+    eprintln!("error: {error}");
+    if let Some(source) = std::error::Error::source(error) {
+        eprintln!("  {source}");
+    }
+    ExitCode::FAILURE
+}
+
 /// Whether all was fine; nothing when it was cut short.
-async fn on_stage(how: &How, seed: u64) -> Result<Option<bool>, StageError> {
+async fn on_stage(how: &How, seed: u64, asked: &mut Asked) -> Result<Option<bool>, StageError> {
     let place = tempfile::Builder::new()
         .prefix("bunraku-faults-")
         .tempdir()
@@ -181,7 +188,7 @@ async fn on_stage(how: &How, seed: u64) -> Result<Option<bool>, StageError> {
         format!("--prefix={}", stage.prefix()),
         format!("--place={}", place.path().display()),
     ]);
-    let ended = stage.inside(&program, &arguments).await;
+    let ended = stage.inside(&program, &arguments, asked).await;
     stage.remove().await;
     let fine = ended?.map(|status| status.success());
     if fine == Some(false) {

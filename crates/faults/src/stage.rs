@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::ExitStatus;
 
 use rustix::process::{Pid, Signal, kill_process};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 
 use crate::network::Names;
 use crate::tool::{ToolError, run};
@@ -26,6 +26,30 @@ pub enum StageError {
     NotPermitted(#[source] ToolError),
     #[error("what is inside cannot be started")]
     Inside(#[source] std::io::Error),
+}
+
+/// Whether this process was asked to end.
+pub struct Asked {
+    terminate: Signals,
+    interrupt: Signals,
+}
+
+impl Asked {
+    /// Signals are heard from now on, also those that come while nobody waits.
+    pub fn listen() -> Result<Self, StageError> {
+        let listen = |kind| signal(kind).map_err(StageError::Inside);
+        Ok(Self {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn end(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
 }
 
 /// Namespaces for so many servers.
@@ -69,8 +93,8 @@ impl Stage {
         &self,
         program: &Path,
         arguments: &[String],
+        asked: &mut Asked,
     ) -> Result<Option<ExitStatus>, StageError> {
-        let mut asked = signal(SignalKind::terminate()).map_err(StageError::Inside)?;
         let mut child = tokio::process::Command::new("ip")
             .args(["netns", "exec", &self.names.hub()])
             .arg(program)
@@ -80,8 +104,7 @@ impl Stage {
             .map_err(StageError::Inside)?;
         tokio::select! {
             ended = child.wait() => ended.map(Some).map_err(StageError::Inside),
-            _ = tokio::signal::ctrl_c() => Ok(None),
-            _ = asked.recv() => Ok(None),
+            () = asked.end() => Ok(None),
         }
     }
 
