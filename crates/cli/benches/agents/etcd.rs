@@ -1,9 +1,20 @@
-//! The peer: watchers on one key of a real etcd, woken by one put.
+//! The peer: watchers of a real etcd. Either all on one key, woken by one
+//! put; or each on a key of its own, as triggers through etcd have it
+//! (`<prefix>/hosts/<host>`), written in as few transactions as etcd takes.
 
 use std::time::{Duration, Instant};
 
 use bunraku_store::testing::EtcdCluster;
+use etcd_client::{Txn, TxnOp};
 use tokio::sync::mpsc;
+
+/// What etcd takes by default.
+#[allow(dead_code, reason = "not every bench has a key for each")]
+const PER_TRANSACTION: usize = 128;
+
+/// As small as the message that triggers through etcd write.
+#[allow(dead_code, reason = "not every bench has a key for each")]
+const MESSAGE: &str = r#"{"hostname":"web1","tags":[],"hosts":[],"timestamp":1762999999,"uuid":"0193e0a8-7d56-7b1c-a5b5-6f0e2f1f5a3d"}"#;
 
 pub(crate) struct RawWatch {
     cluster: EtcdCluster,
@@ -23,13 +34,62 @@ impl RawWatch {
         self.cluster.endpoints()[0].clone()
     }
 
-    /// Time from a put until each watcher has it.
+    /// Time from a put until each watcher of one key has it.
     pub(crate) async fn measure(&self, rounds: usize) -> Vec<Duration> {
-        let (sender, mut arrivals) = mpsc::unbounded_channel();
-        for _ in 0..self.watchers {
-            // A connection each, as agents have.
+        let mut arrivals = self.watch(|_| "bench/wake".to_owned()).await;
+        let mut writer = self.cluster.client(0).await;
+        let mut samples = Vec::new();
+        for round in 0..=rounds {
+            let started = Instant::now();
+            writer
+                .put("bench/wake", round.to_string(), None)
+                .await
+                .expect("a put");
+            let round_samples = self.collect(&mut arrivals, started).await;
+            if round > 0 {
+                samples.extend(round_samples);
+            }
+        }
+        samples
+    }
+
+    /// Time from putting a key for each watcher until each has its own.
+    #[allow(dead_code, reason = "not every bench has a key for each")]
+    pub(crate) async fn measure_a_key_each(&self, rounds: usize) -> Vec<Duration> {
+        let key = |number: usize| format!("bench/hosts/node-{number}.bench");
+        let mut arrivals = self.watch(key).await;
+        let writer = self.cluster.client(0).await;
+        let keys: Vec<String> = (0..self.watchers).map(key).collect();
+        let mut samples = Vec::new();
+        for round in 0..=rounds {
+            let started = Instant::now();
+            let puts = keys.chunks(PER_TRANSACTION).map(|keys| {
+                let mut writer = writer.clone();
+                let puts: Vec<TxnOp> = keys
+                    .iter()
+                    .map(|key| TxnOp::put(key.as_str(), MESSAGE, None))
+                    .collect();
+                async move { writer.txn(Txn::new().and_then(puts)).await }
+            });
+            let writing = futures::future::join_all(puts);
+            let (written, round_samples) =
+                tokio::join!(writing, self.collect(&mut arrivals, started));
+            for written in written {
+                written.expect("written");
+            }
+            if round > 0 {
+                samples.extend(round_samples);
+            }
+        }
+        samples
+    }
+
+    /// Opens the watches, each on a connection of its own, as agents have.
+    async fn watch(&self, key: impl Fn(usize) -> String) -> mpsc::UnboundedReceiver<Instant> {
+        let (sender, arrivals) = mpsc::unbounded_channel();
+        for number in 0..self.watchers {
             let mut client = self.cluster.client(0).await;
-            let mut stream = client.watch("bench/wake", None).await.expect("a watch");
+            let mut stream = client.watch(key(number), None).await.expect("a watch");
             let sender = sender.clone();
             tokio::spawn(async move {
                 let _client = client;
@@ -41,20 +101,18 @@ impl RawWatch {
                 }
             });
         }
-        let mut writer = self.cluster.client(0).await;
-        let mut samples = Vec::new();
-        for round in 0..=rounds {
-            let started = Instant::now();
-            writer
-                .put("bench/wake", round.to_string(), None)
-                .await
-                .expect("a put");
-            for _ in 0..self.watchers {
-                let arrived: Instant = arrivals.recv().await.expect("watchers are connected");
-                if round > 0 {
-                    samples.push(arrived.duration_since(started));
-                }
-            }
+        arrivals
+    }
+
+    async fn collect(
+        &self,
+        arrivals: &mut mpsc::UnboundedReceiver<Instant>,
+        started: Instant,
+    ) -> Vec<Duration> {
+        let mut samples = Vec::with_capacity(self.watchers);
+        while samples.len() < self.watchers {
+            let arrived = arrivals.recv().await.expect("watchers are connected");
+            samples.push(arrived.duration_since(started));
         }
         samples
     }
