@@ -90,7 +90,7 @@ pub fn transaction_bytes(transaction: &Transaction) -> usize {
         .sum()
 }
 
-fn compare_key(compare: &Compare) -> &str {
+pub(crate) fn compare_key(compare: &Compare) -> &str {
     match compare {
         Compare::Absent(key)
         | Compare::Exists(key)

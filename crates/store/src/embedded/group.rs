@@ -15,6 +15,7 @@ use rusqlite::Connection;
 use super::failure::{Failure, Performed};
 use super::leases::{Lease, Leases, milliseconds};
 use super::rows;
+use crate::limits;
 use crate::{
     Change, Compare, KeyValue, LeaseId, LeaseStatus, Operation, Revision, StoreError, Transaction,
     TransactionOutcome, WatchBatch,
@@ -27,6 +28,10 @@ pub(super) struct Staged {
     pub(super) leases: HashMap<LeaseId, Option<Lease>>,
     pub(super) oldest: Option<u64>,
 }
+
+/// What the compares of a transaction read. A transaction writes a key once,
+/// so that its write may take it from here.
+type ReadKeys<'a> = HashMap<&'a str, Option<KeyValue>>;
 
 pub(super) struct Group<'a> {
     connection: &'a Connection,
@@ -60,17 +65,21 @@ impl<'a> Group<'a> {
     }
 
     pub(super) fn commit(&mut self, transaction: &Transaction) -> Performed<TransactionOutcome> {
+        let mut read = ReadKeys::new();
         for compare in &transaction.compares {
-            if !self.holds(compare)? {
+            let key = limits::compare_key(compare);
+            let found = rows::get_key(self.connection, key)?;
+            if !holds(compare, found.as_ref()) {
                 return Ok(Ok(TransactionOutcome::Refused(self.read_all(transaction)?)));
             }
+            read.insert(key, found);
         }
         if let Err(refusal) = self.check_operations(&transaction.operations)? {
             return Ok(Err(refusal));
         }
         let mut changes = Vec::new();
         for operation in &transaction.operations {
-            self.operate(operation, &mut changes)?;
+            self.operate(operation, &mut read, &mut changes)?;
         }
         self.end_revision(changes);
         Ok(Ok(TransactionOutcome::Committed(Revision(self.revision))))
@@ -170,21 +179,6 @@ impl<'a> Group<'a> {
         Ok(())
     }
 
-    fn holds(&self, compare: &Compare) -> Result<bool, Failure> {
-        let read = |key: &str| rows::get_key(self.connection, key);
-        Ok(match compare {
-            Compare::Absent(key) => read(key)?.is_none(),
-            Compare::Exists(key) => read(key)?.is_some(),
-            Compare::Modified(key, modified) => {
-                read(key)?.map_or(0, |found| found.modified.0) == modified.0
-            }
-            Compare::Version(key, version) => {
-                read(key)?.map_or(0, |found| found.version) == *version
-            }
-            Compare::Value(key, value) => read(key)?.is_some_and(|found| found.value == *value),
-        })
-    }
-
     fn read_all(&self, transaction: &Transaction) -> Result<Vec<Option<KeyValue>>, Failure> {
         transaction
             .reads_on_failure
@@ -223,11 +217,19 @@ impl<'a> Group<'a> {
         Ok(Ok(()))
     }
 
-    fn operate(&self, operation: &Operation, changes: &mut Vec<Change>) -> Result<(), Failure> {
+    fn operate(
+        &self,
+        operation: &Operation,
+        read: &mut ReadKeys<'_>,
+        changes: &mut Vec<Change>,
+    ) -> Result<(), Failure> {
         match operation {
             Operation::Put { key, value, lease } => {
                 let revision = Revision(self.revision + 1);
-                let before = rows::get_key(self.connection, key)?;
+                let before = match read.remove(key.as_str()) {
+                    Some(known) => known,
+                    None => rows::get_key(self.connection, key)?,
+                };
                 let entry = KeyValue {
                     key: key.clone(),
                     value: value.clone(),
@@ -310,6 +312,16 @@ impl<'a> Group<'a> {
             .prepare_cached("SELECT count(*) FROM keys WHERE key >= ?1 AND key < ?2")?
             .query_row([start, end], |row| row.get(0))?;
         Ok(usize::try_from(count).unwrap_or(usize::MAX))
+    }
+}
+
+fn holds(compare: &Compare, found: Option<&KeyValue>) -> bool {
+    match compare {
+        Compare::Absent(_) => found.is_none(),
+        Compare::Exists(_) => found.is_some(),
+        Compare::Modified(_, modified) => found.map_or(0, |found| found.modified.0) == modified.0,
+        Compare::Version(_, version) => found.map_or(0, |found| found.version) == *version,
+        Compare::Value(_, value) => found.is_some_and(|found| found.value == *value),
     }
 }
 

@@ -73,6 +73,9 @@ fn numbers(entry: &KeyValue) -> [i64; 3] {
 }
 
 pub(super) const KEY_COLUMNS: &str = "key, value, created, version, lease, checksum, modified";
+/// [`KEY_COLUMNS`] of one key. Written out: it is asked for at every write.
+const GET_KEY: &str =
+    "SELECT key, value, created, version, lease, checksum, modified FROM keys WHERE key = ?1";
 pub(super) const HISTORY_COLUMNS: &str = "key, value, created, version, lease, checksum, id";
 
 /// The columns of [`KEY_COLUMNS`], verified.
@@ -132,8 +135,7 @@ fn blob<'a>(row: &'a Row<'_>, column: usize) -> Result<Option<&'a [u8]>, Failure
 }
 
 pub(super) fn get_key(connection: &Connection, key: &str) -> Result<Option<KeyValue>, Failure> {
-    let mut statement =
-        connection.prepare_cached(&format!("SELECT {KEY_COLUMNS} FROM keys WHERE key = ?1"))?;
+    let mut statement = connection.prepare_cached(GET_KEY)?;
     let mut rows = statement.query([key.as_bytes()])?;
     rows.next()?.map(read_key).transpose()
 }

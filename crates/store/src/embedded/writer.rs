@@ -26,9 +26,10 @@ use super::rows;
 use super::witness::Witness;
 use crate::StoreError;
 
-/// A group ends when it has reached one of these.
+/// A group ends when it has reached one of these. Of much that comes at once,
+/// the first is durable and told while the last is still being written.
 const GROUP_JOBS: usize = 1024;
-const GROUP_BYTES: usize = 4 << 20;
+const GROUP_BYTES: usize = 256 << 10;
 /// Leases that are ended at once.
 const GROUP_LEASES: usize = 256;
 /// Timers of the operating system stand still while the machine sleeps: with
