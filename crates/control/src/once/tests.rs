@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bunraku_model::ClaimId;
 use bunraku_store::testing::{MeddledStore, MemoryStore};
-use bunraku_wire::api::once::{ClaimOnce, ClaimReply, Work};
+use bunraku_wire::api::once::{ClaimOnce, ClaimReply, KeepClaim, Work};
 use uuid::Uuid;
 
 use super::*;
@@ -40,16 +40,63 @@ async fn nobody_starts_on_a_definition_that_changed_meanwhile() {
         name: &node,
         role: Role::Node,
     };
-    let request = ClaimOnce {
-        claim: ClaimId(Uuid::now_v7()),
-        lease_seconds: 60,
-        retry: false,
-    };
     let once = Once::new(shared, Clock::system());
-    let claimed = once.claim(&app(), asker, &request).await;
+    let claimed = once.claim(&app(), asker, &claim_for(60)).await;
     assert!(meddled.is_meddled());
     match claimed.expect("an answer") {
         ClaimReply::Granted { work, .. } => assert_eq!(work, Work::Shell("new".to_owned())),
         refused @ ClaimReply::Refused { .. } => panic!("{refused:?}"),
     }
+}
+
+fn claim_for(lease_seconds: u64) -> ClaimOnce {
+    ClaimOnce {
+        claim: ClaimId(Uuid::now_v7()),
+        lease_seconds,
+        retry: false,
+    }
+}
+
+#[tokio::test]
+async fn a_sign_of_life_starts_the_lease_anew_and_its_log_is_bounded() {
+    let store: SharedStore = Arc::new(MemoryStore::new());
+    define(&store, "true").await;
+    let once = Once::new(store.clone(), Clock::system());
+    let node = NodeName::new("web-1").expect("a name");
+    let asker = Asker {
+        name: &node,
+        role: Role::Node,
+    };
+    for lease in [0, 24 * 3_600 + 1] {
+        let refused = once.claim(&app(), asker, &claim_for(lease)).await;
+        assert!(
+            matches!(refused, Err(ServiceError::Invalid { .. })),
+            "{lease}"
+        );
+    }
+    let claimed = once.claim(&app(), asker, &claim_for(3_600)).await;
+    let ClaimReply::Granted { attempt, .. } = claimed.expect("an answer") else {
+        panic!("nobody else asks")
+    };
+    let claim = store.get(&keys::once_claim(&app())).await.expect("read");
+    let lease = claim.and_then(|claim| claim.lease).expect("a lease");
+    let remaining = async || {
+        let status = store.lease_status(lease).await.expect("read");
+        status.expect("it lives").remaining
+    };
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    let before = remaining().await;
+    let alive = KeepClaim {
+        log: Some("é".repeat(200_000)),
+    };
+    let kept = once.keep(&app(), attempt.token, asker, &alive).await;
+    kept.expect("kept");
+    assert!(remaining().await > before);
+    let log = once.show(&app(), asker).await.expect("shown").log;
+    let log = log.expect("a log");
+    assert!(
+        log.len() <= 128 * 1_024 && log.ends_with('é'),
+        "{}",
+        log.len()
+    );
 }
