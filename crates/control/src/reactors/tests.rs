@@ -285,8 +285,9 @@ async fn what_happens_to_a_node_outside_of_runs_carries_on_the_chain_of_its_newe
         more: 0,
     });
     let run = NodeRunId(uuid::Uuid::now_v7());
-    let taken = services.reports.take(&name("web-1"), run, batch_of(last));
-    taken.await.expect("stored");
+    let (web, batch) = (name("web-1"), batch_of(last));
+    let taken = services.reports.take(&web, run, batch).await;
+    taken.expect("stored");
     let inbox = ReactorInbox::open(&store).await.expect("rules");
     let lost = inbox.lost(
         Transaction::new(),
@@ -311,4 +312,45 @@ async fn what_happens_to_a_node_outside_of_runs_carries_on_the_chain_of_its_newe
         ),
         "{told:?}"
     );
+}
+
+/// What becomes of a run with three failures under one rule.
+async fn three_failures(rules: &str) -> SharedStore {
+    let store = prepared_with(rules).await;
+    let services = Services::over(&store).await.expect("it starts");
+    let mut batch = batch();
+    let failed = batch.events[1].clone();
+    batch.events.extend([failed.clone(), failed]);
+    let run = NodeRunId(uuid::Uuid::now_v7());
+    let taken = services.reports.take(&name("web-1"), run, batch).await;
+    taken.expect("stored");
+    let events = document::keys_under(&*store, keys::REACTOR_EVENTS).await;
+    for key in events.expect("read") {
+        services.reactors.react(&key).await.expect("it reacts");
+    }
+    store
+}
+
+#[tokio::test]
+async fn what_a_batch_has_several_times_counts_as_often_and_fires_once() {
+    let rule = |occurrences: u32| {
+        format!(
+            "go: {{when: {{event: resource}}, then: {{hosts: lb-00}}, limits: {{occurrences: {occurrences}}}}}\n"
+        )
+    };
+    assert_eq!(announced(&three_failures(&rule(3)).await).await, 1);
+    assert_eq!(announced(&three_failures(&rule(4)).await).await, 0);
+}
+
+#[tokio::test]
+async fn what_no_rule_is_about_is_not_even_written_down() {
+    let store =
+        prepared_with("go: {when: {event: resource, status: changed}, then: {hosts: lb-00}}\n")
+            .await;
+    let services = Services::over(&store).await.expect("it starts");
+    let run = NodeRunId(uuid::Uuid::now_v7());
+    let taken = services.reports.take(&name("web-1"), run, batch()).await;
+    taken.expect("stored");
+    let events = document::keys_under(&*store, keys::REACTOR_EVENTS).await;
+    assert_eq!(events.expect("read").len(), 0);
 }
