@@ -2,6 +2,8 @@
 
 mod cluster;
 mod cluster_lost;
+mod cluster_restart;
+mod cluster_support;
 mod code;
 mod configuration;
 mod cues;

@@ -8,6 +8,7 @@
 
 mod admin;
 mod data;
+mod installed;
 mod order;
 mod process;
 mod snapshot;
@@ -16,6 +17,7 @@ mod supervise;
 pub use admin::{Admin, AdminError, ListedMember};
 pub use data::DataError;
 pub(crate) use data::exists as has_data;
+pub use installed::Inspector;
 pub use order::{ClusterState, Order};
 pub use process::{ProcessError, Program};
 pub use snapshot::{SnapshotError, Snapshots, restore, save, verify};

@@ -86,6 +86,15 @@ impl Inner {
         Err(failure)
     }
 
+    /// Whether a member answers, if only for itself.
+    pub(super) async fn any_answers(&self) -> bool {
+        let Ok(root) = self.root.prefix("") else {
+            return false;
+        };
+        let options = GetOptions::new().with_count_only();
+        self.read_alone(&root, &options).await.is_ok()
+    }
+
     /// [`Members::call`], which gives up soon while there is no majority, and
     /// notices when there is none.
     pub(super) async fn call<T, F>(
@@ -124,7 +133,10 @@ impl Inner {
         tracing::error!("no majority of the datastores answers: nothing is written");
         let inner = Arc::downgrade(self);
         tokio::spawn(async move {
-            while let Some(inner) = inner.upgrade() {
+            loop {
+                let Some(inner) = inner.upgrade() else {
+                    return;
+                };
                 if inner.majority.lost_for().is_none() {
                     break;
                 }
