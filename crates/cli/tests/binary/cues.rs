@@ -184,6 +184,7 @@ fn away_for_longer_than_etcd_remembers_what_is_still_there_is_seen_and_nothing_t
     eventually("it ran", || lines(&file) == 1);
     assert_eq!(watcher.end(), Some(0), "{}", watcher.log());
     etcd.fire("missed", "lb-1", &[]);
+    etcd.etcdctl(&["put", "/elsewhere", "something newer"]);
     let status = etcd.etcdctl(&["get", "--write-out=json", "nothing"]);
     let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
     // Everything up to now is forgotten: the revision where it stopped is gone.

@@ -234,7 +234,7 @@ fn a_template_names_the_holder_of_a_lock_and_its_node_follows_every_change() {
     let applied = bunraku()
         .env("BUNRAKU_SERVERS", server.address.to_string())
         .env("BUNRAKU_CREDENTIALS", site.path("db-1").join("tls"))
-        .args(["states", "show"])
+        .args(["--json", "states", "show"])
         .arg(code.join("app.sls"))
         .output()
         .expect("it runs");
