@@ -18,6 +18,7 @@ mod outputs;
 mod puppet_module;
 mod puppet_runs;
 mod puppet_server;
+mod reactors;
 mod runs;
 mod ssh;
 mod support;
