@@ -166,7 +166,18 @@ fn agents_move_when_their_server_dies_and_a_server_started_without_a_majority_re
         page(away) == "from the code\n"
     });
 
+    // And the datastore that was left is started anew, alone.
+    first.running.kill();
+    let first = cluster.server(1);
+    looks_but_changes_nothing(&first, stays);
+    let view = cluster.directory(1).join("cluster/view");
+    assert!(view.exists(), "it reads a copy of its own data");
+
     let _second = cluster.server(2);
+    eventually("the copy is thrown away", || !view.exists());
+    eventually("the first one writes again", || {
+        first.operator(&["token", "create"]).status.success()
+    });
     eventually("there is a majority again", || {
         fourth.operator(&["token", "create"]).status.success()
     });

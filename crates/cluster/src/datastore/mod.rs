@@ -13,6 +13,7 @@ mod order;
 mod process;
 mod snapshot;
 mod supervise;
+mod view;
 
 pub use admin::{Admin, AdminError, ListedMember};
 pub use data::DataError;
@@ -22,3 +23,4 @@ pub use order::{ClusterState, Order};
 pub use process::{ProcessError, Program};
 pub use snapshot::{SnapshotError, Snapshots, restore, save, verify};
 pub use supervise::{DatastoreState, Supervisor};
+pub use view::{View, ViewError};

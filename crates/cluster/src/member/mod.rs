@@ -15,6 +15,7 @@ mod look;
 mod programs;
 mod renewal;
 mod start;
+mod view;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -34,7 +35,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::datastore::{Admin, DatastoreState, Inspector, Order, Program};
+use crate::datastore::{Admin, DatastoreState, Inspector, Order, Program, View};
 use crate::directory::{Directory, DirectoryError, Known, Me};
 use crate::failover::Limits;
 use crate::identity::{self, IdentityError, MemberTls};
@@ -136,6 +137,8 @@ struct Shared {
     datastores: watch::Sender<Datastores>,
     /// Set once the store answers: it has to know of new certificates.
     store: Mutex<Option<EtcdStore>>,
+    /// A copy of its own data that can be read while the datastore answers nobody.
+    view: Mutex<Option<String>>,
     /// Set when this process must end and start anew, with the reason.
     anew: watch::Sender<Option<String>>,
     tasks: TaskTracker,
@@ -210,6 +213,7 @@ impl Shared {
     fn store_options(&self) -> EtcdOptions {
         let mut options = EtcdOptions::new(self.endpoints(), ROOT);
         options.tls = Some(self.etcd_tls());
+        options.copy = locked(&self.view).clone();
         options.request_timeout = Duration::from_secs(3);
         options
     }
@@ -251,6 +255,8 @@ impl Member {
     pub async fn connect_store(&self) -> EtcdStore {
         let mut said = false;
         let begun = tokio::time::Instant::now();
+        let mut view = None;
+        View::discard_leftover(&self.shared.directory);
         loop {
             let options = EtcdOptions {
                 retry_for: Duration::from_secs(3),
@@ -264,7 +270,20 @@ impl Member {
                 Ok(store) => {
                     let lasting = self.shared.store_options();
                     if store.reconfigure(&lasting).await.is_ok() {
+                        if let Some(view) = view.take() {
+                            self.spawn(view::close_in_time(
+                                Arc::clone(&self.shared),
+                                store.clone(),
+                                view,
+                            ));
+                        }
                         return store;
+                    }
+                }
+                Err(_) if begun.elapsed() > MAJORITY && view.is_none() => {
+                    view = view::open(&self.shared).await;
+                    if view.is_none() {
+                        tokio::time::sleep(MAJORITY).await;
                     }
                 }
                 Err(error) if !said => {

@@ -79,6 +79,7 @@ impl Member {
             waiting: Mutex::default(),
             datastores: watch::channel(Datastores::default()).0,
             store: Mutex::default(),
+            view: Mutex::default(),
             anew: watch::channel(None).0,
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),

@@ -71,7 +71,7 @@ impl Inner {
     async fn read_alone(&self, key: &[u8], options: &GetOptions) -> Result<GetResponse, Failure> {
         let options = options.clone().with_serializable();
         let mut failure = Failure::NotDone("there is no member".into());
-        for mut member in self.members.beginning_with_current() {
+        for mut member in self.members.readable_alone() {
             let asked = member.alone.get(key, Some(options.clone()));
             failure = match tokio::time::timeout(ALONE, asked).await {
                 Ok(Ok(answer)) => return Ok(answer),
@@ -106,6 +106,13 @@ impl Inner {
         F: Future<Output = Result<T, etcd_client::Error>>,
     {
         let begun = Instant::now();
+        // A member that hangs leaves it open whether a write was done. While
+        // there is no majority it would be in vain, so it is not even sent.
+        if repeat == Repeat::OnlyIfNotDone && self.majority.lost_for().is_some() {
+            return Err(Failure::NotDone(
+                "nothing is sent until there is one".into(),
+            ));
+        }
         let answered = match self.majority.lost_for() {
             None => self.members.call(repeat, attempt).await,
             Some(_) => {
