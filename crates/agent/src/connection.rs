@@ -189,7 +189,8 @@ async fn one_stream(
             Ok(StreamMessage::Target { target }) => shared.catalogs.told(target),
             Ok(StreamMessage::Hold { hold }) => shared.runs.hold(hold),
             Ok(StreamMessage::Servers { servers }) => {
-                if servers::take(shared, &servers, lines.server()).await {
+                let moves = servers::take(shared, &servers, lines.server()).await;
+                if moves || servers::go_back(shared, lines.server()).await {
                     return Some(Ended::Moves);
                 }
             }

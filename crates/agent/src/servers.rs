@@ -91,6 +91,17 @@ pub(crate) async fn take(shared: &Shared, listed: &[String], current: &ServerAdd
     moves
 }
 
+/// A server came up: if it is not this one, it may be the one that this node
+/// would rather have. Says whether the stream should be opened again.
+pub(crate) async fn go_back(shared: &Shared, current: &ServerAddress) -> bool {
+    let servers = remembered(&shared.options);
+    let moves = servers.first() != Some(current);
+    if moves {
+        shared.client.set_servers(servers).await;
+    }
+    moves
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

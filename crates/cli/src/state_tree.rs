@@ -10,6 +10,7 @@ use bunraku_states::{
     CompileError, Compiled, Function, Input, Lookup, Problem, Target, Tree, World, WorldError,
     compile, read_data,
 };
+use bunraku_wire::api::locks::LockStatus;
 use serde_json::{Map, Value, json};
 
 use crate::machine_modules::MachineModules;
@@ -345,6 +346,28 @@ fn described(
     }
 }
 
+/// Who holds a lock, as the server says that this machine asks.
+fn lock_holders(name: &str) -> Result<Vec<String>, WorldError> {
+    let cannot = |why: &str| WorldError::new(format!("the locks cannot be read: {why}"));
+    let own = std::env::current_exe().map_err(|error| cannot(&error.to_string()))?;
+    let output = Command::new(own)
+        .args(["lock", "list", "--json"])
+        .stdin(std::process::Stdio::null())
+        .output()
+        .map_err(|error| cannot(&error.to_string()))?;
+    if !output.status.success() {
+        return Err(cannot(String::from_utf8_lossy(&output.stderr).trim()));
+    }
+    let locks: Vec<LockStatus> =
+        serde_json::from_slice(&output.stdout).map_err(|error| cannot(&error.to_string()))?;
+    let mut owners: Vec<String> = Vec::new();
+    for lock in locks.into_iter().filter(|lock| lock.name.as_str() == name) {
+        owners.extend(lock.holders.into_iter().map(|holder| holder.owner));
+    }
+    owners.dedup();
+    Ok(owners)
+}
+
 /// The execution functions that templates of a masterless tree call most.
 fn call(
     function: &str,
@@ -400,6 +423,13 @@ fn call(
                 .cloned()
                 .unwrap_or(json!(""));
             Ok(std::env::var(argument(0, "key")?).map_or(default, Value::from))
+        }
+        "lock.holder" | "lock.holders" => {
+            let holders = lock_holders(argument(0, "name")?)?;
+            Ok(match function {
+                "lock.holders" => json!(holders),
+                _ => holders.first().map_or(Value::Null, |first| json!(first)),
+            })
         }
         "test.ping" => Ok(json!(true)),
         _ => Err(WorldError::new(format!(

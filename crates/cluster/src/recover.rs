@@ -121,7 +121,7 @@ pub async fn from_own_data(
     directory: &Directory,
     me: &Me,
     program: &Program,
-    admin: &Admin,
+    (admin, own): (&Admin, &str),
     epoch: u64,
 ) -> Result<(), RecoverError> {
     let place = directory.snapshots();
@@ -133,7 +133,7 @@ pub async fn from_own_data(
         }
     })?;
     let snapshot = place.join(format!("before-epoch-{epoch}.db"));
-    datastore::save(admin, &me.record.client_url, &snapshot).await?;
+    datastore::save(admin, own, &snapshot).await?;
     from_snapshot(directory, me, program, &snapshot, epoch).await
 }
 

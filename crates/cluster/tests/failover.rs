@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bunraku_cluster::failover::{
-    Action, Datastore, Limits, Liveness, Next, Plan, Seen, Server, Waiting, next, target,
+    Action, Datastore, Limits, Liveness, Next, Plan, Programs, Seen, Server, Waiting, next, target,
 };
 use bunraku_model::NodeName;
 use jiff::{SignedDuration, Timestamp};
@@ -111,6 +111,8 @@ impl World {
                 draining: server.draining,
                 peer_url: peer_url(number),
                 ordered: server.ordered,
+                restart: 0,
+                programs: Programs::default(),
             });
         let datastores = self.members.iter().map(|(id, entry)| Datastore {
             id: *id,
@@ -163,6 +165,7 @@ impl World {
                 self.servers[number].ordered = None;
                 self.servers[number].broken = None;
             }
+            Action::Restart { .. } => unreachable!("no other etcd is installed here"),
             Action::Promote { id } => {
                 let healthy = self.healthy(*id);
                 let entry = self.members.get_mut(id).expect("on the list");

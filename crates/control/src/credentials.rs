@@ -1,6 +1,7 @@
 //! The certificates that a server makes for itself and its first operator.
 
 use bunraku_model::{NodeName, Role};
+use bunraku_store::StoreError;
 use bunraku_wire::api::IssueRequest;
 use bunraku_wire::credentials::{CredentialsError, serves};
 use bunraku_wire::tls::Identity;
@@ -16,7 +17,8 @@ pub(crate) struct Wanted<'a> {
     pub(crate) server_names: &'a [String],
 }
 
-/// Makes what is missing, renews what nears its end, keeps the rest.
+/// Makes what is missing, renews what nears its end, keeps the rest. What
+/// nears its end is kept, too, for as long as nothing can be written.
 pub(crate) async fn ensure(
     credentials: &Credentials,
     certificates: &Certificates,
@@ -24,8 +26,12 @@ pub(crate) async fn ensure(
     wanted: &Wanted<'_>,
 ) -> Result<Identity, ServiceError> {
     let key = blocking(credentials, Credentials::load_or_create_key).await?;
-    if let Some(identity) = usable(credentials, &key, clock, wanted) {
-        return Ok(identity);
+    let fitting = fitting(credentials, &key, wanted);
+    let now = clock.now();
+    if let Some(identity) = &fitting
+        && !identity.certificate().needs_renewal(now, 0.0)
+    {
+        return Ok(identity.clone());
     }
     let certificate_request = Request::create(wanted.name, &key)
         .map_err(|error| ServiceError::internal("no certificate request could be made", error))?;
@@ -35,7 +41,15 @@ pub(crate) async fn ensure(
         role: wanted.role,
         server_names,
     };
-    let issued = certificates.issue(&request, "this server").await?;
+    let issued = match (certificates.issue(&request, "this server").await, fitting) {
+        (Err(ServiceError::Store(StoreError::Unavailable(_))), Some(identity))
+            if now < identity.certificate().not_after =>
+        {
+            tracing::warn!(name = %wanted.name, "the certificate is renewed when the datastores answer");
+            return Ok(identity);
+        }
+        (issued, _) => issued?,
+    };
     let identity = Identity::from_pem(&issued.certificate, &key).map_err(|error| {
         ServiceError::internal("the certificate just signed cannot be used", error)
     })?;
@@ -46,13 +60,8 @@ pub(crate) async fn ensure(
     Ok(identity)
 }
 
-/// The identity on disk, if it is good for a while and says what it should.
-fn usable(
-    credentials: &Credentials,
-    key: &PrivateKey,
-    clock: &Clock,
-    wanted: &Wanted<'_>,
-) -> Option<Identity> {
+/// The identity on disk, if it says what it should.
+fn fitting(credentials: &Credentials, key: &PrivateKey, wanted: &Wanted<'_>) -> Option<Identity> {
     let text = std::fs::read_to_string(credentials.certificate_path()).ok()?;
     let identity = Identity::from_pem(&text, key).ok()?;
     let certificate = identity.certificate();
@@ -62,7 +71,7 @@ fn usable(
             .server_names
             .iter()
             .all(|name| serves(certificate, name));
-    (fits && !certificate.needs_renewal(clock.now(), 0.0)).then_some(identity)
+    fits.then_some(identity)
 }
 
 async fn blocking<T: Send + 'static>(

@@ -215,6 +215,25 @@ pub fn parse_lock_key(key: &str) -> Option<LockName> {
     LockName::new(name).ok()
 }
 
+/// Which nodes were told who holds a lock, by lock.
+pub const LOCK_READERS: &str = "lock-readers/";
+
+/// Those who were told who holds this one.
+pub fn lock_readers(name: &LockName) -> String {
+    format!("{LOCK_READERS}{name}/")
+}
+
+/// What a node was told when it was compiled.
+pub fn lock_reader(name: &LockName, node: &NodeName) -> String {
+    format!("{LOCK_READERS}{name}/{node}")
+}
+
+/// The lock and the node of a key under [`LOCK_READERS`].
+pub fn parse_lock_reader(key: &str) -> Option<(LockName, NodeName)> {
+    let (lock, node) = key.strip_prefix(LOCK_READERS)?.split_once('/')?;
+    Some((LockName::new(lock).ok()?, NodeName::new(node).ok()?))
+}
+
 /// Limits of triggers, by name.
 pub const TRIGGER_LIMITS: &str = "triggers/limits/";
 /// What limits hold back, by trigger.

@@ -4,11 +4,13 @@
 //! opening one marks its node connected, closing it marks the node lost, but
 //! only if no newer session has taken its place. When a server dies, its lease
 //! ends and any other server buries its connections; when the store is
-//! exclusive (embedded), the next start does so at once.
+//! exclusive (embedded), the next start does so at once. A server that starts
+//! while nothing can be written registers later, and before its first session.
 //!
 //! Invariant: a node is `connected` only while some living server holds its stream.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -71,17 +73,23 @@ struct Inner {
     /// Told of nodes that are lost.
     inbox: ReactorInbox,
     sessions: Mutex<HashMap<Uuid, Session>>,
+    /// What the registration is bound to. Held while it is made or renewed, so
+    /// that there is one at a time.
+    lease: tokio::sync::Mutex<Option<LeaseId>>,
+    /// Whether there is one: asked by every agent that connects.
+    registered: AtomicBool,
 }
 
 impl Presence {
-    /// Registers the server. Call [`Presence::run`] right after it.
+    /// Registers the server, if anything can be written. Call
+    /// [`Presence::run`] right after it.
     pub(crate) async fn start(
         store: SharedStore,
         clock: Clock,
         server: ServerId,
         options: PresenceOptions,
         inbox: ReactorInbox,
-    ) -> Result<(Self, LeaseId), ServiceError> {
+    ) -> Result<Self, ServiceError> {
         let presence = Self {
             inner: Arc::new(Inner {
                 store,
@@ -90,23 +98,44 @@ impl Presence {
                 options,
                 inbox,
                 sessions: Mutex::new(HashMap::new()),
+                lease: tokio::sync::Mutex::default(),
+                registered: AtomicBool::new(false),
             }),
         };
         if presence.inner.options.exclusive {
             let transaction = Transaction::new().delete_prefix(keys::SERVERS);
             presence.inner.store.commit(transaction).await?;
         }
-        let lease = presence.register().await?;
-        presence.bury_orphans().await?;
-        Ok((presence, lease))
+        match presence.enter().await {
+            Err(error) if presence.inner.store.without_majority_for().is_some() => {
+                tracing::warn!(error = %crate::http::chain(&error), "this server registers when there is a majority of the datastores");
+            }
+            entered => entered?,
+        }
+        Ok(presence)
+    }
+
+    async fn enter(&self) -> Result<(), ServiceError> {
+        self.ensure_registered().await?;
+        self.bury_orphans().await
+    }
+
+    /// Nobody counts as connected to a server that others do not know of.
+    async fn ensure_registered(&self) -> Result<(), ServiceError> {
+        if self.inner.registered.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let mut lease = self.inner.lease.lock().await;
+        if lease.is_none() {
+            *lease = Some(self.register().await?);
+            self.inner.registered.store(true, Ordering::Release);
+        }
+        Ok(())
     }
 
     /// Keeps the registration alive and buries dead servers' connections, until cancelled.
-    pub async fn run(&self, lease: LeaseId, shutdown: CancellationToken) {
-        tokio::join!(
-            self.keep_alive(lease, &shutdown),
-            self.watch_servers(&shutdown)
-        );
+    pub async fn run(&self, shutdown: CancellationToken) {
+        tokio::join!(self.keep_alive(&shutdown), self.watch_servers(&shutdown));
     }
 
     /// Marks a node connected to this server.
@@ -121,6 +150,7 @@ impl Presence {
             since: self.inner.clock.now(),
             agent_version: agent_version.to_owned(),
         };
+        self.ensure_registered().await?;
         self.write_connected(&session).await?;
         self.sessions().insert(session.id, session.clone());
         Ok(session)
@@ -142,8 +172,11 @@ impl Presence {
     }
 
     /// Ends the registration: others need not wait for the lease to end.
-    pub async fn leave(&self, lease: LeaseId) -> Result<(), StoreError> {
-        self.inner.store.lease_revoke(lease).await
+    pub async fn leave(&self) -> Result<(), StoreError> {
+        match self.inner.lease.lock().await.take() {
+            Some(lease) => self.inner.store.lease_revoke(lease).await,
+            None => Ok(()),
+        }
     }
 
     fn sessions(&self) -> std::sync::MutexGuard<'_, HashMap<Uuid, Session>> {
@@ -222,7 +255,7 @@ impl Presence {
         }
     }
 
-    async fn keep_alive(&self, mut lease: LeaseId, shutdown: &CancellationToken) {
+    async fn keep_alive(&self, shutdown: &CancellationToken) {
         let mut tick = tokio::time::interval(self.inner.options.server_ttl / 3);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -230,25 +263,29 @@ impl Presence {
                 () = shutdown.cancelled() => return,
                 _ = tick.tick() => {}
             }
-            match self.inner.store.lease_keep_alive(lease).await {
-                Ok(()) => {}
-                Err(StoreError::LeaseNotFound(_)) => match self.come_back().await {
-                    Ok(renewed) => lease = renewed,
-                    Err(error) => {
-                        tracing::warn!(error = %error, "cannot register this server again")
-                    }
-                },
-                Err(error) => {
-                    tracing::warn!(error = %error, "cannot keep this server's lease alive")
-                }
+            if let Err(error) = self.renew().await {
+                tracing::warn!(error = %crate::http::chain(&error), "cannot keep this server registered");
             }
         }
+    }
+
+    async fn renew(&self) -> Result<(), ServiceError> {
+        let mut lease = self.inner.lease.lock().await;
+        if let Some(known) = *lease {
+            match self.inner.store.lease_keep_alive(known).await {
+                Err(StoreError::LeaseNotFound(_)) => {}
+                kept => return Ok(kept?),
+            }
+        }
+        *lease = Some(self.come_back().await?);
+        self.inner.registered.store(true, Ordering::Release);
+        Ok(())
     }
 
     /// This server was taken for dead (a stall, a long pause): register again,
     /// and claim the connections that are still open here.
     async fn come_back(&self) -> Result<LeaseId, ServiceError> {
-        tracing::warn!("this server's lease had ended; registering again");
+        tracing::warn!("this server is not registered, or not any more; registering");
         let lease = self.register().await?;
         let open: Vec<Session> = self.sessions().values().cloned().collect();
         for session in open {

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bunraku_model::{NodeName, Role, ServerId};
-use bunraku_store::{LeaseId, SharedStore};
+use bunraku_store::stale::{self, Permission};
+use bunraku_store::{SharedStore, StoreError};
 use bunraku_wire::tls::{Identity, ServerTls};
 use bunraku_wire::{Authority, Credentials, ReloadableServerTls, Revocations};
 use tokio::net::TcpListener;
@@ -90,12 +91,23 @@ pub enum StartError {
     Service(#[from] ServiceError),
 }
 
+impl StartError {
+    /// The datastores could not be asked: another try may find them.
+    pub fn is_passing(&self) -> bool {
+        matches!(
+            self,
+            Self::Service(ServiceError::Store(
+                StoreError::Unavailable(_) | StoreError::OutcomeUnknown(_)
+            ))
+        )
+    }
+}
+
 /// A running server.
 pub struct Server {
     address: SocketAddr,
     health_address: Option<SocketAddr>,
     services: Services,
-    lease: LeaseId,
     tasks: TaskTracker,
     /// Ends the background work; after connections have ended.
     background: CancellationToken,
@@ -103,7 +115,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts everything. When this returns, the server answers.
+    /// Starts everything. When this returns, the server answers; while no
+    /// majority of the datastores does, only what looks, and it registers later.
     pub async fn start(
         options: ServerOptions,
         store: SharedStore,
@@ -114,12 +127,12 @@ impl Server {
         let listener = listen(options.listen).await?;
         let address = local_address(&listener, options.listen)?;
         let upkeep_blobs = blobs.clone();
-        let (services, lease) = build_services(&options, store, blobs, authority, clock).await?;
-        services.certificates.read_revocations().await?;
+        let services = build_services(&options, store, blobs, authority, clock).await?;
+        even_without_majority(services.certificates.read_revocations()).await?;
         let tls = Tls::prepare(&options, &services).await?;
         let (background, tasks) = (CancellationToken::new(), TaskTracker::new());
         let (look_again, doubts) = watch::channel(0_u64);
-        spawn_background(&services, lease, &tls, look_again, &tasks, &background);
+        spawn_background(&services, &tls, look_again, &tasks, &background);
         let upkeep = Upkeep {
             store: services.store.clone(),
             blobs: upkeep_blobs,
@@ -150,7 +163,6 @@ impl Server {
             address,
             health_address,
             services,
-            lease,
             tasks,
             background,
             connections,
@@ -195,11 +207,17 @@ impl Server {
         self.background.cancel();
         self.tasks.close();
         self.tasks.wait().await;
-        if let Err(error) = self.services.presence.leave(self.lease).await {
+        if let Err(error) = self.services.presence.leave().await {
             tracing::warn!(error = %error, "cannot take this server off the list");
         }
         tracing::info!("the server is down");
     }
+}
+
+/// What a start reads may be old: a server that only looks is better than none,
+/// and all of it is followed from there.
+async fn even_without_majority<F: Future>(reading: F) -> F::Output {
+    stale::allow(Permission::default(), reading).await
 }
 
 async fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
@@ -221,7 +239,7 @@ async fn build_services(
     blobs: bunraku_store::blobs::SharedBlobs,
     authority: Arc<Authority>,
     clock: Clock,
-) -> Result<(Services, LeaseId), ServiceError> {
+) -> Result<Services, ServiceError> {
     if options.exclusive_store {
         crate::leader::bury(&store).await?;
     }
@@ -230,8 +248,8 @@ async fn build_services(
         server_ttl: options.server_ttl,
         exclusive: options.exclusive_store,
     };
-    let inbox = ReactorInbox::open(&store).await?;
-    let (presence, lease) = Presence::start(
+    let inbox = even_without_majority(ReactorInbox::open(&store)).await?;
+    let presence = Presence::start(
         store.clone(),
         clock.clone(),
         id,
@@ -386,7 +404,7 @@ async fn build_services(
         clock,
         heartbeat: options.heartbeat,
     };
-    Ok((services.into(), lease))
+    Ok(services.into())
 }
 
 /// Takes part in compiling and deploying, until the background work ends.
@@ -436,7 +454,7 @@ impl Tls {
         credentials::ensure(&operator, &services.certificates, &services.clock, &wanted).await?;
         let credentials = Credentials::new(options.data_dir.join("tls"));
         let identity = own_identity(&credentials, options, services).await?;
-        let tls = server_tls(identity, services).await?;
+        let tls = even_without_majority(server_tls(identity, services)).await?;
         let reloadable = ReloadableServerTls::new(&tls).map_err(StartError::Tls)?;
         Ok(Self {
             reloadable,
@@ -500,7 +518,6 @@ async fn server_tls(identity: Identity, services: &Services) -> Result<ServerTls
 
 fn spawn_background(
     services: &Services,
-    lease: LeaseId,
     tls: &Tls,
     look_again: watch::Sender<u64>,
     tasks: &TaskTracker,
@@ -508,7 +525,7 @@ fn spawn_background(
 ) {
     let (presence, hub) = (services.presence.clone(), services.hub.clone());
     let stop = background.clone();
-    tasks.spawn(async move { presence.run(lease, stop).await });
+    tasks.spawn(async move { presence.run(stop).await });
     let stop = background.clone();
     tasks.spawn(async move { hub.run(stop).await });
     let (triggers, stop) = (services.triggers.clone(), background.clone());

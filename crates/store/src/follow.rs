@@ -163,7 +163,7 @@ impl Follow {
     /// Reads everything; gives all of it the first time, and what differs later.
     async fn read(&mut self) -> Result<Option<Followed>, StoreError> {
         let (items, shown) = read_pages(&self.store, &self.prefix).await?;
-        let revision = shown.first();
+        let revision = shown.earliest();
         let now = items
             .iter()
             .map(|entry| (entry.key.clone(), entry.modified))
@@ -231,8 +231,11 @@ struct Shown {
 }
 
 impl Shown {
-    fn first(&self) -> Revision {
-        self.pages.first().map_or(Revision(0), |page| page.1)
+    /// Where the watch begins: at the page that was read earliest. That is the
+    /// first one, unless they came from datastores that differ (see [`crate::stale`]).
+    fn earliest(&self) -> Revision {
+        let read = self.pages.iter().map(|page| page.1);
+        read.min().unwrap_or(Revision(0))
     }
 
     fn covers(&self, key: &str, revision: Revision) -> bool {
@@ -244,7 +247,7 @@ impl Shown {
     }
 
     fn forget_before(&mut self, next: Revision) {
-        if self.pages.last().is_some_and(|(_, read)| *read < next) {
+        if self.pages.iter().all(|(_, read)| *read < next) {
             self.pages.clear();
         }
     }
@@ -286,6 +289,17 @@ mod tests {
         assert!(shown.covers("g", Revision(20)));
         shown.forget_before(Revision(21));
         assert!(!shown.covers("g", Revision(20)));
+    }
+
+    #[test]
+    fn a_page_of_a_datastore_that_lags_behind_is_followed_from_where_it_was() {
+        let mut shown = Shown {
+            pages: vec![(Some("f".to_owned()), Revision(20)), (None, Revision(10))],
+        };
+        assert_eq!(shown.earliest(), Revision(10));
+        assert!(!shown.covers("g", Revision(11)));
+        shown.forget_before(Revision(12));
+        assert!(shown.covers("a", Revision(20)), "it was shown already");
     }
 
     #[test]

@@ -1,12 +1,15 @@
 //! Two of three members are gone: reading where it is allowed, writing
 //! nothing. And a leader that swallowed a request.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bunraku_store::etcd::{EtcdOptions, EtcdStore};
 use bunraku_store::stale::{self, Permission};
 use bunraku_store::testing::EtcdCluster;
-use bunraku_store::{NoMajority, Range, Store, StoreError, Transaction, TransactionOutcome};
+use bunraku_store::{
+    Follow, NoMajority, Range, Store, StoreError, Transaction, TransactionOutcome,
+};
 
 const PATIENCE: Duration = Duration::from_secs(90);
 
@@ -74,6 +77,8 @@ async fn without_a_majority_old_data_is_read_where_allowed_and_nothing_is_writte
     assert_eq!((&value[..], count), (&b"kept"[..], 1));
     assert!(permission.used().is_some(), "and it is said");
 
+    let mut begun_without = begins_without_a_majority(&cluster).await;
+
     cluster.restart(leader).await;
     until("there is a majority again", || async {
         store.without_majority_for().is_none()
@@ -82,6 +87,32 @@ async fn without_a_majority_old_data_is_read_where_allowed_and_nothing_is_writte
     let written = store.commit(Transaction::new().put("nodes/web-1", "new"));
     let written = written.await.expect("it is written again");
     assert!(matches!(written, TransactionOutcome::Committed(_)));
+    let (late, follow) = &mut begun_without;
+    let change = tokio::time::timeout(PATIENCE, follow.next()).await;
+    let change = change.expect("it goes on").expect("followed").into_puts();
+    assert_eq!(change[0].value, "new", "from where the snapshot was");
+    until("whoever came late can write, too", || async {
+        let put = Transaction::new().put("nodes/web-2", "late");
+        late.commit(put).await.is_ok()
+    })
+    .await;
+}
+
+/// A store that comes when two are gone already, and one who follows through it.
+async fn begins_without_a_majority(cluster: &EtcdCluster) -> (EtcdStore, Follow) {
+    let strict = EtcdStore::connect(options(cluster)).await;
+    assert!(strict.is_err(), "not for those who need a majority");
+    let late = EtcdStore::connect_even_to_one(options(cluster)).await;
+    let late = late.expect("one member is enough");
+    assert!(late.without_majority_for().is_some());
+    let put = Transaction::new().put("nodes/web-1", "late");
+    let error = late.commit(put).await.expect_err("nothing is written");
+    assert!(without_majority(&error), "{error:?}");
+    let mut follow = Follow::new(Arc::new(late.clone()), "nodes/");
+    let shown = stale::allow(Permission::default(), follow.next()).await;
+    let shown = shown.expect("it is read").into_puts();
+    assert_eq!(shown[0].value, "kept");
+    (late, follow)
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -104,7 +104,7 @@ impl Targets {
             .await
         {
             Ok(Fetched::Unchanged) => Ok(false),
-            Ok(Fetched::Changed { value, etag }) => Ok(self.replace(value, etag)),
+            Ok(Fetched::Changed { value, etag, old }) => Ok(self.heard(value, etag, old)),
             Err(error) if error.status() == Some(404) => Ok(self.replace(None, None)),
             Err(error) => Err(error),
         }
@@ -115,6 +115,20 @@ impl Targets {
         let stored = self.stored();
         let current = stored.target.as_ref().map(|target| target.catalog);
         current.into_iter().chain(stored.previous).collect()
+    }
+
+    /// A server without a majority of the datastores may lag behind: a node does
+    /// not go back to an earlier release on its word.
+    fn heard(&self, target: Target, etag: Option<String>, old: bool) -> bool {
+        let known = self.known().filter(|_| old);
+        let goes_back = known.is_some_and(|known| {
+            known.environment == target.environment && known.release > target.release
+        });
+        if goes_back {
+            tracing::warn!(release = %target.release, "a server without a majority has an older target; the known one counts");
+            return false;
+        }
+        self.replace(Some(target), etag)
     }
 
     fn replace(&self, target: Option<Target>, etag: Option<String>) -> bool {
@@ -172,5 +186,38 @@ impl Targets {
 
     fn stored(&self) -> MutexGuard<'_, Stored> {
         (self.inner.stored.lock()).unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bunraku_model::{ContentId, EnvironmentName, ReleaseNumber};
+    use bunraku_wire::api::RunMode;
+
+    use super::*;
+
+    fn target(release: u64) -> Target {
+        Target {
+            environment: EnvironmentName::new("production").expect("a name"),
+            release: ReleaseNumber(release),
+            catalog: CatalogId(ContentId::of(release.to_string().as_bytes())),
+            code_id: None,
+            mode: RunMode::Enforce,
+        }
+    }
+
+    #[test]
+    fn a_server_that_lags_behind_takes_no_node_back_to_an_earlier_release() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let targets = Targets::open(directory.path(), "web-1").expect("it opens");
+        assert!(targets.heard(target(2), None, false));
+        assert!(!targets.heard(target(1), None, true), "it may be old");
+        assert_eq!(targets.known(), Some(target(2)));
+        assert!(targets.heard(target(3), None, true), "newer is newer");
+        assert!(
+            targets.heard(target(1), None, false),
+            "somebody wants it so"
+        );
+        assert_eq!(targets.known(), Some(target(1)));
     }
 }

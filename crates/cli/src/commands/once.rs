@@ -107,13 +107,13 @@ fn sentence(app: &AppName, standing: &OnceStanding) -> String {
         OnceStanding::Ready => format!("{app} is ready"),
         OnceStanding::Done { attempt } => match &attempt.outcome {
             AttemptOutcome::Done { ended } => {
-                format!("{app} was done by {} at {ended}", attempt.by)
+                format!("{app} was done by {} at {ended:.0}", attempt.by)
             }
             _ => format!("{app} was done by {}", attempt.by),
         },
         OnceStanding::Busy { attempt } => {
             format!(
-                "{app} is being done by {} since {}",
+                "{app} is being done by {} since {:.0}",
                 attempt.by, attempt.started
             )
         }

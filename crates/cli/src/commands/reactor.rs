@@ -12,7 +12,7 @@ use clap::Subcommand;
 use serde_json::Value;
 
 use super::Context;
-use super::trigger::sentence;
+use super::trigger::{holding_words, sentence};
 use crate::connection::failed;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -150,7 +150,7 @@ async fn show(
     output::write(&page(&status))?;
     for event in events {
         output::write(&format!(
-            "{}  {}  {}\n",
+            "{:.0}  {}  {}\n",
             event.at,
             event.trigger,
             sentence(&event.what)
@@ -202,18 +202,7 @@ fn when(reactor: &Reactor) -> String {
 }
 
 fn limits(limits: &ReactorLimits) -> Option<String> {
-    let mut words = Vec::new();
-    if let Some(seconds) = limits.quiet_seconds {
-        words.push(format!("after {seconds} s of quiet"));
-    }
-    if let Some(seconds) = limits.interval_seconds {
-        words.push(format!("once in {seconds} s"));
-    }
-    if let Some(count) = limits.occurrences {
-        let within = limits.within_seconds;
-        let within = within.map(|seconds| format!(" within {seconds} s"));
-        words.push(format!("after {count} times{}", within.unwrap_or_default()));
-    }
+    let mut words = holding_words(&limits.into());
     if limits.per_node {
         words.push("each node for itself".to_owned());
     }

@@ -66,6 +66,9 @@ pub(crate) struct ServerArguments {
 /// A server that was silent for so long is dead to the others.
 const SERVER_TTL: Duration = Duration::from_secs(10);
 
+/// Between two tries to start while the datastores are away.
+const AGAIN: Duration = Duration::from_secs(1);
+
 /// Well within the time that agents wait for a sign of life.
 const HEARTBEAT: Duration = Duration::from_secs(60);
 
@@ -105,8 +108,8 @@ async fn serve(
     ended
 }
 
-/// The datastores may be away for as long as it takes: until then this server
-/// answers members only.
+/// The datastores may be away for as long as it takes. While none answers, this
+/// server answers members only; while there is no majority, whoever only looks.
 async fn serve_as_member(
     arguments: ServerArguments,
     section: &ServerSection,
@@ -138,6 +141,10 @@ async fn serve_as_member(
     let server = tokio::select! {
         server = start(arguments, section, data_dir, &opened, Some(member)) => server?,
         why = member.begins_anew() => return anew(why),
+        signal = &mut ending => {
+            tracing::info!(signal = signal??, "asked to end");
+            return Ok(Exit::Done);
+        }
     };
     tokio::select! {
         why = member.begins_anew() => anew(why),
@@ -158,8 +165,21 @@ async fn start(
 ) -> Result<Server, Failure> {
     let authority = open_authority(section, &data_dir).await?;
     let options = server_options(arguments, section, data_dir, opened.exclusive, member)?;
-    let (store, blobs) = (opened.store.clone(), opened.blobs.clone());
-    let server = Server::start(options, store, blobs, authority, Clock::system()).await?;
+    let start = || {
+        let (store, blobs) = (opened.store.clone(), opened.blobs.clone());
+        let (options, authority) = (options.clone(), Arc::clone(&authority));
+        Server::start(options, store, blobs, authority, Clock::system())
+    };
+    let server = loop {
+        match start().await {
+            // Its very first start has to write: that waits for a majority.
+            Err(error) if member.is_some() && error.is_passing() => {
+                tracing::warn!(error = %error, "this server cannot start yet; trying on");
+                tokio::time::sleep(AGAIN).await;
+            }
+            started => break started?,
+        }
+    };
     announce(&server)?;
     Ok(server)
 }

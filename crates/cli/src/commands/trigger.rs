@@ -16,6 +16,7 @@ use crate::connection::failed;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{self, Table, ago};
+pub(super) use limits::holding_words;
 
 #[derive(Subcommand)]
 pub(crate) enum TriggerCommand {
@@ -130,7 +131,7 @@ async fn show(client: &Client, name: &TriggerName, json: bool) -> Result<Exit, F
     );
     text.push_str(&format!("held     {}\n", summary.held));
     if let Some(until) = summary.until {
-        text.push_str(&format!("until    {until}\n"));
+        text.push_str(&format!("until    {until:.0}\n"));
     }
     output::write(&text)?;
     history(client, Some(name.clone()), 10, false).await
@@ -154,7 +155,7 @@ async fn history(
     let mut text = String::new();
     for event in &events {
         text.push_str(&format!(
-            "{}  {}  {}\n",
+            "{:.0}  {}  {}\n",
             event.at,
             event.trigger,
             sentence(&event.what)
@@ -174,7 +175,7 @@ pub(super) fn sentence(news: &TriggerNews) -> String {
             chain,
             ..
         } => {
-            let mut text = format!("fired by {by} at {count} hosts");
+            let mut text = format!("fired by {by} at {}", counted(*count, "host"));
             if let Some(reason) = reason {
                 text.push_str(&format!(": {reason}"));
             }
@@ -195,6 +196,14 @@ pub(super) fn sentence(news: &TriggerNews) -> String {
         }
         TriggerNews::Expired { node } => format!("expired: {node} was away until its time was up"),
         TriggerNews::Refused { node, message } => format!("refused by {node}: {message}"),
+    }
+}
+
+/// `1 host`, `2 hosts`.
+fn counted(count: usize, what: &str) -> String {
+    match count {
+        1 => format!("1 {what}"),
+        count => format!("{count} {what}s"),
     }
 }
 

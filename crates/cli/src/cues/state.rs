@@ -77,7 +77,13 @@ pub(super) struct StateFile {
 }
 
 impl StateFile {
+    /// Makes the directory as well: a machine that has only ever watched has none.
     pub(super) fn open(path: PathBuf) -> Result<Self, Failure> {
+        if let Some(directory) = path.parent() {
+            std::fs::create_dir_all(directory).map_err(|error| {
+                Failure::new(format!("cannot make {}", directory.display())).caused_by(&error)
+            })?;
+        }
         let mut state: State = match std::fs::read(&path) {
             Ok(text) => serde_json::from_slice(&text).map_err(|error| {
                 Failure::new(format!("{} is damaged", path.display()))
@@ -140,7 +146,7 @@ mod tests {
     #[test]
     fn a_run_that_was_cut_off_is_done_again() {
         let directory = tempfile::tempdir().expect("a directory");
-        let path = directory.path().join("state.json");
+        let path = directory.path().join("not/there/yet/state.json");
         let mut file = StateFile::open(path.clone()).expect("a new one");
         file.state.note("1", cue("a"));
         file.state.start();

@@ -1,103 +1,21 @@
 //! Servers join over a real `sshd`, two of three die for good, and the third
 //! goes on: reading at once, writing after a recovery.
 
-use std::path::PathBuf;
-use std::process::Output;
-
-use bunraku_store::testing::free_port;
-use serde_json::Value;
-
+use crate::cluster_support::{Cluster, healthy, status};
 use crate::ssh::SshServer;
-use crate::support::{Running, ServerProcess, Site, bunraku, eventually, told};
+use crate::support::{Running, ServerProcess, eventually, told};
 
-/// Three servers with their directories and ports.
-struct Cluster {
-    site: Site,
-    ssh: SshServer,
-    ports: [[u16; 4]; 3],
-}
-
-fn name(number: usize) -> String {
-    format!("s{number}")
-}
-
-impl Cluster {
-    fn new() -> Self {
-        let site = Site::new();
-        let ssh = SshServer::start(&site.path("ssh"));
-        let cluster = Self {
-            ports: [(); 3].map(|()| [(); 4].map(|()| free_port())),
-            ssh,
-            site,
-        };
-        let place = cluster.ssh.directory.display();
-        let settings = format!(
-            "[server.cluster]\nlisten = \"127.0.0.1\"\nprobe_period = \"500ms\"\n\
-             probe_timeout = \"200ms\"\nsuspicion = \"2s\"\npause_between_changes = \"1s\"\n\
-             snapshot_every = \"1s\"\n\
-             [server.cluster.ssh]\nknown_hosts = \"{place}/known_authority\"\n\
-             authority = \"{place}/ca\"\nport = {}\n",
-            cluster.ssh.port
-        );
-        std::fs::write(cluster.settings(), settings).expect("settings");
-        cluster
-    }
-
-    fn settings(&self) -> PathBuf {
-        self.site.path("cluster.toml")
-    }
-
-    fn directory(&self, number: usize) -> PathBuf {
-        self.site.path(&name(number))
-    }
-
-    /// `cluster init` or `join` with this server's places.
-    fn set_up(&self, number: usize, what: &[&str]) -> Output {
-        let mut command = bunraku();
-        command.arg("cluster").args(what);
-        command.arg("--config").arg(self.settings());
-        command.arg("--data-dir").arg(self.directory(number));
-        command.args(["--name", &name(number), "--address", "127.0.0.1"]);
-        let flags = [
-            "port",
-            "member-port",
-            "datastore-port",
-            "datastore-peer-port",
-        ];
-        for (flag, port) in flags.iter().zip(self.ports[number - 1]) {
-            command.arg(format!("--{flag}={port}"));
-        }
-        command.output().expect("it runs")
-    }
-
-    fn server(&self, number: usize) -> ServerProcess {
-        let settings = self.settings().display().to_string();
-        let port = self.ports[number - 1][0];
-        self.site
-            .server(&name(number), port, &["--config", &settings])
-    }
-
-    fn recover(&self, flags: &[&str]) -> Output {
-        let mut command = bunraku();
-        command.args(["cluster", "recover"]).args(flags);
-        command.arg("--config").arg(self.settings());
-        command.arg("--data-dir").arg(self.directory(1));
-        command.output().expect("it runs")
-    }
-}
-
-fn healthy(status: &Value) -> usize {
-    let datastores = status["datastores"].as_array().expect("a list");
-    let fine = datastores
-        .iter()
-        .filter(|it| it["healthy"] == true && it["learner"] == false);
-    fine.count()
-}
-
-/// `cluster status` says 3 while anything is not whole.
-fn status(server: &ServerProcess) -> Option<Value> {
-    let output = server.operator(&["cluster", "status", "--json"]);
-    serde_json::from_slice(&output.stdout).ok()
+/// Servers that may verify others over SSH, and the machine's `sshd`.
+fn over_ssh() -> (Cluster, SshServer) {
+    let cluster = Cluster::new();
+    let ssh = SshServer::start(&cluster.site.path("ssh"));
+    let place = ssh.directory.display();
+    cluster.configure(&format!(
+        "snapshot_every = \"1s\"\n[server.cluster.ssh]\n\
+         known_hosts = \"{place}/known_authority\"\nauthority = \"{place}/ca\"\nport = {}\n",
+        ssh.port
+    ));
+    (cluster, ssh)
 }
 
 /// A cluster of three with an agent, and the servers that run.
@@ -140,7 +58,7 @@ fn whole(cluster: &Cluster) -> ([ServerProcess; 3], Running) {
 
 #[test]
 fn servers_join_over_ssh_and_the_last_of_three_reads_on_and_starts_anew() {
-    let cluster = Cluster::new();
+    let (cluster, _ssh) = over_ssh();
     let ([first, second, third], _agent) = whole(&cluster);
     let left: Vec<_> = std::fs::read_dir("/run/bunraku-join")
         .expect("it was made")
@@ -180,6 +98,9 @@ fn servers_join_over_ssh_and_the_last_of_three_reads_on_and_starts_anew() {
     );
     assert!(text.contains("nothing was done"), "{text}");
 
+    // Its datastore answers nobody now, and still it is what is recovered from.
+    first.running.kill();
+    let first = cluster.server(1);
     recovers(&cluster, first);
 }
 
@@ -198,8 +119,22 @@ fn recovers(cluster: &Cluster, mut first: ServerProcess) {
         text.contains("nothing was changed: this needs a yes"),
         "{text}"
     );
-    let recovered = cluster.recover(&[&gone[..], &["--yes"]].concat());
-    assert!(recovered.status.success(), "{}", told(&recovered));
+    let wrong = cluster.recover_on_terminal(&gone, "yes");
+    let text = told(&wrong);
+    assert_eq!(wrong.status.code(), Some(4), "{text}");
+    assert!(text.contains("type `recover` to go on: "), "{text}");
+    assert!(text.contains("nothing was changed"), "{text}");
+    let still = first.operator(&["node", "list"]);
+    assert!(still.status.success(), "it goes on: {}", told(&still));
+    let again = told(&cluster.recover(&gone));
+    assert!(again.contains("(epoch 2)"), "nothing was begun: {again}");
+    let recovered = cluster.recover_on_terminal(&gone, "recover");
+    let text = told(&recovered);
+    assert_eq!(recovered.status.code(), Some(0), "{text}");
+    assert!(
+        text.contains("starts anew with what it has, in epoch 2"),
+        "{text}"
+    );
     first.running.wait();
     let first = cluster.server(1);
     first.wait_for("web-1", "idle");

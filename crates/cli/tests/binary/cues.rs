@@ -163,6 +163,40 @@ fn what_is_fired_while_nobody_watches_is_seen_afterwards_also_twice_on_one_key()
 }
 
 #[test]
+fn a_watcher_begins_with_what_comes_after_its_first_start() {
+    let etcd = Etcd::start();
+    let file = etcd.path("runs");
+    etcd.fire("long ago", "lb-1", &[]);
+    let script = format!("echo \"$BUNRAKU_TRIGGERS\" >> {}", file.display());
+    let _watcher = etcd.watch("lb-1", &script);
+    etcd.fire("now", "lb-1", &[]);
+    eventually("it ran", || text(&file).contains("now"));
+    assert_eq!(text(&file), "now\n");
+}
+
+#[test]
+fn away_for_longer_than_etcd_remembers_what_is_still_there_is_seen_and_nothing_twice() {
+    let etcd = Etcd::start();
+    let file = etcd.path("runs");
+    let script = format!("echo \"$BUNRAKU_TRIGGERS\" >> {}", file.display());
+    let mut watcher = etcd.watch("lb-1", &script);
+    etcd.fire("seen", "lb-1", &[]);
+    eventually("it ran", || lines(&file) == 1);
+    assert_eq!(watcher.end(), Some(0), "{}", watcher.log());
+    etcd.fire("missed", "lb-1", &[]);
+    etcd.etcdctl(&["put", "/elsewhere", "something newer"]);
+    let status = etcd.etcdctl(&["get", "--write-out=json", "nothing"]);
+    let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
+    // Everything up to now is forgotten: the revision where it stopped is gone.
+    etcd.etcdctl(&["compact", &status["header"]["revision"].to_string()]);
+    let _watcher = etcd.watch("lb-1", &script);
+    eventually("it ran", || text(&file).contains("missed"));
+    etcd.fire("last", "lb-1", &[]);
+    eventually("it goes on", || text(&file).contains("last"));
+    assert_eq!(text(&file), "seen\nmissed\nlast\n");
+}
+
+#[test]
 fn cues_during_a_run_become_exactly_one_run_after_it() {
     let etcd = Etcd::start();
     let (file, go) = (etcd.path("runs"), etcd.path("go"));

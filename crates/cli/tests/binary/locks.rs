@@ -161,3 +161,86 @@ fn a_server_that_restarts_takes_no_lock_away() {
     let free = lock(&server, &["acquire", "db"]).output().expect("it runs");
     assert_eq!(told(&free), "exit 0\n--- stdout\n2\n--- stderr\n");
 }
+
+/// Code whose catalogs name the holder of a lock.
+fn code_that_asks(site: &Site, motd: &std::path::Path) -> std::path::PathBuf {
+    let code = site.path("code");
+    std::fs::create_dir_all(&code).expect("a directory");
+    let state = format!(
+        "{}:\n  file.managed:\n    - contents: master is {{{{ salt['lock.holder']('db-master') or 'nobody' }}}}\n",
+        motd.display()
+    );
+    std::fs::write(code.join("app.sls"), state).expect("written");
+    std::fs::write(code.join("top.sls"), "base:\n  '*': [app]\n").expect("written");
+    for words in [
+        &["init", "--quiet", "--initial-branch=main"][..],
+        &["add", "--all"],
+        &["commit", "--quiet", "--message=one"],
+    ] {
+        let git = Command::new("git")
+            .current_dir(&code)
+            .args(["-c", "user.name=test", "-c", "user.email=test@example.com"])
+            .args(words)
+            .output()
+            .expect("git runs; scripts/setup installs it");
+        assert!(git.status.success(), "{}", told(&git));
+    }
+    code
+}
+
+#[test]
+fn a_template_names_the_holder_of_a_lock_and_its_node_follows_every_change() {
+    let site = Site::new();
+    let server = site.server("server", 0, &[]);
+    let motd = site.path("motd");
+    let code = code_that_asks(&site, &motd);
+    let flags = ["--run-interval", "0s", "--run-on-release"];
+    let _app = site.agent_with("app-1", &[&server], true, &flags);
+    let _db = site.agent_with("db-1", &[&server], true, &flags[..2]);
+    for node in ["app-1", "db-1"] {
+        eventually("facts are there", || {
+            server.operator(&["facts", "show", node, "kernel"]).stdout == b"Linux\n"
+        });
+    }
+    let url = format!("file://{}", code.display());
+    for words in [
+        &["environment", "add", "production", &url, "--policy", "auto"][..],
+        &["environment", "deploy", "production", "--wait"],
+    ] {
+        let done = server.operator(words);
+        assert_eq!(done.status.code(), Some(0), "{}", told(&done));
+    }
+    let text = || std::fs::read_to_string(&motd).unwrap_or_default();
+    eventually("nobody holds it", || text() == "master is nobody\n");
+    // A node takes it as itself, and renews it as long as somebody looks.
+    let take = || {
+        let taken = bunraku()
+            .args(["--server", &server.address.to_string(), "--credentials"])
+            .arg(site.path("db-1").join("tls"))
+            .args(["lock", "acquire", "db-master", "--lease", "5s", "--as", "t"])
+            .output()
+            .expect("it runs");
+        assert_eq!(taken.status.code(), Some(0), "{}", told(&taken));
+    };
+    eventually("it is compiled, released and carried out again", || {
+        take();
+        text() == "master is db-1\n"
+    });
+    // Nobody renews it any more: the end of its lease is a change as well.
+    eventually("its lease ends", || text() == "master is nobody\n");
+    let catalogs = server.json(&["catalog", "show", "app-1"]).to_string();
+    assert!(catalogs.contains("master is nobody"), "{catalogs}");
+    // On a machine, `bunraku apply` asks the server.
+    let applied = bunraku()
+        .env("BUNRAKU_SERVERS", server.address.to_string())
+        .env("BUNRAKU_CREDENTIALS", site.path("db-1").join("tls"))
+        .args(["--json", "states", "show"])
+        .arg(code.join("app.sls"))
+        .output()
+        .expect("it runs");
+    assert!(
+        told(&applied).contains("master is nobody"),
+        "{}",
+        told(&applied)
+    );
+}

@@ -2,6 +2,8 @@
 
 mod cluster;
 mod cluster_lost;
+mod cluster_restart;
+mod cluster_support;
 mod code;
 mod configuration;
 mod cues;
@@ -16,6 +18,7 @@ mod outputs;
 mod puppet_module;
 mod puppet_runs;
 mod puppet_server;
+mod reactors;
 mod runs;
 mod ssh;
 mod support;

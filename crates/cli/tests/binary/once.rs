@@ -80,6 +80,7 @@ fn stat_answers_with_its_exit_code_and_never_with_zero_by_accident() {
     assert_eq!(init.wait().expect("it ends").code(), Some(0));
     assert_eq!(apps.code(&["stat", "app_1"]), 10);
     assert_eq!(apps.code(&["init", "app_1"]), 10);
+    assert_eq!(apps.code(&["init", "app_1", "--wait"]), 0, "as the one did");
     // Everything that goes wrong is 1, or a usage error.
     let port = apps.server.address.port();
     let credentials = apps.server.credentials();
@@ -224,8 +225,12 @@ fn a_claimant_that_is_killed_takes_its_command_with_it_and_has_abandoned_it() {
             .as_str()
             .is_some_and(|log| log.contains("half way"))
     });
+    let mut waiter = apps.start(&["init", "app_1", "--wait"]);
     init.kill().expect("killed");
     init.wait().expect("it ended");
+    // Whenever it asked, before or after the end of the lease: never 0.
+    let code = waiter.wait().expect("it ends").code();
+    assert!(matches!(code, Some(1 | 12)), "{code:?}");
     eventually("the kernel ended the command", || {
         !Path::new(&format!("/proc/{pid}")).exists()
     });

@@ -392,3 +392,94 @@ fn the_watcher_is_a_service_with_the_command_that_was_asked_for() {
     assert!(unit.contains(expected), "{unit}");
     ended(&puppet.apply(&manifest, &[]), 0);
 }
+
+/// Every file of a module that ends so.
+fn files(module: &str, ending: &str) -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../puppet-module");
+    let (mut found, mut open) = (Vec::new(), vec![root.join(module)]);
+    while let Some(directory) = open.pop() {
+        for entry in std::fs::read_dir(directory).expect("readable") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                open.push(path);
+            } else if path.to_string_lossy().ends_with(ending) {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// The parameters that a file of Puppet or Ruby declares.
+fn parameters(file: &Path) -> Vec<String> {
+    let word = |text: &str| -> String {
+        let plain = |letter: &char| letter.is_ascii_alphanumeric() || *letter == '_';
+        text.chars().take_while(plain).collect()
+    };
+    text(file)
+        .lines()
+        .filter_map(|line| {
+            let line = line.trim();
+            let told = line.strip_prefix("# @param ");
+            let told = told.or_else(|| line.strip_prefix("newparam(:"));
+            told.or_else(|| line.strip_prefix("newproperty(:"))
+                .map(word)
+        })
+        .collect()
+}
+
+#[test]
+fn puppet_accepts_every_file_and_the_readme_names_every_parameter() {
+    let site = Site::new();
+    let puppet = Puppet::new(site.path("."), Vec::new());
+    for module in ["bunraku", "trigger"] {
+        for (words, ending) in [
+            (&["/usr/bin/puppet", "parser", "validate"][..], ".pp"),
+            (&["/usr/bin/puppet", "epp", "validate"], ".epp"),
+            (&["ruby", "-c"], ".rb"),
+        ] {
+            let files = files(module, ending);
+            if files.is_empty() {
+                continue;
+            }
+            let checked = Command::new(words[0])
+                .args(&words[1..])
+                .args(&files)
+                .env("HOME", &puppet.directory)
+                .output()
+                .expect("it runs; scripts/setup installs puppet and ruby");
+            assert!(checked.status.success(), "{}", told(&checked));
+        }
+        let readme = text(&files(module, "README.md")[0]);
+        for file in [files(module, ".pp"), files(module, ".rb")].concat() {
+            for parameter in parameters(&file) {
+                let (shown, named) = (file.display(), format!("`{parameter}`"));
+                assert!(readme.contains(&named), "{named} of {shown} in the README");
+            }
+        }
+    }
+    assert!(parameters(&files("trigger", "watch.pp")[0]).len() > 5);
+}
+
+#[test]
+fn the_metadata_is_what_the_forge_asks_for() {
+    for module in ["bunraku", "trigger"] {
+        let file = &files(module, "metadata.json")[0];
+        let metadata: serde_json::Value =
+            serde_json::from_str(&text(file)).expect("metadata in JSON");
+        let word = |key: &str| metadata[key].as_str().unwrap_or_default().to_owned();
+        assert_eq!(word("name"), format!("bunraku-{module}"));
+        assert_eq!(word("version"), env!("CARGO_PKG_VERSION"));
+        assert_eq!(word("license"), "Apache-2.0");
+        assert!((1..=144).contains(&word("summary").len()), "{module}");
+        assert!(word("source").starts_with("https://"), "{module}");
+        assert!(metadata["dependencies"].is_array(), "{module}");
+        assert!(metadata["tags"].is_array(), "{module}");
+        let requirement = &metadata["requirements"][0];
+        assert_eq!(requirement["name"], "puppet");
+        for wanted in ["README.md", "CHANGELOG.md", "LICENSE"] {
+            assert_eq!(files(module, wanted).len(), 1, "{module}: {wanted}");
+        }
+    }
+}

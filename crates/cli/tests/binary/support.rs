@@ -250,19 +250,23 @@ impl ServerProcess {
 
     /// The word that the list shows for a node.
     pub(crate) fn word(&self, node: &str) -> Option<String> {
-        let nodes = self.json(&["node", "list"]);
-        let node = nodes
-            .as_array()?
-            .iter()
-            .find(|entry| entry["name"] == node)?;
-        Some(node["word"].as_str()?.to_owned())
+        word_in(&self.json(&["node", "list"]), node)
     }
 
     pub(crate) fn wait_for(&self, node: &str, word: &str) {
         eventually(&format!("{node} is {word}"), || {
-            self.word(node).as_deref() == Some(word)
+            // A server that just came up may not have an answer for a moment.
+            let output = self.operator(&["node", "list", "--json"]);
+            let nodes = serde_json::from_slice(&output.stdout).unwrap_or_default();
+            output.status.success() && word_in(&nodes, node).as_deref() == Some(word)
         });
     }
+}
+
+fn word_in(nodes: &Value, node: &str) -> Option<String> {
+    let mut nodes = nodes.as_array()?.iter();
+    let node = nodes.find(|entry| entry["name"] == node)?;
+    Some(node["word"].as_str()?.to_owned())
 }
 
 /// Everything that a child prints, until it ends.

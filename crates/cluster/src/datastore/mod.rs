@@ -8,15 +8,19 @@
 
 mod admin;
 mod data;
+mod installed;
 mod order;
 mod process;
 mod snapshot;
 mod supervise;
+mod view;
 
 pub use admin::{Admin, AdminError, ListedMember};
 pub use data::DataError;
 pub(crate) use data::exists as has_data;
+pub use installed::Inspector;
 pub use order::{ClusterState, Order};
 pub use process::{ProcessError, Program};
 pub use snapshot::{SnapshotError, Snapshots, restore, save, verify};
 pub use supervise::{DatastoreState, Supervisor};
+pub use view::{View, ViewError};

@@ -27,6 +27,9 @@ pub struct Order {
     pub state: ClusterState,
     /// Differs from cluster to cluster and from epoch to epoch.
     pub token: String,
+    /// Grows each time that it is to be started anew with what is installed.
+    #[serde(default)]
+    pub restart: u64,
 }
 
 impl Order {
@@ -45,6 +48,7 @@ impl Order {
             initial_cluster: vec![(name.clone(), peer_url.to_owned())],
             state: ClusterState::New,
             token: format!("{cluster}-{epoch}"),
+            restart: 0,
         }
     }
 

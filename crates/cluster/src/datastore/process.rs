@@ -111,6 +111,21 @@ impl Program {
         data: &Path,
     ) -> Result<Process, ProcessError> {
         end_leftover(directory, data);
+        let process = self.spawn(directory, order, data, &[])?;
+        let pid = process.pid().map(|pid| pid.to_string()).unwrap_or_default();
+        // Only for finding it again if we are killed in a bad moment.
+        let _ = std::fs::write(directory.datastore_pid(), pid);
+        Ok(process)
+    }
+
+    /// Only the process, with further flags.
+    pub(super) fn spawn(
+        &self,
+        directory: &Directory,
+        order: &Order,
+        data: &Path,
+        further: &[&str],
+    ) -> Result<Process, ProcessError> {
         let log = open_log(&directory.datastore_log())?;
         let mut command = match Path::new(SETPRIV).exists() {
             true => {
@@ -123,6 +138,7 @@ impl Program {
         let child = command
             .env_clear()
             .args(self.arguments(directory, order, data))
+            .args(further)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)
@@ -133,11 +149,7 @@ impl Program {
                 program: self.etcd.clone(),
                 source,
             })?;
-        let process = Process { child };
-        let pid = process.pid().map(|pid| pid.to_string()).unwrap_or_default();
-        // Only for finding it again if we are killed in a bad moment.
-        let _ = std::fs::write(directory.datastore_pid(), pid);
-        Ok(process)
+        Ok(Process { child })
     }
 }
 

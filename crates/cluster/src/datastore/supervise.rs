@@ -6,9 +6,11 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::data;
+use super::installed::Inspector;
 use super::order::Order;
-use super::process::{Process, Program};
+use super::process::Process;
 use crate::directory::Directory;
+use crate::failover::Program;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
@@ -24,6 +26,8 @@ pub enum DatastoreState {
     Running {
         generation: String,
         pid: Option<u32>,
+        /// What was started.
+        program: Option<Program>,
     },
     /// It ended, and is started again soon.
     Failing { generation: String, why: String },
@@ -31,7 +35,8 @@ pub enum DatastoreState {
 
 /// Runs what the newest order says.
 pub struct Supervisor {
-    pub program: Program,
+    pub program: super::process::Program,
+    pub inspector: Inspector,
     pub directory: Directory,
     pub orders: watch::Receiver<Option<Order>>,
     pub state: watch::Sender<DatastoreState>,
@@ -94,6 +99,7 @@ impl Supervisor {
     }
 
     async fn one(&mut self, order: &Order, stop: &CancellationToken) -> Turn {
+        let program = self.inspector.look().await;
         let mut process = match self.start(order) {
             Ok(process) => process,
             Err(why) => return Turn::Failed(why),
@@ -102,7 +108,9 @@ impl Supervisor {
         self.state.send_replace(DatastoreState::Running {
             generation: order.generation.clone(),
             pid: process.pid(),
+            program: program.clone(),
         });
+        let mut restart = order.restart;
         loop {
             tokio::select! {
                 () = stop.cancelled() => {
@@ -110,9 +118,15 @@ impl Supervisor {
                     return Turn::Stopped;
                 }
                 changed = self.orders.changed() => {
-                    let same = self.orders.borrow_and_update().as_ref().is_some_and(|newer| newer.generation == order.generation);
-                    if changed.is_ok() && same {
-                        continue;
+                    let newer = self.orders.borrow_and_update().clone();
+                    let same = newer.filter(|newer| newer.generation == order.generation);
+                    if let (Ok(()), Some(same)) = (&changed, same) {
+                        // It may have been started with the new one already.
+                        let asked = std::mem::replace(&mut restart, same.restart) < same.restart;
+                        if !asked || self.inspector.look().await == program {
+                            continue;
+                        }
+                        tracing::info!("the datastore is started anew, with what is installed");
                     }
                     process.end().await;
                     return if changed.is_ok() { Turn::Ordered } else { Turn::Stopped };

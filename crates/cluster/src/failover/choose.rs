@@ -101,6 +101,7 @@ fn replace(
             name: server.name.clone(),
         }),
         into,
+        program: None,
         started: now,
     })
 }
@@ -116,6 +117,7 @@ fn grow(seen: &Seen, now: Timestamp) -> Option<Change> {
         reason: Reason::Grow,
         out: None,
         into: replacement(seen)?,
+        program: None,
         started: now,
     })
 }

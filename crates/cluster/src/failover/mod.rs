@@ -9,19 +9,22 @@
 //! - a plan is stored before anything of it is done;
 //! - no voter is removed unless the healthy ones that stay are a majority;
 //! - there is one change at a time, and one learner at a time;
-//! - nothing is removed without someone who takes its place.
+//! - nothing is removed without someone who takes its place;
+//! - a datastore is started anew for a new etcd only while all are well.
 //!
 //! Absent: clocks, the network, etcd. Those are arguments, or `actor`'s.
 
 mod choose;
 mod plan;
 mod seen;
+mod upgrade;
 
 use jiff::{SignedDuration, Timestamp};
 
 pub use choose::target;
 pub use plan::{Change, Outgoing, Plan, Reason};
 pub use seen::{Datastore, Liveness, Seen, Server};
+pub use upgrade::{Program, Programs};
 
 /// How careful to be.
 #[derive(Clone, Debug)]
@@ -62,6 +65,12 @@ pub enum Action {
     },
     /// Tell a server that it keeps no data any more.
     Retire { server: bunraku_model::NodeName },
+    /// Tell a server to start its datastore anew, with what is installed.
+    Restart {
+        server: bunraku_model::NodeName,
+        /// Of the change.
+        number: u64,
+    },
     /// Give a learner its vote. Refused by etcd until it has caught up.
     Promote { id: u64 },
 }
@@ -83,6 +92,12 @@ pub enum Waiting {
     NoReplacement(bunraku_model::NodeName),
     #[error("`{0}` starts its datastore")]
     Starting(bunraku_model::NodeName),
+    #[error("etcd {version} is installed on `{server}` and not started: {why}")]
+    Upgrade {
+        server: bunraku_model::NodeName,
+        version: String,
+        why: String,
+    },
     #[error("removing a datastore now would leave no majority")]
     Unsafe,
 }
@@ -117,7 +132,11 @@ fn begin(plan: &Plan, seen: &Seen, limits: &Limits, now: Timestamp) -> Next {
     if let Some(stray) = seen.datastores.iter().find(|one| one.learner) {
         return Next::Act(Action::Remove { id: stray.id });
     }
-    match choose::choose(seen, limits, now) {
+    let chosen = match choose::choose(seen, limits, now) {
+        Err(Waiting::Content) => upgrade::choose(plan, seen, now),
+        chosen => chosen,
+    };
+    match chosen {
         Err(waiting) => Next::Wait(waiting),
         Ok(_) if plan.paused(limits, now) => Next::Wait(Waiting::Pause),
         Ok(_) if plan.finished_within_hour(now) >= limits.most_per_hour => {
@@ -132,6 +151,9 @@ fn begin(plan: &Plan, seen: &Seen, limits: &Limits, now: Timestamp) -> Next {
 }
 
 fn proceed(plan: &Plan, change: &Change, seen: &Seen, limits: &Limits, now: Timestamp) -> Next {
+    if change.reason == Reason::Upgrade {
+        return upgrade::proceed(plan, change, seen, limits, now);
+    }
     if let Some(step) = remove_first(plan, change, seen) {
         return step;
     }

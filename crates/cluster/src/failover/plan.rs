@@ -4,7 +4,7 @@ use bunraku_model::NodeName;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::Limits;
+use super::{Limits, Program};
 
 const HOUR: SignedDuration = SignedDuration::from_hours(1);
 /// More ends than any limit asks for.
@@ -20,6 +20,8 @@ pub enum Reason {
     Drain,
     /// There should be more of them.
     Grow,
+    /// Another etcd is installed: the same datastore, started anew.
+    Upgrade,
 }
 
 /// The member that goes.
@@ -37,6 +39,9 @@ pub struct Change {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub out: Option<Outgoing>,
     pub into: NodeName,
+    /// What it is started anew with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<Program>,
     pub started: Timestamp,
 }
 
@@ -51,6 +56,9 @@ pub struct Plan {
     /// When changes ended, the newest last.
     #[serde(default)]
     pub ended: Vec<Timestamp>,
+    /// The contents of programs with which a datastore did not come back.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<String>,
 }
 
 impl Plan {
@@ -58,7 +66,7 @@ impl Plan {
         Self {
             number: change.number,
             current: Some(change),
-            ended: self.ended.clone(),
+            ..self.clone()
         }
     }
 
@@ -67,6 +75,17 @@ impl Plan {
             current: None,
             ..self.clone()
         }
+    }
+
+    /// Given up, and nobody is started anew with this any more.
+    pub(super) fn refusing(&self, program: Option<&Program>) -> Self {
+        let mut refusing = self.given_up();
+        refusing
+            .refused
+            .extend(program.map(|it| it.content.clone()));
+        let extra = refusing.refused.len().saturating_sub(REMEMBERED);
+        refusing.refused.drain(..extra);
+        refusing
     }
 
     pub(super) fn done(&self, now: Timestamp) -> Self {

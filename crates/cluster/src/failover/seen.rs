@@ -4,6 +4,8 @@ use bunraku_model::NodeName;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::Programs;
+
 /// What SWIM says of a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -28,6 +30,9 @@ pub struct Server {
     pub peer_url: String,
     /// The datastore that it was told to run.
     pub ordered: Option<u64>,
+    /// The newest change that told it to start its datastore anew; 0 for none.
+    pub restart: u64,
+    pub programs: Programs,
 }
 
 impl Server {

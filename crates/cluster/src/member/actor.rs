@@ -20,7 +20,7 @@ use super::documents::{Documents, encode};
 use super::look::{Failing, Look, look};
 use super::{Shared, locked, now};
 use crate::datastore::{AdminError, ClusterState, Order};
-use crate::failover::{self, Action, Next, Plan, Waiting};
+use crate::failover::{self, Action, Change, Next, Plan, Reason, Waiting};
 
 /// After something was done, the next look follows at once, or nearly.
 const SOON: Duration = Duration::from_millis(100);
@@ -185,7 +185,20 @@ async fn store_plan(
         .when_unchanged(keys::PLAN, documents.plan_entry.as_ref())
         .put(keys::PLAN, encode(plan));
     commit(shared, store, change).await?;
-    let what = match (&plan.current, &documents.plan.current) {
+    announce(shared, store, tell_plan(plan, documents)).await
+}
+
+fn tell_plan(plan: &Plan, documents: &Documents) -> String {
+    let etcd = |change: &Change| {
+        let program = change.program.as_ref();
+        program.map_or_else(String::new, |program| format!("etcd {}", program.version()))
+    };
+    match (&plan.current, &documents.plan.current) {
+        (Some(change), _) if change.reason == Reason::Upgrade => format!(
+            "decided: the datastore of `{}` starts anew, with {}",
+            change.into,
+            etcd(change)
+        ),
         (Some(change), _) => {
             let out = change.out.as_ref();
             let out = out.map_or_else(String::new, |out| format!(" in place of `{}`", out.name));
@@ -194,12 +207,26 @@ async fn store_plan(
                 change.into, change.reason
             )
         }
+        (None, Some(change)) if plan.refused.len() > documents.plan.refused.len() => format!(
+            "given up: the datastore of `{}` did not come back with {}; no other one is started with it",
+            change.into,
+            etcd(change)
+        ),
+        (None, Some(change))
+            if change.reason == Reason::Upgrade
+                && plan.ended.len() > documents.plan.ended.len() =>
+        {
+            format!(
+                "done: the datastore of `{}` runs {}",
+                change.into,
+                etcd(change)
+            )
+        }
         (None, Some(_)) if plan.ended.len() > documents.plan.ended.len() => {
             "done: the datastores are complete".to_owned()
         }
         (None, _) => "given up: the change is not needed, or nobody can take the role".to_owned(),
-    };
-    announce(shared, store, what).await
+    }
 }
 
 async fn perform(
@@ -236,9 +263,20 @@ async fn perform(
                 initial_cluster: initial_cluster.collect(),
                 state: ClusterState::Existing,
                 token: format!("{}-{epoch}", shared.me.cluster),
+                restart: 0,
             };
             let change = Transaction::new().put(keys::order(server), encode(&order));
             commit(shared, store, change).await?;
+        }
+        Action::Restart { server, number } => {
+            if let Some(order) = documents.orders.get(server) {
+                let order = Order {
+                    restart: *number,
+                    ..order.clone()
+                };
+                let change = Transaction::new().put(keys::order(server), encode(&order));
+                commit(shared, store, change).await?;
+            }
         }
         Action::Retire { server } => {
             let change = Transaction::new().delete(keys::order(server));
@@ -260,6 +298,9 @@ fn describe(action: &Action, look: &Look) -> String {
         Action::Promote { id } => format!("{} has caught up, and has a vote now", name(id)),
         Action::AddLearner { server } => format!("`{server}` is on the list, without a vote yet"),
         Action::Start { server, .. } => format!("`{server}` was told to start its datastore"),
+        Action::Restart { server, .. } => {
+            format!("`{server}` was told to start its datastore anew")
+        }
         Action::Retire { server } => format!("`{server}` was told to keep no data any more"),
     }
 }

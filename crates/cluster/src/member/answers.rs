@@ -6,9 +6,12 @@ use bunraku_model::NodeName;
 use futures::FutureExt;
 use tokio::sync::mpsc;
 
-use super::{Member, Shared, locked};
+use super::{Member, Shared, locked, view};
 use crate::recover;
 use crate::transport::{Answer, Answerer, DatastoreReport, Question};
+
+/// How long the datastore on this machine may take to say how far it is.
+const OWN: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// Weak, because the listener outlives nobody.
 pub(super) fn answerer(shared: &Arc<Shared>) -> Answerer {
@@ -70,7 +73,21 @@ async fn report(shared: &Shared) -> DatastoreReport {
     let mut progress = None;
     let mut voters = Vec::new();
     if ordered {
-        progress = admin.progress(own).await.ok();
+        let asked = admin.progress(own);
+        let (itself, copy) = tokio::join!(
+            async { tokio::time::timeout(OWN, asked).await.ok()?.ok() },
+            view::progress(shared)
+        );
+        if itself.is_none() && copy.is_some() {
+            return DatastoreReport {
+                name: shared.name().clone(),
+                epoch: *shared.epoch.borrow(),
+                ordered,
+                progress: copy,
+                voters: last_voters(shared),
+            };
+        }
+        progress = itself;
         let listed = admin.list_at(own).await.unwrap_or_default();
         voters = listed
             .into_iter()
@@ -87,6 +104,14 @@ async fn report(shared: &Shared) -> DatastoreReport {
     }
 }
 
+/// Those that had a vote when this server last heard of it.
+fn last_voters(shared: &Shared) -> Vec<String> {
+    let known = shared.known();
+    let members = known.members.into_iter();
+    let voters = members.filter(|member| known.endpoints.contains(&member.client_url));
+    voters.map(|member| member.peer_url).collect()
+}
+
 async fn begin_epoch(shared: &Arc<Shared>, epoch: u64) -> Result<String, String> {
     let own = *shared.epoch.borrow();
     if epoch <= own {
@@ -96,11 +121,13 @@ async fn begin_epoch(shared: &Arc<Shared>, epoch: u64) -> Result<String, String>
         return Err("this server keeps no data".to_owned());
     }
     let admin = shared.admin();
+    let own = locked(&shared.view).clone();
+    let own = own.unwrap_or_else(|| shared.me.record.client_url.clone());
     recover::from_own_data(
         &shared.directory,
         &shared.me,
         &shared.program,
-        &admin,
+        (&admin, &own),
         epoch,
     )
     .await

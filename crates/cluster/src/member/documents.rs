@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 
 use super::Shared;
 use crate::datastore::{ClusterState, Order};
-use crate::failover::Plan;
+use crate::failover::{Plan, Programs};
 
 /// Everything under `cluster/`, read at once.
 #[derive(Default)]
@@ -20,6 +20,7 @@ pub(super) struct Documents {
     pub(super) settings: Option<ClusterSettings>,
     pub(super) members: Vec<MemberRecord>,
     pub(super) orders: BTreeMap<NodeName, Order>,
+    pub(super) programs: BTreeMap<NodeName, Programs>,
     pub(super) plan: Plan,
     pub(super) plan_entry: Option<KeyValue>,
     pub(super) datastores: Vec<DatastoreRecord>,
@@ -68,6 +69,11 @@ impl Documents {
             keys::EVENTS => self.events = decode(&entry).unwrap_or_default(),
             key if key.starts_with(keys::MEMBERS) => self.members.extend(decode(&entry)),
             key if key.starts_with(keys::REMOVED) => self.removed.extend(decode(&entry)),
+            key if key.starts_with(keys::PROGRAMS) => {
+                let name = NodeName::new(&key[keys::PROGRAMS.len()..]).ok();
+                self.programs
+                    .extend(name.and_then(|name| Some((name, decode(&entry)?))));
+            }
             key if key.starts_with(keys::ORDERS) => {
                 let name = NodeName::new(&key[keys::ORDERS.len()..]).ok();
                 self.orders

@@ -14,8 +14,11 @@ use crate::datastore::Order;
 const PAUSE: Duration = Duration::from_secs(1);
 
 pub(super) async fn run(shared: Arc<Shared>, store: EtcdStore) {
+    let mut said = false;
     while let Err(error) = documents::introduce_itself(&shared, &store).await {
-        tracing::warn!(error = %error, "this member could not introduce itself; trying on");
+        if !std::mem::replace(&mut said, true) {
+            tracing::warn!(error = %error, "this member could not introduce itself; trying on");
+        }
         tokio::time::sleep(PAUSE).await;
     }
     let followed: SharedStore = Arc::new(store.clone());
@@ -46,7 +49,11 @@ async fn apply(shared: &Shared, store: &EtcdStore, documents: &Documents) {
     let epoch = *shared.epoch.borrow();
     match (ordered, current) {
         (Some(order), _) if order.epoch < epoch => {}
-        (Some(order), Some(current)) if order.generation == current.generation => {}
+        (Some(order), Some(current)) if order.generation == current.generation => {
+            if order.restart > current.restart {
+                take_up(shared, Some(order));
+            }
+        }
         (Some(order), _) => {
             if may_start(shared, documents, order).await {
                 take_up(shared, Some(order));

@@ -113,6 +113,15 @@ fn server(shared: &Shared, documents: &Documents, record: &MemberRecord) -> Serv
             .orders
             .get(&record.name)
             .map(|order| order.id.unwrap_or_default()),
+        restart: documents
+            .orders
+            .get(&record.name)
+            .map_or(0, |order| order.restart),
+        programs: documents
+            .programs
+            .get(&record.name)
+            .cloned()
+            .unwrap_or_default(),
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! [`Member::start`] needs no store: it listens, gossips, and runs the
 //! datastore that this server was told to run. [`Member::connect_store`]
-//! waits until a majority of datastores answers. [`Member::attach`] then
-//! follows what the members agreed on in the store, and takes part in the
+//! waits until a majority of datastores answers, or one of them alone when
+//! there is none. [`Member::attach`] then follows what the members agreed on in the store, and takes part in the
 //! election of the one that changes the datastores.
 
 mod actor;
@@ -12,8 +12,10 @@ mod documents;
 mod follow;
 mod gossip;
 mod look;
+mod programs;
 mod renewal;
 mod start;
+mod view;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -33,12 +35,16 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::datastore::{Admin, DatastoreState, Order, Program};
+use crate::datastore::{Admin, DatastoreState, Inspector, Order, Program, View};
 use crate::directory::{Directory, DirectoryError, Known, Me};
 use crate::failover::Limits;
 use crate::identity::{self, IdentityError, MemberTls};
 use crate::membership::SwimOptions;
 use crate::transport::{Dialer, ListenError};
+
+/// How long a store with a majority is waited for before one without is taken.
+/// Datastores that all start at once have elected a leader by then.
+const MAJORITY: Duration = Duration::from_secs(10);
 
 /// What every key starts with in the cluster's own etcd.
 pub const ROOT: &str = "/bunraku/";
@@ -118,6 +124,7 @@ struct Shared {
     directory: Directory,
     options: MemberOptions,
     program: Program,
+    inspector: Inspector,
     tls: Mutex<MemberTls>,
     server_tls: ReloadableServerTls,
     client_tls: ReloadableClientTls,
@@ -130,6 +137,8 @@ struct Shared {
     datastores: watch::Sender<Datastores>,
     /// Set once the store answers: it has to know of new certificates.
     store: Mutex<Option<EtcdStore>>,
+    /// A copy of its own data that can be read while the datastore answers nobody.
+    view: Mutex<Option<String>>,
     /// Set when this process must end and start anew, with the reason.
     anew: watch::Sender<Option<String>>,
     tasks: TaskTracker,
@@ -204,6 +213,7 @@ impl Shared {
     fn store_options(&self) -> EtcdOptions {
         let mut options = EtcdOptions::new(self.endpoints(), ROOT);
         options.tls = Some(self.etcd_tls());
+        options.copy = locked(&self.view).clone();
         options.request_timeout = Duration::from_secs(3);
         options
     }
@@ -240,19 +250,40 @@ impl Member {
         &self.shared.me.cluster
     }
 
-    /// The store on the datastores. Waits for as long as it takes.
+    /// The store on the datastores. Waits for as long as it takes until one
+    /// answers; without a majority it can only be read where that is allowed.
     pub async fn connect_store(&self) -> EtcdStore {
         let mut said = false;
+        let begun = tokio::time::Instant::now();
+        let mut view = None;
+        View::discard_leftover(&self.shared.directory);
         loop {
             let options = EtcdOptions {
                 retry_for: Duration::from_secs(3),
                 ..self.shared.store_options()
             };
-            match EtcdStore::connect(options).await {
+            let connected = match begun.elapsed() < MAJORITY {
+                true => EtcdStore::connect(options).await,
+                false => EtcdStore::connect_even_to_one(options).await,
+            };
+            match connected {
                 Ok(store) => {
                     let lasting = self.shared.store_options();
                     if store.reconfigure(&lasting).await.is_ok() {
+                        if let Some(view) = view.take() {
+                            self.spawn(view::close_in_time(
+                                Arc::clone(&self.shared),
+                                store.clone(),
+                                view,
+                            ));
+                        }
                         return store;
+                    }
+                }
+                Err(_) if begun.elapsed() > MAJORITY && view.is_none() => {
+                    view = view::open(&self.shared).await;
+                    if view.is_none() {
+                        tokio::time::sleep(MAJORITY).await;
                     }
                 }
                 Err(error) if !said => {
@@ -341,6 +372,7 @@ impl Member {
         let shared = &self.shared;
         self.spawn(follow::run(Arc::clone(shared), store.clone()));
         self.spawn(actor::run(Arc::clone(shared), store.clone()));
+        self.spawn(programs::run(Arc::clone(shared), store.clone()));
         *locked(&shared.store) = Some(store);
     }
 

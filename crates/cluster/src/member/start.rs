@@ -15,7 +15,7 @@ use tokio_util::task::TaskTracker;
 use super::{
     Datastores, Member, MemberError, MemberOptions, ROOT, Shared, answers, gossip, now, renewal,
 };
-use crate::datastore::{DatastoreState, Order, Program, Supervisor};
+use crate::datastore::{DatastoreState, Inspector, Order, Program, Supervisor};
 use crate::directory::{Directory, Known, Me};
 use crate::identity::MemberTls;
 use crate::membership::MemberIdentity;
@@ -67,6 +67,7 @@ impl Member {
         let (sights_sender, sights) = watch::channel(gossip::Sights::new(now()));
         let shared = Arc::new(Shared {
             program: program(&options, &me),
+            inspector: Inspector::new(options.etcd.clone()),
             server_tls: ReloadableServerTls::new(&tls.server())?,
             client_tls: ReloadableClientTls::new(&tls.client())?,
             tls: Mutex::new(tls),
@@ -78,6 +79,7 @@ impl Member {
             waiting: Mutex::default(),
             datastores: watch::channel(Datastores::default()).0,
             store: Mutex::default(),
+            view: Mutex::default(),
             anew: watch::channel(None).0,
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
@@ -87,6 +89,7 @@ impl Member {
         });
         let supervisor = Supervisor {
             program: shared.program.clone(),
+            inspector: shared.inspector.clone(),
             directory: shared.directory.clone(),
             orders: ordered,
             state: state_sender,

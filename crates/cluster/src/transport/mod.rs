@@ -86,13 +86,14 @@ pub struct DatastoreReport {
 /// How far the data of a datastore goes. The larger is the more advanced.
 ///
 /// What counts is how much it knows to be committed: that is a beginning of
-/// the one history, whoever has it. The term comes after it, because it says
-/// nothing of the data: one that was alone stands for election again and
+/// the one history, whoever has it. The revision comes first, because the index
+/// also counts what is no data, and grows in a copy that was opened to be read.
+/// The term comes last, because it says nothing of the data: one that was alone stands for election again and
 /// again, and its term grows while its data does not.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Progress {
-    pub raft_index: u64,
     pub revision: i64,
+    pub raft_index: u64,
     pub raft_term: u64,
     /// It has, or hears, a leader.
     pub has_leader: bool,

@@ -1,4 +1,4 @@
-//! One member as a process: `bunraku-cluster-member DATA_DIR [SETTING=SECONDS]…`. Prints `ready`
+//! One member as a process: `bunraku-cluster-member DATA_DIR [SETTING=VALUE]…`. Prints `ready`
 //! when its store answers, then runs until it is killed.
 
 use std::net::IpAddr;
@@ -36,6 +36,10 @@ async fn main() -> ExitCode {
     options.leader_ttl = Duration::from_secs(2);
     // For tests of what comes round.
     for setting in std::env::args().skip(2) {
+        if let Some(path) = setting.strip_prefix("etcd=") {
+            options.etcd = PathBuf::from(path);
+            continue;
+        }
         match setting
             .split_once('=')
             .map(|(name, value)| (name, value.parse()))

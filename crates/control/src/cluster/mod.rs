@@ -122,17 +122,27 @@ impl Cluster {
         }
     }
 
-    /// Tells agents whenever the servers change, until cancelled.
+    /// Tells agents whenever the servers change, and whenever one comes up that
+    /// may be their first choice, until cancelled.
     pub(crate) async fn follow_members(&self, hub: CommandHub, shutdown: CancellationToken) {
         if self.link.is_none() {
             return;
         }
         let mut changes = Follow::new(self.store.clone(), keys::MEMBERS);
+        let mut up = Follow::new(self.store.clone(), crate::keys::SERVERS);
         let mut told = self.servers();
         loop {
             let followed = tokio::select! {
                 () = shutdown.cancelled() => return,
                 followed = changes.next() => followed,
+                followed = up.next() => {
+                    if let Ok(came @ Followed::Changes(_)) = followed
+                        && !came.into_puts().is_empty()
+                    {
+                        hub.tell_servers();
+                    }
+                    continue;
+                }
             };
             match followed {
                 Ok(Followed::Snapshot { .. }) => continue,

@@ -56,7 +56,7 @@ impl Compiles {
         };
         let code_id = deployed.code_id;
         let Some(request) = self
-            .request_for(node, &environment, &code_id)
+            .request_for(node, &environment, &code_id, true)
             .await
             .map_err(temporary)?
         else {
@@ -85,7 +85,7 @@ impl Compiles {
         code_id: &CodeId,
     ) -> Result<Proposed, CompileFailure> {
         let environment = self.environment_of(node).await.map_err(temporary)?;
-        let request = self.request_for(node, &environment, code_id).await;
+        let request = self.request_for(node, &environment, code_id, false).await;
         let request = request
             .map_err(temporary)?
             .ok_or_else(|| CompileFailure::said(format!("`{node}` has sent no facts yet")))?;
@@ -116,6 +116,7 @@ impl Compiles {
         node: &NodeName,
         environment: &EnvironmentName,
         code_id: &CodeId,
+        kept: bool,
     ) -> Result<Option<CompileRequest>, ServiceError> {
         let known = match self.inner.facts.show(node).await {
             Ok(known) => known,
@@ -128,6 +129,7 @@ impl Compiles {
             code_id: code_id.clone(),
             facts: known.facts,
             fact_set: known.fact_set,
+            locks: Some(self.lock_reader(node, kept)),
         }))
     }
 

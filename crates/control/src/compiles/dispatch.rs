@@ -57,7 +57,10 @@ impl Compiles {
             later: HashMap::new(),
             tasks: JoinSet::new(),
         };
-        dispatcher.run(&mut lease, &shutdown).await;
+        tokio::select! {
+            () = dispatcher.run(&mut lease, &shutdown) => {}
+            () = self.follow_locks() => {}
+        }
         // Dropping the tasks ends what they do; the lease's end frees the nodes.
         drop(dispatcher);
         self.inner.compilers.clear();

@@ -16,6 +16,7 @@ mod compiled;
 mod compiler;
 mod dispatch;
 mod lease;
+mod lock_readers;
 mod metrics;
 mod outcome;
 mod queue;

@@ -200,4 +200,37 @@ mod tests {
         );
         assert_eq!(names(&line.holders), ["a", "b"]);
     }
+
+    #[test]
+    fn only_another_holder_is_news_and_it_goes_to_the_old_and_the_new() {
+        let id = FiringId(uuid::Uuid::nil());
+        let (lock, at) = (LockName::new("db").expect("a name"), Timestamp::UNIX_EPOCH);
+        let trigger = TriggerName::new("new master").expect("a name");
+        let held_by = |owners: &[&str]| {
+            let mut line = line(1, owners);
+            line.on_change = Some(trigger.clone());
+            line.settle(|_| true, at);
+            line
+        };
+        let told = |before: &Line, after: &Line| {
+            let told = announced(before, after, &lock, id, at)?;
+            Some(
+                told.hosts
+                    .iter()
+                    .map(ToString::to_string)
+                    .collect::<Vec<_>>(),
+            )
+        };
+        let (nobody, a, b) = (held_by(&[]), held_by(&["a"]), held_by(&["b"]));
+        assert_eq!(told(&nobody, &a), Some(vec!["a".to_owned()]));
+        assert_eq!(told(&a, &b), Some(vec!["a".to_owned(), "b".to_owned()]));
+        assert_eq!(told(&a, &held_by(&["a", "b"])), None, "one more waits");
+        assert_eq!(told(&a, &nobody), None, "it is merely given back");
+        let mut silent = b.clone();
+        silent.on_change = None;
+        assert_eq!(told(&a, &silent), None, "nobody wants to know");
+        let mut named = b.clone();
+        named.hosts = vec![NodeName::new("app-1").expect("a name")];
+        assert_eq!(told(&a, &named), Some(vec!["app-1".to_owned()]));
+    }
 }

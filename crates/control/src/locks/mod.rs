@@ -8,6 +8,8 @@
 //! Invariant: a token is handed out once, and never a lower one after a higher.
 
 mod line;
+#[cfg(test)]
+mod tests;
 mod wait;
 
 use std::collections::HashSet;
@@ -194,6 +196,19 @@ impl Locks {
                 hint: Some("list the locks with `bunraku lock list`".to_owned()),
             }),
         }
+    }
+
+    /// The living holders of a lock, each owner once and in the order in which
+    /// they came to hold it. Nobody holds a lock that nobody ever took.
+    pub(crate) async fn owners(&self, name: &LockName) -> Result<Vec<String>, ServiceError> {
+        let read = self.read(name).await?;
+        let mut owners: Vec<String> = Vec::new();
+        for holder in status(name, &read).holders {
+            if !owners.contains(&holder.owner) {
+                owners.push(holder.owner);
+            }
+        }
+        Ok(owners)
     }
 
     /// All locks, by name.

@@ -12,6 +12,8 @@
 mod attempts;
 mod definition;
 mod record;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -9,6 +9,7 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use bunraku_model::{Administration, Catalog, ContentId, NodeName, NodeRunId};
+use bunraku_store::stale::{self, Permission};
 use bunraku_store::{Change, Follow, Followed, KeyValue, StoreError};
 use futures::StreamExt;
 use serde::de::DeserializeOwned;
@@ -67,15 +68,10 @@ impl Feed {
         let mut compiled = follow(keys::COMPILED);
         let mut targets = follow(keys::TARGETS);
         let mut reports = follow(keys::REPORTS);
-        // One after the other first: an index is built when all were read.
-        for follow in [&mut nodes, &mut compiled, &mut targets, &mut reports] {
-            let mut read = false;
-            while !read {
-                let first = follow.next().await;
-                read = first.is_ok();
-                self.take(first).await;
-            }
-        }
+        // Without a majority of the datastores, from what one has; what is
+        // newer there comes as changes.
+        let first = self.build([&mut nodes, &mut compiled, &mut targets, &mut reports]);
+        stale::allow(Permission::default(), first).await;
         self.queries.built.send_replace(true);
         loop {
             let followed = tokio::select! {
@@ -85,6 +81,18 @@ impl Feed {
                 followed = reports.next() => followed,
             };
             self.take(followed).await;
+        }
+    }
+
+    /// One after the other: an index is built when all were read.
+    async fn build(&mut self, follows: [&mut Follow; 4]) {
+        for follow in follows {
+            let mut read = false;
+            while !read {
+                let first = follow.next().await;
+                read = first.is_ok();
+                self.take(first).await;
+            }
         }
     }
 

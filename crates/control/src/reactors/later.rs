@@ -6,13 +6,13 @@ use std::time::Duration;
 use bunraku_model::{Connection, EnvironmentName, NodeName};
 use bunraku_store::{KeyValue, Transaction};
 use bunraku_wire::api::reactors::Reactor;
+use bunraku_wire::api::triggers::TriggerLimits;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::Reactors;
 use super::inbox::{self, Entry};
-use super::react::trigger_limits;
 use crate::presence::StoredConnection;
 use crate::triggers::{Due, Held};
 use crate::{ServiceError, document, keys};
@@ -129,7 +129,7 @@ impl Reactors {
             self.store.commit(transaction).await?;
             return Ok(None);
         };
-        match held.due(&trigger_limits(&rule.limits), now) {
+        match held.due(&TriggerLimits::from(&rule.limits), now) {
             Due::Now => {
                 let transaction = self.let_go(transaction, &environment, rule, &entry.key, held);
                 self.store.commit(transaction).await?;

@@ -2,7 +2,7 @@
 
 use bunraku_model::{EnvironmentName, FiringId, NodeName};
 use bunraku_store::Transaction;
-use bunraku_wire::api::reactors::{Happening, HappeningKind, Reactor, ReactorLimits};
+use bunraku_wire::api::reactors::{Happening, HappeningKind, Reactor};
 use bunraku_wire::api::triggers::{FireTrigger, TriggerEvent, TriggerLimits, TriggerNews};
 use bunraku_wire::api::{Cause, TriggerCause};
 use serde_json::json;
@@ -168,7 +168,7 @@ impl Reactors {
                 return Ok(transaction.put(key, document::encode(&event)));
             }
         };
-        let limits = trigger_limits(&rule.limits);
+        let limits = TriggerLimits::from(&rule.limits);
         if !limits_hold(&limits) {
             let announced = announced(environment, rule, found.hosts.clone(), causes);
             return Ok(announced.put_in(transaction));
@@ -289,15 +289,5 @@ fn announced(
         environment: Some(environment.clone()),
         deadline_seconds: rule.deadline_seconds,
         ..Announced::new(rule.trigger.clone(), by(environment, rule), hosts, causes)
-    }
-}
-
-pub(super) fn trigger_limits(limits: &ReactorLimits) -> TriggerLimits {
-    TriggerLimits {
-        quiet_seconds: limits.quiet_seconds,
-        interval_seconds: limits.interval_seconds,
-        occurrences: limits.occurrences,
-        within_seconds: limits.within_seconds,
-        ..TriggerLimits::default()
     }
 }

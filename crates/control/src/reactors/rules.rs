@@ -376,4 +376,30 @@ gone:
             assert!(told.starts_with(expected), "{text}: {told}");
         }
     }
+
+    #[test]
+    fn files_that_lead_out_of_the_code_or_are_too_much_are_refused() {
+        let tree = tempfile::tempdir().expect("a directory");
+        let (inside, outside) = (tree.path().join("code"), tree.path().join("secret.yaml"));
+        let directory = inside.join(DIRECTORY);
+        std::fs::create_dir_all(&directory).expect("a directory");
+        let write = |text: &str| std::fs::write(directory.join("a.yaml"), text).expect("written");
+        let rules = |count: usize| -> String {
+            (0..count)
+                .map(|number| format!("r{number}: {{when: {{event: run}}, then: {{}}}}\n"))
+                .collect()
+        };
+        write(&rules(MOST));
+        assert_eq!(read_all(&inside).expect("rules").len(), MOST);
+        write(&rules(MOST + 1));
+        assert!(read_all(&inside).is_err(), "one too many");
+        write(&"#".repeat(300_000));
+        assert!(read_all(&inside).is_err(), "too large");
+        write("");
+        std::fs::write(&outside, rules(1)).expect("written");
+        std::os::unix::fs::symlink(&outside, directory.join("b.yaml")).expect("a link");
+        assert!(read_all(&inside).is_err(), "a link");
+        std::fs::remove_file(directory.join("b.yaml")).expect("removed");
+        assert_eq!(read_all(&inside).expect("none").len(), 0);
+    }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bunraku_model::{EnvironmentName, NodeName, NodeRunId};
 use bunraku_store::blobs::{BlobOptions, StoreBlobs};
-use bunraku_store::testing::{Cut, CutStore, MemoryStore};
+use bunraku_store::testing::{Cut, CutStore, MeddledStore, MemoryStore};
 use bunraku_wire::api::reactors::Reactor;
 use bunraku_wire::api::triggers::{TriggerEvent, TriggerNews};
 use bunraku_wire::api::{
@@ -83,21 +83,22 @@ fn hosts() -> Vec<NodeName> {
 }
 
 async fn prepared() -> SharedStore {
+    let text: Vec<String> = hosts().iter().map(ToString::to_string).collect();
+    prepared_with(&format!(
+        "go:\n  when: {{event: resource, status: failed}}\n  then: {{hosts: [{}]}}\n",
+        text.join(", ")
+    ))
+    .await
+}
+
+async fn prepared_with(rules: &str) -> SharedStore {
     let store: SharedStore = Arc::new(MemoryStore::new());
     let nodes = Nodes::new(store.clone(), Clock::system());
     nodes.register(&name("web-1")).await.expect("registered");
-    let text: Vec<String> = hosts().iter().map(ToString::to_string).collect();
     for host in hosts() {
         nodes.register(&host).await.expect("registered");
     }
-    let rules: Vec<Reactor> = rules::parse(
-        "reactors/a.yaml",
-        &format!(
-            "go:\n  when: {{event: resource, status: failed}}\n  then: {{hosts: [{}]}}\n",
-            text.join(", ")
-        ),
-    )
-    .expect("rules");
+    let rules: Vec<Reactor> = rules::parse("reactors/a.yaml", rules).expect("rules");
     let environment = EnvironmentName::new("production").expect("a name");
     let key = keys::environment_reactors(&environment);
     let put = Transaction::new().put(key, document::encode(&rules));
@@ -106,10 +107,14 @@ async fn prepared() -> SharedStore {
 }
 
 fn batch() -> ReportBatch {
+    batch_of(Cause::Schedule)
+}
+
+fn batch_of(cause: Cause) -> ReportBatch {
     let started = RunStarted {
         at: Timestamp::UNIX_EPOCH,
         mode: RunMode::Enforce,
-        causes: vec![Cause::Schedule],
+        causes: vec![cause],
         more_causes: 0,
         also: Vec::new(),
         environment: None,
@@ -218,4 +223,134 @@ async fn killed_at_any_write_an_event_fires_its_trigger_once() {
         cuts >= 8,
         "events, announcing and two steps, before and after: {cuts}"
     );
+}
+
+#[tokio::test]
+async fn what_two_servers_react_to_at_once_is_announced_once() {
+    let store = prepared().await;
+    let other = Services::over(&store).await.expect("it starts");
+    let run = NodeRunId(uuid::Uuid::now_v7());
+    let taken = other.reports.take(&name("web-1"), run, batch()).await;
+    taken.expect("stored");
+    let events = document::keys_under(&*store, keys::REACTOR_EVENTS).await;
+    let key = events.expect("read").remove(0);
+    let same = key.clone();
+    let meddled = Arc::new(MeddledStore::new(store.clone(), async move {
+        other.reactors.react(&same).await.expect("it reacts");
+    }));
+    let shared: SharedStore = meddled.clone();
+    let late = Services::over(&shared).await.expect("it starts");
+    late.reactors.react(&key).await.expect("nothing is left");
+    assert!(meddled.is_meddled());
+    assert_eq!(announced(&store).await, 1);
+}
+
+async fn announced(store: &SharedStore) -> usize {
+    let announced = document::keys_under(&**store, keys::TRIGGER_ANNOUNCED).await;
+    announced.expect("read").len()
+}
+
+#[tokio::test]
+async fn more_rules_than_one_transaction_sees_to_fire_once_each() {
+    let rule = |number: usize| {
+        format!("r{number:02}: {{when: {{event: resource}}, then: {{hosts: lb-00}}}}\n")
+    };
+    let rules: String = (0..45).map(rule).collect();
+    let store = prepared_with(&rules).await;
+    let services = Services::over(&store).await.expect("it starts");
+    let run = NodeRunId(uuid::Uuid::now_v7());
+    let taken = services.reports.take(&name("web-1"), run, batch()).await;
+    taken.expect("stored");
+    let events = document::keys_under(&*store, keys::REACTOR_EVENTS).await;
+    for key in events.expect("read") {
+        let reacted = services.reactors.react(&key);
+        let patience = std::time::Duration::from_secs(60);
+        let reacted = tokio::time::timeout(patience, reacted).await;
+        reacted.expect("it ends").expect("it reacts");
+    }
+    assert_eq!(announced(&store).await, 45);
+}
+
+#[tokio::test]
+async fn what_happens_to_a_node_outside_of_runs_carries_on_the_chain_of_its_newest_run() {
+    let store = prepared_with("gone: {when: {event: node_lost}, then: {hosts: '${node}'}}\n").await;
+    let services = Services::over(&store).await.expect("it starts");
+    // A run at the end of its chain, whose effect is that the node is lost.
+    let last = Cause::Trigger(bunraku_wire::api::TriggerCause {
+        name: "gone".to_owned(),
+        ttl: 0,
+        reason: None,
+        chain: Vec::new(),
+        firing: None,
+        more: 0,
+    });
+    let run = NodeRunId(uuid::Uuid::now_v7());
+    let (web, batch) = (name("web-1"), batch_of(last));
+    let taken = services.reports.take(&web, run, batch).await;
+    taken.expect("stored");
+    let inbox = ReactorInbox::open(&store).await.expect("rules");
+    let lost = inbox.lost(
+        Transaction::new(),
+        &name("web-1"),
+        Timestamp::UNIX_EPOCH,
+        "it went away",
+    );
+    store.commit(lost).await.expect("stored");
+    services.work(&store).await.expect("it works");
+    assert_eq!(fired(&store).await.len(), 0, "the chain has ended");
+    let entries = document::read_all(&*store, keys::TRIGGER_EVENTS).await;
+    let told: Vec<TriggerEvent> = (entries.expect("read").iter())
+        .map(|entry| document::decode(entry).expect("an event"))
+        .collect();
+    assert!(
+        matches!(
+            &told[..],
+            [TriggerEvent {
+                what: TriggerNews::Stopped { .. },
+                ..
+            }]
+        ),
+        "{told:?}"
+    );
+}
+
+/// What becomes of a run with three failures under one rule.
+async fn three_failures(rules: &str) -> SharedStore {
+    let store = prepared_with(rules).await;
+    let services = Services::over(&store).await.expect("it starts");
+    let mut batch = batch();
+    let failed = batch.events[1].clone();
+    batch.events.extend([failed.clone(), failed]);
+    let run = NodeRunId(uuid::Uuid::now_v7());
+    let taken = services.reports.take(&name("web-1"), run, batch).await;
+    taken.expect("stored");
+    let events = document::keys_under(&*store, keys::REACTOR_EVENTS).await;
+    for key in events.expect("read") {
+        services.reactors.react(&key).await.expect("it reacts");
+    }
+    store
+}
+
+#[tokio::test]
+async fn what_a_batch_has_several_times_counts_as_often_and_fires_once() {
+    let rule = |occurrences: u32| {
+        format!(
+            "go: {{when: {{event: resource}}, then: {{hosts: lb-00}}, limits: {{occurrences: {occurrences}}}}}\n"
+        )
+    };
+    assert_eq!(announced(&three_failures(&rule(3)).await).await, 1);
+    assert_eq!(announced(&three_failures(&rule(4)).await).await, 0);
+}
+
+#[tokio::test]
+async fn what_no_rule_is_about_is_not_even_written_down() {
+    let store =
+        prepared_with("go: {when: {event: resource, status: changed}, then: {hosts: lb-00}}\n")
+            .await;
+    let services = Services::over(&store).await.expect("it starts");
+    let run = NodeRunId(uuid::Uuid::now_v7());
+    let taken = services.reports.take(&name("web-1"), run, batch()).await;
+    taken.expect("stored");
+    let events = document::keys_under(&*store, keys::REACTOR_EVENTS).await;
+    assert_eq!(events.expect("read").len(), 0);
 }

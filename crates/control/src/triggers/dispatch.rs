@@ -45,7 +45,7 @@ impl Triggers {
     }
 
     /// A command that is answered makes room for what waits behind it.
-    async fn follow_answers(&self) {
+    pub(super) async fn follow_answers(&self) {
         let mut pending = Follow::new(self.store.clone(), keys::all_pending_commands());
         loop {
             match pending.next().await {
@@ -98,7 +98,7 @@ impl Triggers {
     ///
     /// `answered` is a command that is known to be gone; without it, whether
     /// one is gone is looked up.
-    async fn advance(
+    pub(super) async fn advance(
         &self,
         node: &NodeName,
         answered: Option<CommandId>,
@@ -242,7 +242,7 @@ impl Triggers {
     }
 
     /// Sends out what is due; says how long until the next is.
-    async fn release_due(&self) -> Result<Duration, ServiceError> {
+    pub(super) async fn release_due(&self) -> Result<Duration, ServiceError> {
         let mut sleep = LONGEST_SLEEP;
         for entry in document::read_all(&*self.store, keys::TRIGGER_HELD).await? {
             let name = entry.key.strip_prefix(keys::TRIGGER_HELD);

@@ -158,4 +158,25 @@ mod tests {
             Due::Now
         );
     }
+
+    #[test]
+    fn everything_that_is_held_back_is_remembered_or_counted() {
+        let (limits, mut held) = (TriggerLimits::default(), Held::default());
+        for number in 0..1_000 {
+            let host = NodeName::new(format!("n{}", number % 3)).expect("a name");
+            let cause = TriggerCause {
+                name: "go".to_owned(),
+                ttl: 7,
+                reason: Some(number.to_string()),
+                chain: Vec::new(),
+                firing: None,
+                more: 0,
+            };
+            held.add(vec![host], vec![cause], &limits, at(number));
+        }
+        assert_eq!(held.hosts.len(), 3, "each host once");
+        assert_eq!(held.causes.len(), MOST_CAUSES);
+        let more: u64 = held.causes.iter().map(|cause| cause.more).sum();
+        assert_eq!(held.causes.len() as u64 + more, 1_000);
+    }
 }

@@ -15,6 +15,8 @@ mod history;
 mod lanes;
 mod limits;
 mod node_queue;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -303,3 +303,17 @@ async fn a_change_of_holder_fires_a_trigger_and_a_renewal_does_not() {
     assert_eq!(told[0].1, "`db` is held by b now");
     server.shutdown().await;
 }
+
+#[tokio::test]
+async fn waiting_for_longer_than_the_lease_keeps_the_place() {
+    let mut server = TestServer::start().await;
+    let (a, b) = (server.node("a").await, server.node("b").await);
+    let token = held(&a, "db", &wish("s", 60, 0)).await;
+    let waits = tokio::spawn(async move { held(&b, "db", &wish("s", 1, 60)).await });
+    waiting(&server.operator, "db", 1).await;
+    // Its request is the sign of life, several leases long.
+    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+    release(&a, "db", token).await.expect("released");
+    assert!(soon(waits).await.expect("it has it") > token);
+    server.shutdown().await;
+}

@@ -71,7 +71,7 @@ impl Inner {
     async fn read_alone(&self, key: &[u8], options: &GetOptions) -> Result<GetResponse, Failure> {
         let options = options.clone().with_serializable();
         let mut failure = Failure::NotDone("there is no member".into());
-        for mut member in self.members.beginning_with_current() {
+        for mut member in self.members.readable_alone() {
             let asked = member.alone.get(key, Some(options.clone()));
             failure = match tokio::time::timeout(ALONE, asked).await {
                 Ok(Ok(answer)) => return Ok(answer),
@@ -86,6 +86,15 @@ impl Inner {
         Err(failure)
     }
 
+    /// Whether a member answers, if only for itself.
+    pub(super) async fn any_answers(&self) -> bool {
+        let Ok(root) = self.root.prefix("") else {
+            return false;
+        };
+        let options = GetOptions::new().with_count_only();
+        self.read_alone(&root, &options).await.is_ok()
+    }
+
     /// [`Members::call`], which gives up soon while there is no majority, and
     /// notices when there is none.
     pub(super) async fn call<T, F>(
@@ -97,6 +106,13 @@ impl Inner {
         F: Future<Output = Result<T, etcd_client::Error>>,
     {
         let begun = Instant::now();
+        // A member that hangs leaves it open whether a write was done. While
+        // there is no majority it would be in vain, so it is not even sent.
+        if repeat == Repeat::OnlyIfNotDone && self.majority.lost_for().is_some() {
+            return Err(Failure::NotDone(
+                "nothing is sent until there is one".into(),
+            ));
+        }
         let answered = match self.majority.lost_for() {
             None => self.members.call(repeat, attempt).await,
             Some(_) => {
@@ -124,7 +140,10 @@ impl Inner {
         tracing::error!("no majority of the datastores answers: nothing is written");
         let inner = Arc::downgrade(self);
         tokio::spawn(async move {
-            while let Some(inner) = inner.upgrade() {
+            loop {
+                let Some(inner) = inner.upgrade() else {
+                    return;
+                };
                 if inner.majority.lost_for().is_none() {
                     break;
                 }

@@ -58,6 +58,7 @@ pub(super) struct Member {
 pub(super) struct Members {
     /// Exchanged as a whole when the cluster's members or our certificate change.
     members: RwLock<Arc<Vec<Member>>>,
+    copy: RwLock<Option<Member>>,
     /// Counts on for ever; the member is the remainder.
     current: AtomicUsize,
     request_timeout: Duration,
@@ -81,6 +82,7 @@ impl Members {
     pub(super) async fn new(options: &EtcdOptions) -> Result<Self, StoreError> {
         Ok(Self {
             members: RwLock::new(Arc::new(connect_all(options).await?)),
+            copy: RwLock::new(connect_copy(options).await?),
             current: AtomicUsize::new(0),
             request_timeout: options.request_timeout,
             retry_for: options.retry_for,
@@ -92,6 +94,8 @@ impl Members {
     /// From now on these. What is under way ends with the old ones.
     pub(super) async fn replace(&self, options: &EtcdOptions) -> Result<(), StoreError> {
         let fresh = Arc::new(connect_all(options).await?);
+        let copy = connect_copy(options).await?;
+        *self.copy.write().unwrap_or_else(PoisonError::into_inner) = copy;
         *self.members.write().unwrap_or_else(PoisonError::into_inner) = fresh;
         Ok(())
     }
@@ -100,12 +104,15 @@ impl Members {
         Arc::clone(&self.members.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// All members, the one that is asked first.
-    pub(super) fn beginning_with_current(&self) -> Vec<Member> {
+    /// Whoever can be read alone: a copy, which is there because members do not
+    /// answer, then all members, beginning with the one that is asked.
+    pub(super) fn readable_alone(&self) -> Vec<Member> {
         let members = self.all();
         let first = self.current.load(Ordering::Relaxed) % members.len();
         let (before, after) = members.split_at(first);
-        after.iter().chain(before).cloned().collect()
+        let copy = self.copy.read().unwrap_or_else(PoisonError::into_inner);
+        let all = copy.iter().chain(after).chain(before);
+        all.cloned().collect()
     }
 
     /// An answer came from a leader of this term.
@@ -262,6 +269,13 @@ async fn connect_all(options: &EtcdOptions) -> Result<Vec<Member>, StoreError> {
         members.push(member(endpoint, options).await?);
     }
     Ok(members)
+}
+
+async fn connect_copy(options: &EtcdOptions) -> Result<Option<Member>, StoreError> {
+    match &options.copy {
+        Some(copy) => member(copy, options).await.map(Some),
+        None => Ok(None),
+    }
 }
 
 async fn member(endpoint: &str, options: &EtcdOptions) -> Result<Member, StoreError> {

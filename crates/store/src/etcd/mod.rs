@@ -55,13 +55,7 @@ pub struct EtcdStore {
 impl EtcdStore {
     /// Connects, and checks that a member answers.
     pub async fn connect(options: EtcdOptions) -> Result<Self, StoreError> {
-        let store = Self {
-            inner: Arc::new(Inner {
-                members: Members::new(&options).await?,
-                majority: Majority::default(),
-                root: Root::new(&options.root)?,
-            }),
-        };
+        let store = Self::unasked(&options).await?;
         match store.inner.newest_revision().await {
             Ok(_) => Ok(store),
             Err(StoreError::Unavailable(source)) => {
@@ -76,6 +70,30 @@ impl EtcdStore {
             }
             Err(other) => Err(other),
         }
+    }
+
+    /// The same, but one member is enough, also without a majority: then this
+    /// store begins as one that lost it, reads where that is allowed, and
+    /// writes from when there is one.
+    pub async fn connect_even_to_one(options: EtcdOptions) -> Result<Self, StoreError> {
+        let store = Self::unasked(&options).await?;
+        match store.inner.newest_revision().await {
+            Err(StoreError::Unavailable(source)) => match store.inner.any_answers().await {
+                true => Ok(store),
+                false => Err(StoreError::Unavailable(source)),
+            },
+            answered => answered.map(|_| store),
+        }
+    }
+
+    async fn unasked(options: &EtcdOptions) -> Result<Self, StoreError> {
+        Ok(Self {
+            inner: Arc::new(Inner {
+                members: Members::new(options).await?,
+                majority: Majority::default(),
+                root: Root::new(&options.root)?,
+            }),
+        })
     }
 
     /// Goes on at other members, or with another certificate. Requests and

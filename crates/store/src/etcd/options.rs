@@ -8,6 +8,9 @@ pub struct EtcdOptions {
     /// The members' client addresses: `https://10.0.0.1:2379`. One is used at
     /// a time; the next one is tried when it fails.
     pub endpoints: Vec<String>,
+    /// A copy of what one member has, for reading without a majority. It is no
+    /// member: nothing else is ever asked of it.
+    pub copy: Option<String>,
     /// Needed for `https` endpoints.
     pub tls: Option<EtcdTls>,
     /// What every key starts with in etcd: `/bunraku/`. Two stores with
@@ -23,6 +26,7 @@ impl EtcdOptions {
     pub fn new(endpoints: Vec<String>, root: impl Into<String>) -> Self {
         Self {
             endpoints,
+            copy: None,
             tls: None,
             root: root.into(),
             request_timeout: Duration::from_secs(5),

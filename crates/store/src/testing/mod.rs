@@ -1,5 +1,6 @@
 //! For the tests of this and other crates: real etcd members on loopback, a
-//! store in memory, and one that is cut off in the middle.
+//! store in memory, one that is cut off in the middle, and one in which somebody
+//! else is quicker.
 //!
 //! Everything here panics with a message when the machine lacks something:
 //! a test that cannot run must not look like one that passed.
@@ -8,10 +9,12 @@ mod authority;
 mod cut_store;
 mod etcd_cluster;
 mod etcd_member;
+mod meddled_store;
 mod memory_store;
 
 pub use authority::TestAuthority;
 pub use cut_store::{Cut, CutStore};
 pub use etcd_cluster::EtcdCluster;
 pub use etcd_member::free_port;
+pub use meddled_store::MeddledStore;
 pub use memory_store::MemoryStore;

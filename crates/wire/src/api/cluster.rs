@@ -28,6 +28,8 @@ pub mod keys {
     /// Servers that were removed for good: written by operators, deleted when
     /// one of that name joins anew.
     pub const REMOVED: &str = "cluster/removed/";
+    /// Which etcd runs on each server, and which is installed: written by that server.
+    pub const PROGRAMS: &str = "cluster/programs/";
     /// Tokens that let a server in, by their hash.
     pub const TOKENS: &str = "cluster/join-tokens/";
 
@@ -37,6 +39,10 @@ pub mod keys {
 
     pub fn order(name: &NodeName) -> String {
         format!("{ORDERS}{name}")
+    }
+
+    pub fn program(name: &NodeName) -> String {
+        format!("{PROGRAMS}{name}")
     }
 
     pub fn removed(name: &NodeName) -> String {

@@ -21,6 +21,8 @@ pub enum CompileReason {
     Hook,
     /// The node's facts changed.
     Facts,
+    /// Somebody else holds a lock that its code asks for.
+    Lock,
 }
 
 impl CompileReason {
@@ -29,7 +31,7 @@ impl CompileReason {
         match self {
             Self::Person => 0,
             Self::Code | Self::Hook => 1,
-            Self::Facts => 2,
+            Self::Facts | Self::Lock => 2,
         }
     }
 
@@ -39,6 +41,7 @@ impl CompileReason {
             Self::Code => "code",
             Self::Hook => "hook",
             Self::Facts => "facts",
+            Self::Lock => "lock",
         }
     }
 }

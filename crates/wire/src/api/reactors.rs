@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
+use super::triggers::TriggerLimits;
+
 /// What may happen. Its other fields are in [`Happening::fields`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -99,6 +101,19 @@ pub struct ReactorLimits {
     /// Each node is counted for itself.
     #[serde(default)]
     pub per_node: bool,
+}
+
+/// They mean what a trigger's limits mean.
+impl From<&ReactorLimits> for TriggerLimits {
+    fn from(limits: &ReactorLimits) -> Self {
+        Self {
+            quiet_seconds: limits.quiet_seconds,
+            interval_seconds: limits.interval_seconds,
+            occurrences: limits.occurrences,
+            within_seconds: limits.within_seconds,
+            ..Self::default()
+        }
+    }
 }
 
 /// A rule and where it stands.

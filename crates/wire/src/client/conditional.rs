@@ -14,6 +14,8 @@ pub enum Fetched<T> {
     Changed {
         value: T,
         etag: Option<String>,
+        /// It was made without a majority of the datastores: there may be a newer one.
+        old: bool,
     },
 }
 
@@ -33,13 +35,15 @@ impl Client {
         if reply.response.status() == StatusCode::NOT_MODIFIED {
             return Ok(Fetched::Unchanged);
         }
-        let tag = reply.response.headers().get(ETAG);
+        let headers = reply.response.headers();
+        let old = headers.contains_key(crate::api::OLD_DATA_HEADER);
+        let tag = headers.get(ETAG);
         let etag = tag.and_then(|tag| tag.to_str().ok()).map(str::to_owned);
         let body = self
             .whole_body(reply.response, &reply.server, reply.deadline)
             .await?;
         let value = super::decode(&body, reply.server)?;
-        Ok(Fetched::Changed { value, etag })
+        Ok(Fetched::Changed { value, etag, old })
     }
 
     /// Fetches something large that may come as gzip: look at the encoding.

@@ -8,7 +8,7 @@ use clap::Args;
 use uuid::Uuid;
 
 use super::providers::{self, Provider, ProviderArguments};
-use super::{hops, path};
+use super::{counted, hops, path};
 use crate::commands::Context;
 use crate::connection::failed;
 use crate::cues;
@@ -145,7 +145,7 @@ async fn send(
 fn told(name: &TriggerName, reply: &FireReply) -> Exit {
     match reply {
         FireReply::Fired { hosts, unknown } => {
-            eprintln!("{name} was fired at {}", count(hosts.len()));
+            eprintln!("{name} was fired at {}", counted(hosts.len(), "host"));
             for host in unknown {
                 eprintln!("✗ {host}  unknown");
             }
@@ -156,8 +156,14 @@ fn told(name: &TriggerName, reply: &FireReply) -> Exit {
         }
         FireReply::Held { occurrences, until } => {
             match until {
-                Some(until) => eprintln!("{name} is held back until {until}"),
-                None => eprintln!("{name} is held back after {occurrences} occurrences"),
+                Some(until) => eprintln!("{name} is held back until {until:.0}"),
+                None => {
+                    let so_far = counted(
+                        usize::try_from(*occurrences).unwrap_or(usize::MAX),
+                        "occurrence",
+                    );
+                    eprintln!("{name} is held back after {so_far}");
+                }
             }
             Exit::Done
         }
@@ -165,12 +171,5 @@ fn told(name: &TriggerName, reply: &FireReply) -> Exit {
             eprintln!("{name} was stopped: {}\n  {}", why.as_str(), hops(chain));
             Exit::Refused
         }
-    }
-}
-
-fn count(hosts: usize) -> String {
-    match hosts {
-        1 => "1 host".to_owned(),
-        hosts => format!("{hosts} hosts"),
     }
 }

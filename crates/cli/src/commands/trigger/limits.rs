@@ -13,8 +13,12 @@ use crate::failure::Failure;
 
 /// Limit a trigger, or say who may fire it
 #[derive(Args)]
-#[command(after_help = "Example:
-  bunraku trigger define 'refresh load balancers' --quiet 10s --interval 1m")]
+#[command(
+    after_help = "It says all of it: a limit that is not given any more is gone.
+
+Example:
+  bunraku trigger define 'refresh load balancers' --quiet 10s --interval 1m"
+)]
 pub(crate) struct DefineArguments {
     name: TriggerName,
 
@@ -60,6 +64,25 @@ pub(super) async fn define(client: &Client, arguments: DefineArguments) -> Resul
 
 /// Limits in a few words.
 pub(super) fn words(limits: &TriggerLimits) -> String {
+    let mut words = holding_words(limits);
+    if !limits.fired_by.is_empty() {
+        let names: Vec<&str> = limits.fired_by.iter().map(NodeName::as_str).collect();
+        words.push(match names.len() {
+            0..=3 => format!("fired by {} only", names.join(", ")),
+            count => format!("fired by {count} nodes only"),
+        });
+    }
+    if let Some(query) = &limits.query {
+        words.push(format!("for {query}"));
+    }
+    match words.is_empty() {
+        true => "none".to_owned(),
+        false => words.join(", "),
+    }
+}
+
+/// What holds something back; a reactor's limits say it in the same words.
+pub(crate) fn holding_words(limits: &TriggerLimits) -> Vec<String> {
     let mut words = Vec::new();
     if let Some(seconds) = limits.quiet_seconds {
         words.push(format!("after {seconds} s of quiet"));
@@ -73,14 +96,5 @@ pub(super) fn words(limits: &TriggerLimits) -> String {
             .map(|seconds| format!(" within {seconds} s"));
         words.push(format!("after {count} times{}", within.unwrap_or_default()));
     }
-    if !limits.fired_by.is_empty() {
-        words.push(format!("fired by {} nodes only", limits.fired_by.len()));
-    }
-    if let Some(query) = &limits.query {
-        words.push(format!("for {query}"));
-    }
-    match words.is_empty() {
-        true => "none".to_owned(),
-        false => words.join(", "),
-    }
+    words
 }

@@ -18,6 +18,8 @@ use bunraku_model::{Catalog, CodeId, EnvironmentName, FactSet, FactSetId, NodeNa
 use bunraku_wire::api::CompileProblem;
 use tokio::sync::Semaphore;
 
+use super::lock_readers::LockReader;
+
 pub(crate) use registry::Compilers;
 pub(crate) use settings::{from_states as problem_of_states, problem_at};
 pub(crate) use states::NoStateFunctions;
@@ -31,6 +33,8 @@ pub struct CompileRequest {
     pub code_id: CodeId,
     pub facts: FactSet,
     pub fact_set: FactSetId,
+    /// Answers who holds a lock.
+    pub(crate) locks: Option<LockReader>,
 }
 
 /// Why there is no catalog.

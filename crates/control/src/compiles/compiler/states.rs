@@ -1,19 +1,22 @@
 //! State files as an environment's compiler.
 //!
-//! Templates see files of the commit, facts and data, and nothing of the
-//! server: an execution function that would look at a machine is refused.
+//! Templates see files of the commit, facts and data, and of the server only
+//! who holds a lock: an execution function that would look at a machine is
+//! refused.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use bunraku_model::Catalog;
+use bunraku_model::{Catalog, LockName};
 use bunraku_module::Verified;
 use bunraku_states::{Input, Lookup, OtherNodes, Tree, World, WorldError, compile};
+use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
 
 use super::settings::from_states;
-use super::{CompileFailure, CompileRequest, Compiler, slot};
+use super::{CompileFailure, CompileRequest, Compiler, LockReader, slot};
+use crate::ServiceError;
 use crate::environments::is_below;
 
 /// What state functions mean to the engine. This crate does not know the
@@ -85,7 +88,12 @@ impl Compiler for StatesCompiler {
         slots: &Semaphore,
     ) -> Result<Catalog, CompileFailure> {
         let _slot = slot(slots).await?;
-        let world = Arc::clone(&self.world);
+        let asking = Arc::new(Asking {
+            files: Arc::clone(&self.world),
+            locks: request.locks.clone(),
+            unanswered: Mutex::default(),
+        });
+        let world: Arc<dyn World> = asking.clone();
         let input = Input {
             node: request.node.to_string(),
             facts: request.facts.as_map().clone(),
@@ -94,7 +102,11 @@ impl Compiler for StatesCompiler {
         };
         // A thread of its own: rendering takes long, and a panic in it is one node's.
         let outcome = tokio::task::spawn_blocking(move || compile(&world, &input)).await;
-        match outcome.map_err(CompileFailure::temporary)? {
+        let outcome = outcome.map_err(CompileFailure::temporary)?;
+        if let Some(error) = asking.unanswered() {
+            return Err(CompileFailure::temporary(error));
+        }
+        match outcome {
             Ok(compiled) => {
                 let mut catalog = compiled.catalog;
                 for resource in &mut catalog.resources {
@@ -184,5 +196,76 @@ impl World for Files {
 
     fn functions(&self) -> Vec<String> {
         self.functions.functions()
+    }
+}
+
+/// The same for one compile, which may ask who holds a lock.
+struct Asking {
+    files: Arc<dyn World>,
+    locks: Option<LockReader>,
+    /// Why there was no answer: that is not the code's fault.
+    unanswered: Mutex<Option<ServiceError>>,
+}
+
+impl Asking {
+    fn unanswered(&self) -> Option<ServiceError> {
+        self.unanswered
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+    }
+
+    fn holders(&self, locks: &LockReader, lock: &LockName) -> Result<Vec<String>, WorldError> {
+        locks.holders(lock).map_err(|error| {
+            let told = WorldError::new(format!("`{lock}` cannot be looked at: {error}"));
+            *self
+                .unanswered
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner) = Some(error);
+            told
+        })
+    }
+}
+
+impl World for Asking {
+    fn source(&self, tree: Tree, path: &str) -> Result<Option<String>, WorldError> {
+        self.files.source(tree, path)
+    }
+
+    fn state_files(&self, tree: Tree) -> Result<Vec<String>, WorldError> {
+        self.files.state_files(tree)
+    }
+
+    fn function(&self, name: &str) -> Lookup {
+        self.files.function(name)
+    }
+
+    fn functions(&self) -> Vec<String> {
+        self.files.functions()
+    }
+
+    fn call(
+        &self,
+        function: &str,
+        positional: &[Value],
+        named: &Map<String, Value>,
+    ) -> Result<Value, WorldError> {
+        let Some(locks) = self
+            .locks
+            .as_ref()
+            .filter(|_| matches!(function, "lock.holder" | "lock.holders"))
+        else {
+            return self.files.call(function, positional, named);
+        };
+        let name = positional.first().or_else(|| named.get("name"));
+        let name = name
+            .and_then(Value::as_str)
+            .ok_or_else(|| WorldError::new(format!("`{function}` needs the argument `name`")))?;
+        let lock = LockName::new(name).map_err(|error| WorldError::new(error.to_string()))?;
+        let holders = self.holders(locks, &lock)?;
+        Ok(match function {
+            "lock.holders" => json!(holders),
+            _ => holders.first().map_or(Value::Null, |first| json!(first)),
+        })
     }
 }

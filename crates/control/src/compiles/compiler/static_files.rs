@@ -392,6 +392,7 @@ mod tests {
             code_id: CodeId("c".to_owned()),
             fact_set: FactSetId(bunraku_model::ContentId::of(b"")),
             facts,
+            locks: None,
         };
         match compiler.compile(&request, &Semaphore::new(1)).await {
             Ok(catalog) => Ok(catalog),

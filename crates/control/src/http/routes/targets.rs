@@ -4,6 +4,7 @@ use axum::body::Body as HttpBody;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use bunraku_model::{CatalogId, NodeName, Role};
+use bunraku_store::{NoMajority, Store, StoreError};
 use bunraku_wire::api::{Problem, Target};
 use futures::StreamExt;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
@@ -24,7 +25,7 @@ pub(crate) async fn show(
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
     let Some(known) = services.board.get(&node).await? else {
-        return Err(nothing_released(&node).into());
+        return Err(nothing_known(&*services.store, &node).into());
     };
     let tag = HeaderValue::from_str(&known.entity_tag).expect("names and numbers are ASCII");
     let common = [
@@ -111,7 +112,14 @@ pub(super) async fn send_catalog(
     Ok((StatusCode::OK, reply, body).into_response())
 }
 
-fn nothing_released(node: &NodeName) -> ServiceError {
+/// An agent forgets its target when it is told that there is none. What one
+/// datastore has may be too old to tell that.
+fn nothing_known(store: &dyn Store, node: &NodeName) -> ServiceError {
+    if let Some(lasting) = store.without_majority_for() {
+        let source = format!("no released catalog of `{node}` is known here").into();
+        let reason = NoMajority { lasting, source };
+        return ServiceError::Store(StoreError::Unavailable(Box::new(reason)));
+    }
     ServiceError::NotFound {
         what: format!("a released catalog of `{node}`"),
         hint: Some("it comes with a release: `bunraku release create`".to_owned()),

@@ -1,0 +1,232 @@
+//! Agents follow the servers, and a server that is started while two of three
+//! are gone serves what only looks.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+use bunraku_model::ContentId;
+
+use crate::cluster_support::{Cluster, healthy, status};
+use crate::support::{Running, ServerProcess, eventually, told};
+
+fn run(directory: &Path, program: &str, arguments: &[&str]) {
+    let output = Command::new(program)
+        .current_dir(directory)
+        .args(arguments)
+        .output()
+        .unwrap_or_else(|_| panic!("{program} runs; scripts/setup installs it"));
+    assert!(output.status.success(), "{program}: {}", told(&output));
+}
+
+/// The servers in the order in which a node of this name goes to them.
+fn order(cluster: &Cluster, node: &str) -> [usize; 4] {
+    let mut order = [1, 2, 3, 4];
+    order.sort_by_cached_key(|number| {
+        let address = format!("127.0.0.1:{}", cluster.ports[number - 1][0]);
+        ContentId::of(format!("{node} {address}").as_bytes())
+    });
+    order
+}
+
+/// A name whose order begins like this.
+fn named(cluster: &Cluster, wanted: [usize; 2]) -> String {
+    let names = (0..).map(|number| format!("node-{number}"));
+    let fitting = |name: &String| order(cluster, name).starts_with(&wanted);
+    names.into_iter().find(fitting).expect("there is one")
+}
+
+/// The server that an agent connected to last.
+fn server_of(cluster: &Cluster, agent: &Running) -> Option<usize> {
+    let log = agent.log();
+    let line = log.lines().rfind(|line| line.contains("connected"))?;
+    let is_there = |number: &usize| {
+        let address = format!("127.0.0.1:{}", cluster.ports[number - 1][0]);
+        line.contains(&address)
+    };
+    (1..=4).find(is_there)
+}
+
+fn join(cluster: &Cluster, first: &ServerProcess, number: usize) -> ServerProcess {
+    let invited = first.operator(&["cluster", "invite"]);
+    assert!(invited.status.success(), "{}", told(&invited));
+    let token = cluster.site.path("token");
+    std::fs::write(&token, &invited.stdout).expect("written");
+    let (address, token) = (first.address.to_string(), token.display().to_string());
+    let fingerprint = ["--ca-fingerprint", &first.fingerprint];
+    let flags = [
+        &["join", &address],
+        &fingerprint[..],
+        &["--token-file", &token],
+    ]
+    .concat();
+    let joined = cluster.set_up(number, &flags);
+    assert!(joined.status.success(), "{}", told(&joined));
+    cluster.server(number)
+}
+
+/// Every node gets a file whose text is a file of the code.
+fn release(cluster: &Cluster, server: &ServerProcess, nodes: &[String]) {
+    let code = cluster.site.path("code");
+    std::fs::create_dir(&code).expect("made");
+    run(&code, "git", &["init", "--quiet", "--initial-branch=main"]);
+    let mut top = "base:\n".to_owned();
+    for node in nodes {
+        let place = cluster.site.path(&format!("{node}.page"));
+        let state = format!(
+            "{}:\n  file.managed:\n    - source: salt://page\n",
+            place.display()
+        );
+        std::fs::write(code.join(format!("{node}.sls")), state).expect("written");
+        top.push_str(&format!("  '{node}': ['{node}']\n"));
+    }
+    std::fs::write(code.join("top.sls"), top).expect("written");
+    std::fs::write(code.join("page"), "from the code\n").expect("written");
+    run(&code, "git", &["add", "--all"]);
+    let who = ["-c", "user.name=test", "-c", "user.email=test@example.com"];
+    let message = ["commit", "--quiet", "--message=first"];
+    run(&code, "git", &[&who[..], &message[..]].concat());
+    let url = format!("file://{}", code.display());
+    for command in [
+        &["environment", "add", "production", &url][..],
+        &["environment", "deploy", "production", "--wait"],
+        &["release", "create", "production"],
+        &["release", "show", "production", "--wait"],
+    ] {
+        let done = server.operator(command);
+        assert_eq!(done.status.code(), Some(0), "{}", told(&done));
+    }
+}
+
+const FLAGS: [&str; 4] = ["--run-interval", "1s", "--run-splay", "0s"];
+
+#[test]
+fn agents_move_when_their_server_dies_and_a_server_started_without_a_majority_reads_on() {
+    let cluster = Cluster::new();
+    let made = cluster.set_up(1, &["init"]);
+    assert!(made.status.success(), "{}", told(&made));
+    let first = cluster.server(1);
+    let orders = [[1, 2], [2, 1], [2, 3], [3, 4]];
+    let names = orders.map(|order| named(&cluster, order));
+    let mut agents: Vec<Running> = names
+        .iter()
+        .map(|name| cluster.site.agent_with(name, &[&first], true, &FLAGS))
+        .collect();
+    for name in &names {
+        eventually("facts are there", || {
+            let shown = first.operator(&["facts", "show", name, "kernel"]);
+            shown.stdout == b"Linux\n"
+        });
+    }
+    let second = join(&cluster, &first, 2);
+    let third = join(&cluster, &first, 3);
+    let fourth = join(&cluster, &first, 4);
+    eventually("the data is on three", || {
+        status(&first).is_some_and(|status| healthy(&status) == 3)
+    });
+    eventually("all agents went to the server of their choice", || {
+        let places = agents.iter().map(|agent| server_of(&cluster, agent));
+        places.eq(orders.map(|order| Some(order[0])))
+    });
+    // This one misses the release, and comes back when two servers are gone.
+    let (away, stays) = (&names[3], &names[0]);
+    drop(agents.pop());
+    release(&cluster, &first, &names);
+
+    second.running.kill();
+    let killed = Instant::now();
+    eventually("its agents spread over the others", || {
+        let places = agents.iter().map(|agent| server_of(&cluster, agent));
+        places.eq([Some(1), Some(1), Some(3)])
+    });
+    eprintln!("agents moved within {:?}", killed.elapsed());
+    for name in &names[..3] {
+        first.wait_for(name, "idle");
+    }
+    let page = |name: &str| {
+        let place = cluster.site.path(&format!("{name}.page"));
+        std::fs::read_to_string(place).unwrap_or_default()
+    };
+    eventually("the release is enforced", || {
+        page(stays) == "from the code\n"
+    });
+
+    third.running.kill();
+    fourth.running.kill();
+    // It keeps no data, and finds one datastore of three.
+    let fourth = cluster.server(4);
+    looks_but_changes_nothing(&fourth, stays);
+
+    std::fs::remove_file(cluster.site.path(&format!("{stays}.page"))).expect("removed");
+    eventually("what is in an agent's cache is enforced", || {
+        page(stays) == "from the code\n"
+    });
+    let back = cluster.site.agent_with(away, &[&fourth], false, &FLAGS);
+    eventually("what an agent does not have yet is fetched", || {
+        page(away) == "from the code\n"
+    });
+
+    // And the datastore that was left is started anew, alone.
+    first.running.kill();
+    let first = cluster.server(1);
+    looks_but_changes_nothing(&first, stays);
+    let view = cluster.directory(1).join("cluster/view");
+    assert!(view.exists(), "it reads a copy of its own data");
+
+    let _second = cluster.server(2);
+    eventually("the copy is thrown away", || !view.exists());
+    eventually("the first one writes again", || {
+        first.operator(&["token", "create"]).status.success()
+    });
+    eventually("there is a majority again", || {
+        fourth.operator(&["token", "create"]).status.success()
+    });
+    for name in &names {
+        fourth.wait_for(name, "idle");
+    }
+    let ping = fourth.operator(&["node", "ping", away]);
+    assert_eq!(
+        ping.status.code(),
+        Some(0),
+        "{}\n{}",
+        told(&ping),
+        back.log()
+    );
+    let listed = fourth.operator(&["node", "list"]);
+    assert!(!told(&listed).contains("old"), "{}", told(&listed));
+}
+
+fn looks_but_changes_nothing(server: &ServerProcess, node: &str) {
+    for reading in [
+        &["node", "list"][..],
+        &["node", "show", node],
+        &["facts", "show", node, "kernel"],
+        &["query", "nodes { }"],
+        &["report", "list"],
+        &["release", "show", "production"],
+        &["environment", "list"],
+    ] {
+        let output = server.operator(reading);
+        let text = told(&output);
+        assert!(output.status.success(), "{reading:?}: {text}");
+        assert!(text.contains("this may be old"), "{reading:?}: {text}");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(!text.trim().is_empty(), "{reading:?} shows nothing");
+    }
+    let shown = server.operator(&["cluster", "status"]);
+    let text = told(&shown);
+    assert_eq!(shown.status.code(), Some(3), "{text}");
+    assert!(text.contains("NO MAJORITY of 3 datastores"), "{text}");
+    for writing in [
+        &["token", "create"][..],
+        &["release", "create", "production"],
+        &["node", "disable", node, "--reason", "why not"],
+    ] {
+        let refused = server.operator(writing);
+        let text = told(&refused);
+        assert_eq!(refused.status.code(), Some(1), "{writing:?}: {text}");
+        let reason = "no majority of the datastores has answered";
+        assert!(text.contains(reason), "{writing:?}: {text}");
+        assert!(text.contains("nothing was done"), "{writing:?}: {text}");
+    }
+}

@@ -1,0 +1,129 @@
+//! Up to four servers of a cluster as processes.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use bunraku_store::testing::free_port;
+use serde_json::Value;
+
+use crate::support::{ServerProcess, Site, bunraku};
+
+/// The servers' directories and ports.
+pub(crate) struct Cluster {
+    pub(crate) site: Site,
+    pub(crate) ports: [[u16; 4]; 4],
+}
+
+pub(crate) fn name(number: usize) -> String {
+    format!("s{number}")
+}
+
+impl Cluster {
+    pub(crate) fn new() -> Self {
+        let cluster = Self {
+            ports: [(); 4].map(|()| [(); 4].map(|()| free_port())),
+            site: Site::new(),
+        };
+        cluster.configure("");
+        cluster
+    }
+
+    /// With further lines below `[server.cluster]`.
+    pub(crate) fn configure(&self, further: &str) {
+        let settings = format!(
+            "[server.cluster]\nlisten = \"127.0.0.1\"\nprobe_period = \"500ms\"\n\
+             probe_timeout = \"200ms\"\nsuspicion = \"2s\"\npause_between_changes = \"1s\"\n\
+             {further}"
+        );
+        std::fs::write(self.settings(), settings).expect("settings");
+    }
+
+    fn settings(&self) -> PathBuf {
+        self.site.path("cluster.toml")
+    }
+
+    pub(crate) fn directory(&self, number: usize) -> PathBuf {
+        self.site.path(&name(number))
+    }
+
+    /// `cluster init` or `join` with this server's places.
+    pub(crate) fn set_up(&self, number: usize, what: &[&str]) -> Output {
+        let mut command = bunraku();
+        command.arg("cluster").args(what);
+        command.arg("--config").arg(self.settings());
+        command.arg("--data-dir").arg(self.directory(number));
+        command.args(["--name", &name(number), "--address", "127.0.0.1"]);
+        let flags = [
+            "port",
+            "member-port",
+            "datastore-port",
+            "datastore-peer-port",
+        ];
+        for (flag, port) in flags.iter().zip(self.ports[number - 1]) {
+            command.arg(format!("--{flag}={port}"));
+        }
+        command.output().expect("it runs")
+    }
+
+    pub(crate) fn server(&self, number: usize) -> ServerProcess {
+        let settings = self.settings().display().to_string();
+        let port = self.ports[number - 1][0];
+        self.site
+            .server(&name(number), port, &["--config", &settings])
+    }
+
+    pub(crate) fn recover(&self, flags: &[&str]) -> Output {
+        let mut command = bunraku();
+        command.args(["cluster", "recover"]).args(flags);
+        command.arg("--config").arg(self.settings());
+        command.arg("--data-dir").arg(self.directory(1));
+        command.output().expect("it runs")
+    }
+
+    /// On a terminal, where this is typed when it is asked.
+    pub(crate) fn recover_on_terminal(&self, flags: &[&str], typed: &str) -> Output {
+        let quoted = |text: &str| format!("'{text}'");
+        let mut line = vec![quoted(env!("CARGO_BIN_EXE_bunraku"))];
+        line.extend(["cluster".to_owned(), "recover".to_owned()]);
+        line.extend(flags.iter().map(|flag| quoted(flag)));
+        line.push("--config".to_owned());
+        line.push(quoted(&self.settings().display().to_string()));
+        line.push("--data-dir".to_owned());
+        line.push(quoted(&self.directory(1).display().to_string()));
+        let mut script = Command::new("script")
+            .args([
+                "--quiet",
+                "--return",
+                "--command",
+                &line.join(" "),
+                "/dev/null",
+            ])
+            .env_remove("BUNRAKU_LOG")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("`script` runs; scripts/setup installs bsdutils");
+        let mut terminal = script.stdin.take().expect("piped");
+        writeln!(terminal, "{typed}").expect("it is typed");
+        // The terminal stays until the command ends: an end of input is no answer.
+        let output = script.wait_with_output().expect("it ends");
+        drop(terminal);
+        output
+    }
+}
+
+pub(crate) fn healthy(status: &Value) -> usize {
+    let datastores = status["datastores"].as_array().expect("a list");
+    let fine = datastores
+        .iter()
+        .filter(|it| it["healthy"] == true && it["learner"] == false);
+    fine.count()
+}
+
+/// `cluster status` says 3 while anything is not whole.
+pub(crate) fn status(server: &ServerProcess) -> Option<Value> {
+    let output = server.operator(&["cluster", "status", "--json"]);
+    serde_json::from_slice(&output.stdout).ok()
+}

@@ -1,0 +1,218 @@
+//! `bunraku reactor`: rules from git, tried out, and one that a real alert meets.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::json;
+
+use crate::support::{ServerProcess, Site, eventually, told};
+
+const RULES: &str = "\
+mend:
+  when: {event: resource, type: Service, title: 'nginx*', status: [failed, skipped]}
+  then: {trigger: refresh load balancers, hosts: [lb-1, '${node}'], reason: '${title} failed on ${node}'}
+  limits: {quiet: 10s, occurrences: 2, within: 5m, per: node}
+disk:
+  when: {event: alert, hook: prometheus, alert.status: firing}
+  then: {trigger: clean, hosts: '${alert.labels.node}'}
+";
+
+fn git(directory: &Path, words: &[&str]) {
+    let who = ["-c", "user.name=test", "-c", "user.email=test@example.com"];
+    let output = Command::new("git")
+        .current_dir(directory)
+        .args(who)
+        .args(words)
+        .output()
+        .expect("git runs; scripts/setup installs it");
+    assert!(output.status.success(), "{}", told(&output));
+}
+
+fn commit(code: &Path, rules: &str) {
+    std::fs::write(code.join("reactors/web.yaml"), rules).expect("written");
+    git(code, &["add", "--all"]);
+    git(code, &["commit", "--quiet", "--message=next"]);
+}
+
+fn repository(site: &Site) -> PathBuf {
+    let code = site.path("code");
+    std::fs::create_dir_all(code.join("reactors")).expect("a directory");
+    for (file, text) in [
+        (
+            "site.yaml",
+            "groups: {all: {nodes: '*', resources: all.yaml}}\n",
+        ),
+        (
+            "all.yaml",
+            "resources:\n  File[/etc/motd]: {content: hello}\n",
+        ),
+    ] {
+        std::fs::write(code.join(file), text).expect("written");
+    }
+    git(&code, &["init", "--quiet", "--initial-branch=main"]);
+    commit(&code, RULES);
+    code
+}
+
+/// Exit code and standard output.
+fn said(server: &ServerProcess, words: &[&str]) -> (Option<i32>, String) {
+    let output = server.operator(words);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    (output.status.code(), text)
+}
+
+/// Posts what Alertmanager would; gives the status.
+fn post(server: &ServerProcess, secret: &str, body: &serde_json::Value) -> String {
+    let output = Command::new("curl")
+        .args(["--silent", "--insecure", "--max-time", "60"])
+        .args(["--output", "/dev/null", "--write-out", "%{http_code}"])
+        .args(["--header", &format!("Authorization: Bearer {secret}")])
+        .args(["--data-binary", &body.to_string()])
+        .arg(format!(
+            "https://{}/v1/hooks/production/events/prometheus",
+            server.address
+        ))
+        .output()
+        .expect("curl runs; scripts/setup installs it");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn rules_come_from_git_are_shown_and_tried_out_and_an_alert_starts_a_run() {
+    let site = Site::new();
+    let server = site.server("server", 0, &[]);
+    let none = server.operator(&["reactor", "list"]);
+    assert!(
+        told(&none).contains("no environment has reactors"),
+        "{}",
+        told(&none)
+    );
+    let runs = site.path("runs");
+    let script = format!("echo \"$BUNRAKU_CAUSES\" >> {}", runs.display());
+    let flags = [
+        "--run-method",
+        "command",
+        "--run-command",
+        &script,
+        "--run-interval",
+        "0s",
+    ];
+    let _agent = site.agent_with("lb-1", &[&server], true, &flags);
+    server.wait_for("lb-1", "idle");
+    let code = repository(&site);
+    let url = format!("file://{}", code.display());
+    let added = server.json(&["environment", "add", "production", &url]);
+    let secret = added["hook_secret"].as_str().expect("a secret");
+    let deploy = ["environment", "deploy", "production", "--wait"];
+    let (code_of_deploy, text) = said(&server, &deploy);
+    assert_eq!(code_of_deploy, Some(0), "{text}");
+    eventually("the rules are there", || {
+        said(&server, &["reactor", "list"]).1.contains("mend")
+    });
+    shown(&server);
+    tried_out(&site, &server);
+    alerted(&server, secret, &runs);
+    // A slip keeps the rules that there are, and says where it is.
+    commit(
+        &code,
+        "mend:\n  when: {event: resorce}\n  then: {hosts: lb-1}\n",
+    );
+    let (refused, text) = said(&server, &deploy);
+    assert_eq!(refused, Some(1), "{text}");
+    assert!(
+        text.contains("reactors/web.yaml:2:17: `resorce` is not an event: there are resource,"),
+        "{text}"
+    );
+    let (_, list) = said(&server, &["reactor", "list"]);
+    assert!(list.contains("reactors/web.yaml:5"), "{list}");
+}
+
+fn shown(server: &ServerProcess) {
+    let (_, list) = said(server, &["reactor", "list"]);
+    let words: Vec<Vec<&str>> = list
+        .lines()
+        .map(|line| {
+            let cells = line.split("  ").map(str::trim);
+            cells.filter(|cell| !cell.is_empty()).collect()
+        })
+        .collect();
+    assert_eq!(
+        words,
+        [
+            ["REACTOR", "ENVIRONMENT", "WHEN", "TRIGGER", "HELD", "PLACE"],
+            [
+                "disk",
+                "production",
+                "alert alert.status=firing hook=prometheus",
+                "clean",
+                "0",
+                "reactors/web.yaml:5"
+            ],
+            [
+                "mend",
+                "production",
+                "resource status=failed|skipped title=nginx* type=Service",
+                "refresh load balancers",
+                "0",
+                "reactors/web.yaml:1"
+            ],
+        ]
+    );
+    let (_, page) = said(server, &["reactor", "show", "mend"]);
+    let expected = "\
+reactor      mend
+environment  production
+place        reactors/web.yaml:1
+when         resource status=failed|skipped title=nginx* type=Service
+trigger      refresh load balancers
+for          lb-1, ${node}
+limits       after 10 s of quiet, after 2 times within 300 s, each node for itself
+held         0
+";
+    assert_eq!(page, expected);
+    let missing = server.operator(&["reactor", "show", "nothing"]);
+    assert_eq!(missing.status.code(), Some(1), "{}", told(&missing));
+}
+
+fn tried_out(site: &Site, server: &ServerProcess) {
+    let event = site.path("event.json");
+    let test = |status: &str| {
+        let text = json!({"event": "resource", "node": "lb-1", "type": "Service",
+            "title": "nginx", "status": status});
+        std::fs::write(&event, text.to_string()).expect("written");
+        said(server, &["reactor", "test", &event.display().to_string()])
+    };
+    assert_eq!(
+        test("failed"),
+        (
+            Some(0),
+            "- disk  it is about `alert`\n✓ mend  fires refresh load balancers at lb-1: nginx failed on lb-1\n"
+                .to_owned()
+        )
+    );
+    let (code, text) = test("changed");
+    assert_eq!(code, Some(3), "{text}");
+    assert!(text.contains("- mend  `status` is `changed`"), "{text}");
+    let history = told(&server.operator(&["trigger", "history"]));
+    assert!(
+        !history.contains("fired"),
+        "a test fires nothing: {history}"
+    );
+}
+
+fn alerted(server: &ServerProcess, secret: &str, runs: &Path) {
+    let alert = json!({"version": "4", "groupKey": "{}", "status": "firing", "receiver": "bunraku",
+        "alerts": [{"status": "firing", "labels": {"alertname": "DiskFull", "node": "lb-1"}}]});
+    assert_eq!(post(server, "a guess", &alert), "401");
+    assert_eq!(post(server, secret, &alert), "200");
+    let text = || std::fs::read_to_string(runs).unwrap_or_default();
+    eventually("the run of the alert", || text().lines().count() == 1);
+    assert!(text().contains("alert DiskFull is firing"), "{}", text());
+    let (_, page) = said(server, &["reactor", "show", "disk"]);
+    assert!(
+        page.contains(
+            "clean  fired by reactor disk of production at 1 host: alert DiskFull is firing"
+        ),
+        "{page}"
+    );
+}

@@ -1,0 +1,89 @@
+//! Which etcd is installed.
+//!
+//! A program is known by what is in its file, not by when that came: the same
+//! package installed anew is no news. The file is read again only when
+//! something about it changed.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bunraku_model::ContentId;
+use tokio::process::Command;
+
+use crate::failover::Program;
+
+/// How long it may take to say its version.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What differs when a file was replaced or written to.
+type Stamp = [i128; 7];
+
+/// Looks at the file. Clones share what they saw.
+#[derive(Clone)]
+pub struct Inspector {
+    path: PathBuf,
+    seen: Arc<Mutex<Option<(Stamp, Program)>>>,
+}
+
+impl Inspector {
+    pub fn new(path: PathBuf) -> Self {
+        let seen = Arc::default();
+        Self { path, seen }
+    }
+
+    /// What is installed now; nothing when that cannot be read.
+    pub async fn look(&self) -> Option<Program> {
+        let stamp = stamp(&self.path)?;
+        if let Some((known, program)) = &*self.seen()
+            && *known == stamp
+        {
+            return Some(program.clone());
+        }
+        let path = self.path.clone();
+        let read = tokio::task::spawn_blocking(move || std::fs::read(path));
+        let text = read.await.ok()?.ok()?;
+        let program = Program {
+            content: ContentId::of(&text).to_string(),
+            version: version(&self.path).await,
+        };
+        *self.seen() = Some((stamp, program.clone()));
+        Some(program)
+    }
+
+    fn seen(&self) -> std::sync::MutexGuard<'_, Option<(Stamp, Program)>> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn stamp(path: &Path) -> Option<Stamp> {
+    let file = std::fs::metadata(path).ok()?;
+    Some([
+        file.dev().into(),
+        file.ino().into(),
+        file.size().into(),
+        file.mtime().into(),
+        file.mtime_nsec().into(),
+        file.ctime().into(),
+        file.ctime_nsec().into(),
+    ])
+}
+
+/// What it says of itself; nothing when it cannot be run.
+async fn version(path: &Path) -> Option<String> {
+    let said = Command::new(path)
+        .arg("--version")
+        .env_clear()
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .output();
+    let said = tokio::time::timeout(PATIENCE, said).await.ok()?.ok()?;
+    let text = String::from_utf8(said.stdout).ok()?;
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("etcd Version: "));
+    Some(line.filter(|_| said.status.success())?.trim().to_owned())
+}

@@ -1,0 +1,161 @@
+//! Which datastore to start anew because another etcd is installed there.
+//!
+//! One at a time, and only while all are well. etcd goes up by one minor
+//! version at a time and never back; what does not keep to that is left alone,
+//! and said. A program with which a datastore did not come back is not tried
+//! again anywhere.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::plan::{Change, Plan, Reason};
+use super::seen::{Seen, Server, majority_of};
+use super::{Action, Limits, Next, Waiting};
+
+/// An etcd.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Program {
+    /// The hash of its file.
+    pub content: String,
+    /// What it says of itself; nothing when it cannot be run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+}
+
+impl Program {
+    pub(crate) fn version(&self) -> &str {
+        self.version.as_deref().unwrap_or("of no known version")
+    }
+
+    fn minor(&self) -> Option<(u64, u64)> {
+        let mut numbers = self.version.as_deref()?.split('.');
+        let mut number = || numbers.next()?.parse().ok();
+        Some((number()?, number()?))
+    }
+}
+
+/// etcd as it runs on a server, and as it is installed there.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Programs {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub running: Option<Program>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub installed: Option<Program>,
+}
+
+impl Programs {
+    /// What runs, and what should, if that is another one.
+    fn differing(&self) -> Option<(&Program, &Program)> {
+        let (running, installed) = (self.running.as_ref()?, self.installed.as_ref()?);
+        (running.content != installed.content).then_some((running, installed))
+    }
+}
+
+/// The next datastore to start anew, or why none is.
+pub(super) fn choose(plan: &Plan, seen: &Seen, now: Timestamp) -> Result<Change, Waiting> {
+    let mut waiting = Waiting::Content;
+    let mut servers: Vec<&Server> = seen.voters().filter_map(|it| seen.server_of(it)).collect();
+    servers.sort_by(|one, other| one.name.cmp(&other.name));
+    for server in servers {
+        let Some((running, installed)) = server.programs.differing() else {
+            continue;
+        };
+        let why = match may_follow(seen, running, installed) {
+            Err(why) => why,
+            Ok(()) if plan.refused.contains(&installed.content) => {
+                "a datastore did not come back with it".to_owned()
+            }
+            Ok(()) if seen.voters().count() < 3 => {
+                "the data would be away meanwhile; restart the server when that suits".to_owned()
+            }
+            Ok(()) if !all_well(seen) => "first all datastores must be well".to_owned(),
+            Ok(()) => return Ok(restart(server, installed, now)),
+        };
+        waiting = Waiting::Upgrade {
+            server: server.name.clone(),
+            version: installed.version().to_owned(),
+            why,
+        };
+    }
+    Err(waiting)
+}
+
+fn restart(server: &Server, installed: &Program, now: Timestamp) -> Change {
+    Change {
+        number: 0,
+        reason: Reason::Upgrade,
+        out: None,
+        into: server.name.clone(),
+        program: Some(installed.clone()),
+        started: now,
+    }
+}
+
+/// Every one answers and its server lives, and without any one of them there
+/// still is a majority.
+fn all_well(seen: &Seen) -> bool {
+    let well = seen.datastores.iter().all(|one| {
+        let lives = seen.server_of(one).is_some_and(Server::is_alive);
+        one.healthy && !one.learner && lives
+    });
+    let voters = seen.voters().count();
+    well && voters > majority_of(voters)
+}
+
+fn may_follow(seen: &Seen, running: &Program, installed: &Program) -> Result<(), String> {
+    let Some(wanted) = installed.minor() else {
+        return Err("it cannot be run, or does not say its version".to_owned());
+    };
+    let mut lowest = wanted;
+    for server in seen.voters().filter_map(|one| seen.server_of(one)) {
+        let runs = server.programs.running.as_ref().and_then(Program::minor);
+        let Some(runs) = runs else {
+            return Err(format!("it is not known what `{}` runs", server.name));
+        };
+        lowest = lowest.min(runs);
+    }
+    if running.minor().is_some_and(|runs| wanted < runs) {
+        return Err(format!("etcd does not go back from {}", running.version()));
+    }
+    let (major, minor) = lowest;
+    if wanted.0 != major || wanted.1 > minor + 1 {
+        return Err(format!(
+            "from {major}.{minor} etcd goes on to {major}.{} first",
+            minor + 1
+        ));
+    }
+    Ok(())
+}
+
+/// A restart that was decided.
+pub(super) fn proceed(
+    plan: &Plan,
+    change: &Change,
+    seen: &Seen,
+    limits: &Limits,
+    now: Timestamp,
+) -> Next {
+    let server = seen.server(&change.into);
+    let datastore = server.and_then(|server| seen.datastore_of(server));
+    let (Some(server), Some(datastore)) = (server, datastore) else {
+        return Next::Store(plan.given_up());
+    };
+    if server.restart != change.number {
+        // Whatever happened since it was decided is more urgent.
+        return match all_well(seen) {
+            true => Next::Act(Action::Restart {
+                server: server.name.clone(),
+                number: change.number,
+            }),
+            false => Next::Store(plan.given_up()),
+        };
+    }
+    let runs = server.programs.running.is_some() && server.programs.differing().is_none();
+    if runs && datastore.healthy {
+        return Next::Store(plan.done(now));
+    }
+    if now.duration_since(change.started).abs() < limits.start {
+        return Next::Wait(Waiting::Starting(server.name.clone()));
+    }
+    Next::Store(plan.refusing(change.program.as_ref()))
+}

@@ -1,0 +1,186 @@
+//! Whether a datastore is started anew for a new etcd, decided from what is seen.
+
+use bunraku_cluster::failover::{
+    Action, Datastore, Limits, Liveness, Next, Plan, Program, Programs, Seen, Server, Waiting, next,
+};
+use bunraku_model::NodeName;
+use jiff::{SignedDuration, Timestamp};
+
+fn name(number: usize) -> NodeName {
+    NodeName::new(format!("server-{number}")).expect("a name")
+}
+
+fn now() -> Timestamp {
+    Timestamp::from_second(1_800_000_000).expect("a time")
+}
+
+fn etcd(version: &str) -> Option<Program> {
+    Some(Program {
+        content: format!("hash of {version}"),
+        version: Some(version.to_owned()),
+    })
+}
+
+/// Datastores that run one etcd while another one is installed.
+fn seen(count: usize, running: &str, installed: &str) -> Seen {
+    let url = |number| format!("https://10.0.0.{number}:8153");
+    let servers = (0..count).map(|number| Server {
+        name: name(number),
+        state: Liveness::Alive,
+        since: now(),
+        eligible: true,
+        draining: false,
+        peer_url: url(number),
+        ordered: Some(number as u64),
+        restart: 0,
+        programs: Programs {
+            running: etcd(running),
+            installed: etcd(installed),
+        },
+    });
+    let datastores = (0..count).map(|number| Datastore {
+        id: number as u64,
+        peer_url: url(number),
+        learner: false,
+        healthy: true,
+        failing_since: None,
+    });
+    Seen {
+        wanted: count,
+        servers: servers.collect(),
+        datastores: datastores.collect(),
+    }
+}
+
+fn decide(plan: &Plan, seen: &Seen, at: Timestamp) -> Next {
+    next(plan, seen, &Limits::default(), at)
+}
+
+/// The plan that is stored now.
+fn stored(plan: &Plan, seen: &Seen, at: Timestamp) -> Plan {
+    match decide(plan, seen, at) {
+        Next::Store(plan) => plan,
+        other => panic!("no plan: {other:?}"),
+    }
+}
+
+fn why(seen: &Seen) -> String {
+    match decide(&Plan::default(), seen, now()) {
+        Next::Wait(Waiting::Upgrade { why, .. }) => why,
+        other => panic!("it does not wait: {other:?}"),
+    }
+}
+
+#[test]
+fn datastores_are_started_anew_one_after_the_other_with_a_pause() {
+    let mut seen = seen(3, "3.4.23", "3.5.9");
+    let mut plan = Plan::default();
+    let mut at = now();
+    for number in 0..3 {
+        plan = stored(&plan, &seen, at);
+        let change = plan.current.clone().expect("one change");
+        assert_eq!(change.into, name(number));
+        let restart = Action::Restart {
+            server: name(number),
+            number: change.number,
+        };
+        assert_eq!(decide(&plan, &seen, at), Next::Act(restart));
+        seen.servers[number].restart = change.number;
+        seen.datastores[number].healthy = false;
+        seen.servers[number].programs.running = None;
+        let waits = Next::Wait(Waiting::Starting(name(number)));
+        assert_eq!(decide(&plan, &seen, at), waits);
+        // It runs, and does not answer yet.
+        seen.servers[number].programs.running = etcd("3.5.9");
+        assert_eq!(decide(&plan, &seen, at), waits);
+        seen.datastores[number].healthy = true;
+        plan = stored(&plan, &seen, at);
+        assert_eq!(plan.current, None);
+        if number < 2 {
+            assert_eq!(decide(&plan, &seen, at), Next::Wait(Waiting::Pause));
+        }
+        at += SignedDuration::from_secs(11);
+    }
+    assert_eq!(decide(&plan, &seen, at), Next::Wait(Waiting::Content));
+}
+
+#[test]
+fn nothing_is_started_anew_while_any_datastore_is_not_well() {
+    let mut ill = seen(3, "3.4.23", "3.4.30");
+    ill.datastores[2].healthy = false;
+    assert!(matches!(
+        decide(&Plan::default(), &ill, now()),
+        Next::Wait(Waiting::Grace(_))
+    ));
+    let mut suspect = seen(3, "3.4.23", "3.4.30");
+    suspect.servers[2].state = Liveness::Suspect;
+    assert_eq!(why(&suspect), "first all datastores must be well");
+    // It was decided, and then another one failed.
+    let plan = stored(&Plan::default(), &seen(3, "3.4.23", "3.4.30"), now());
+    assert_eq!(stored(&plan, &ill, now()).current, None);
+}
+
+#[test]
+fn the_only_datastore_is_left_to_its_operator() {
+    let why = why(&seen(1, "3.4.23", "3.4.30"));
+    assert!(why.contains("the data would be away meanwhile"), "{why}");
+}
+
+#[test]
+fn etcd_goes_up_by_one_minor_version_and_never_back() {
+    for (running, installed, expected) in [
+        ("3.5.9", "3.4.30", "etcd does not go back from 3.5.9"),
+        ("3.4.23", "3.6.0", "from 3.4 etcd goes on to 3.5 first"),
+        ("3.4.23", "4.0.0", "from 3.4 etcd goes on to 3.5 first"),
+    ] {
+        assert_eq!(why(&seen(3, running, installed)), expected);
+    }
+    for (running, installed) in [("3.4.23", "3.5.0"), ("3.4.30", "3.4.23")] {
+        let plan = stored(&Plan::default(), &seen(3, running, installed), now());
+        assert!(plan.current.is_some(), "{running} to {installed}");
+    }
+    // One that lags behind holds the others.
+    let mut mixed = seen(3, "3.5.9", "3.6.0");
+    mixed.servers[2].programs.running = etcd("3.4.23");
+    mixed.servers[2].programs.installed = etcd("3.4.23");
+    assert_eq!(why(&mixed), "from 3.4 etcd goes on to 3.5 first");
+    mixed.servers[2].programs = Programs::default();
+    assert_eq!(why(&mixed), "it is not known what `server-2` runs");
+    let mut broken = seen(3, "3.4.23", "3.4.30");
+    for server in &mut broken.servers {
+        let installed = server.programs.installed.as_mut().expect("one");
+        installed.version = None;
+    }
+    assert_eq!(
+        why(&broken),
+        "it cannot be run, or does not say its version"
+    );
+}
+
+#[test]
+fn a_program_with_which_one_did_not_come_back_is_not_tried_on_another() {
+    let mut seen = seen(3, "3.4.23", "3.4.30");
+    let plan = stored(&Plan::default(), &seen, now());
+    let number = plan.current.as_ref().expect("a change").number;
+    seen.servers[0].restart = number;
+    seen.servers[0].programs.running = None;
+    seen.datastores[0].healthy = false;
+    let late = now() + SignedDuration::from_secs(61);
+    let plan = stored(&plan, &seen, late);
+    assert_eq!(plan.current, None);
+    // The old package is back on it, and it is well again.
+    seen.datastores[0].healthy = true;
+    seen.servers[0].programs.running = etcd("3.4.23");
+    seen.servers[0].programs.installed = etcd("3.4.23");
+    let waits = decide(&plan, &seen, late + SignedDuration::from_hours(1));
+    match waits {
+        Next::Wait(Waiting::Upgrade { why, .. }) => {
+            assert_eq!(why, "a datastore did not come back with it");
+        }
+        other => panic!("{other:?}"),
+    }
+    // A better one is.
+    seen.servers[1].programs.installed = etcd("3.4.31");
+    let plan = stored(&plan, &seen, late + SignedDuration::from_hours(1));
+    assert_eq!(plan.current.expect("a change").into, name(1));
+}

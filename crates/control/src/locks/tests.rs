@@ -1,0 +1,206 @@
+//! Somebody else at the same moment.
+
+use std::sync::Arc;
+
+use bunraku_model::TriggerName;
+use bunraku_store::testing::{MeddledStore, MemoryStore};
+use bunraku_wire::api::locks::{AcquireLock, LockReply};
+
+use super::*;
+
+fn name() -> LockName {
+    LockName::new("db").expect("a name")
+}
+
+fn locks(store: &SharedStore) -> Locks {
+    Locks::new(store.clone(), Clock::system())
+}
+
+async fn acquire(store: &SharedStore, owner: &str) -> LockReply {
+    try_acquire(store, owner, None).await.expect("an answer")
+}
+
+async fn try_acquire(
+    store: &SharedStore,
+    owner: &str,
+    slots: Option<u32>,
+) -> Result<LockReply, ServiceError> {
+    let request = AcquireLock {
+        session: "s".to_owned(),
+        lease_seconds: 3_600,
+        wait_seconds: 0,
+        only_now: false,
+        reason: None,
+        slots,
+    };
+    let (locks, name) = (locks(store), name());
+    locks.acquire(&name, owner, &request, Duration::ZERO).await
+}
+
+async fn announced(store: &SharedStore) -> usize {
+    let keys = document::keys_under(&**store, keys::TRIGGER_ANNOUNCED).await;
+    keys.expect("read").len()
+}
+
+#[tokio::test]
+async fn one_who_dies_at_the_moment_of_its_turn_never_holds_it() {
+    let store: SharedStore = Arc::new(MemoryStore::new());
+    let defined = DefineLock {
+        slots: 1,
+        on_change: Some(TriggerName::new("new master").expect("a name")),
+        hosts: Vec::new(),
+    };
+    let defined = locks(&store).define(&name(), &defined).await;
+    defined.expect("defined");
+    let LockReply::Held { token, .. } = acquire(&store, "a").await else {
+        panic!("it is free")
+    };
+    assert!(matches!(
+        acquire(&store, "b").await,
+        LockReply::Waiting { .. }
+    ));
+    assert!(matches!(
+        acquire(&store, "c").await,
+        LockReply::Waiting { .. }
+    ));
+    assert_eq!(announced(&store).await, 1, "that a holds it");
+    let waiting = locks(&store).show(&name()).await.expect("shown").waiters;
+    let lease = locks(&store).lease(&name(), &waiting[0]).await;
+    let (lease, below) = (lease.expect("read").expect("a lease"), store.clone());
+    let meddled = Arc::new(MeddledStore::new(store.clone(), async move {
+        below.lease_revoke(lease).await.expect("its lease ends");
+    }));
+    let shared: SharedStore = meddled.clone();
+    let released = locks(&shared).release(&name(), "a", token).await;
+    released.expect("released");
+    assert!(meddled.is_meddled());
+    assert_eq!(locks(&store).owners(&name()).await.expect("read"), ["c"]);
+    assert_eq!(
+        announced(&store).await,
+        2,
+        "that c holds it, and never that b does"
+    );
+    let LockReply::Held { token: next, .. } = acquire(&store, "c").await else {
+        panic!("it has it")
+    };
+    assert_eq!(next, token + 1, "b never had one");
+}
+
+/// Ends the lease of whoever holds it.
+async fn end_of_lease(store: &SharedStore) {
+    let holders = locks(store).show(&name()).await.expect("shown").holders;
+    let lease = locks(store).lease(&name(), &holders[0]).await;
+    let lease = lease.expect("read").expect("a lease");
+    store.lease_revoke(lease).await.expect("its lease ends");
+}
+
+#[tokio::test]
+async fn a_token_is_its_owners_and_ends_with_its_lease_also_when_nobody_waits() {
+    let store: SharedStore = Arc::new(MemoryStore::new());
+    let LockReply::Held { token, .. } = acquire(&store, "a").await else {
+        panic!("it is free")
+    };
+    let locks = locks(&store);
+    for owner in ["b", ""] {
+        let renewed = locks.renew(&name(), owner, token).await;
+        assert!(matches!(renewed, Err(ServiceError::Conflict { .. })));
+        let released = locks.release(&name(), owner, token).await;
+        assert!(matches!(released, Err(ServiceError::Conflict { .. })));
+    }
+    locks.renew(&name(), "a", token).await.expect("it holds it");
+    end_of_lease(&store).await;
+    let renewed = locks.renew(&name(), "a", token).await;
+    assert!(matches!(renewed, Err(ServiceError::Conflict { .. })));
+    let released = locks.release(&name(), "a", token).await;
+    assert!(matches!(released, Err(ServiceError::Conflict { .. })));
+    // The same session again gets another token: the old one protects nothing any more.
+    let LockReply::Held { token: next, .. } = acquire(&store, "a").await else {
+        panic!("it is free")
+    };
+    assert!(next > token);
+}
+
+#[tokio::test]
+async fn a_lock_that_nobody_can_hold_is_refused() {
+    let store: SharedStore = Arc::new(MemoryStore::new());
+    let none = DefineLock {
+        slots: 0,
+        on_change: None,
+        hosts: Vec::new(),
+    };
+    let defined = locks(&store).define(&name(), &none).await;
+    assert!(matches!(defined, Err(ServiceError::Invalid { .. })));
+}
+
+fn waits_behind(reply: &LockReply) -> Option<usize> {
+    match reply {
+        LockReply::Waiting { ahead, .. } => Some(*ahead),
+        _ => None,
+    }
+}
+
+#[tokio::test]
+async fn a_waiter_whose_lease_ended_goes_to_the_end_of_the_line() {
+    let store: SharedStore = Arc::new(MemoryStore::new());
+    acquire(&store, "a").await;
+    assert_eq!(waits_behind(&acquire(&store, "b").await), Some(0));
+    assert_eq!(waits_behind(&acquire(&store, "c").await), Some(1));
+    assert_eq!(
+        waits_behind(&acquire(&store, "b").await),
+        Some(0),
+        "asked again"
+    );
+    let waiting = locks(&store).show(&name()).await.expect("shown").waiters;
+    let lease = locks(&store).lease(&name(), &waiting[0]).await;
+    let lease = lease.expect("read").expect("a lease");
+    store.lease_revoke(lease).await.expect("its lease ends");
+    assert_eq!(waits_behind(&acquire(&store, "b").await), Some(1));
+}
+
+#[tokio::test]
+async fn a_line_has_an_end() {
+    let store: SharedStore = Arc::new(MemoryStore::new());
+    acquire(&store, "a").await;
+    let key = keys::lock_line(&name());
+    let read = document::read::<Line>(&*store, &key).await;
+    let mut line = read.expect("read").expect("a line").document;
+    let living: Vec<Holder> = (0..LONGEST_LINE)
+        .map(|number| Holder {
+            owner: format!("n{number}"),
+            token: 0,
+            ..line.holders[0].clone()
+        })
+        .collect();
+    for some in living.chunks(50) {
+        let sessions = some.iter().fold(Transaction::new(), |all, waiter| {
+            all.put(session_key(&name(), waiter), "{}")
+        });
+        store.commit(sessions).await.expect("stored");
+    }
+    line.waiters = living;
+    let put = Transaction::new().put(key, document::encode(&line));
+    store.commit(put).await.expect("stored");
+    let refused = try_acquire(&store, "late", None).await;
+    assert!(matches!(refused, Err(ServiceError::Busy { .. })));
+    let first = acquire(&store, "n0").await;
+    assert_eq!(waits_behind(&first), Some(0), "who is in it stays");
+}
+
+#[tokio::test]
+async fn only_the_first_who_uses_a_lock_says_how_many_may_hold_it() {
+    let store: SharedStore = Arc::new(MemoryStore::new());
+    try_acquire(&store, "a", Some(2)).await.expect("it is free");
+    let more = try_acquire(&store, "b", Some(3)).await;
+    assert!(matches!(more, Err(ServiceError::Conflict { .. })));
+    try_acquire(&store, "b", Some(2)).await.expect("as it is");
+    // What an operator said stays, also when nobody holds it.
+    let store: SharedStore = Arc::new(MemoryStore::new());
+    let one = DefineLock {
+        slots: 1,
+        on_change: None,
+        hosts: Vec::new(),
+    };
+    locks(&store).define(&name(), &one).await.expect("defined");
+    let more = try_acquire(&store, "a", Some(3)).await;
+    assert!(matches!(more, Err(ServiceError::Conflict { .. })));
+}
