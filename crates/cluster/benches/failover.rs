@@ -196,7 +196,8 @@ async fn by_hand(cluster: &mut EtcdCluster) -> Duration {
 async fn main() {
     let repeats = number("--repeats", 20);
     let megabytes = number("--data", 0);
-    let mut cluster = Cluster::start(4, 3).await;
+    // A gigabyte takes longer to arrive than what tests keep.
+    let mut cluster = Cluster::start_with(4, 3, &["start-seconds=120"]).await;
     fill(&cluster.store().await, megabytes).await;
     let mut bare = EtcdCluster::start(3).await;
     let store = EtcdStore::connect(bare.options("/bench/")).await;

@@ -146,6 +146,10 @@ impl World {
             }
             Action::AddLearner { server } => {
                 let server = self.number(server);
+                if self.healthy_voters() < self.voters() {
+                    // As etcd does: it has not been connected to all peers for a while.
+                    return;
+                }
                 let learners = self.members.values().filter(|entry| entry.learner).count();
                 assert_eq!(learners, 0, "two learners at once");
                 assert!(self.members.values().all(|entry| entry.server != server));
@@ -283,6 +287,25 @@ fn two_of_five_that_die_together_are_replaced_one_after_the_other() {
     world.pass(61);
     assert_eq!(world.settle(), Waiting::Content);
     assert_eq!(world.datastore_servers(), [2, 3, 4, 5, 6].into());
+}
+
+#[test]
+fn a_second_one_that_is_lost_in_the_middle_of_a_change_is_replaced_before_it_ends() {
+    // Nobody is left who could take a place: both begin anew where they are.
+    let mut world = World::new(5, 5, 5);
+    world.set(2, false);
+    world.pass(30);
+    world.servers[0].broken = Some(world.now);
+    world.pass(35);
+    assert_eq!(
+        world.step(true),
+        Next::Wait(Waiting::NoReplacement(name(2)))
+    );
+    world.set(2, true);
+    world.servers[2].broken = Some(world.now - SignedDuration::from_secs(65));
+    assert_eq!(world.settle(), Waiting::Content);
+    assert_eq!(world.datastore_servers(), [0, 1, 2, 3, 4].into());
+    assert_eq!(world.removals, 2);
 }
 
 #[test]

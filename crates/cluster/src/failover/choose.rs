@@ -68,6 +68,12 @@ fn lost(seen: &Seen, now: Timestamp) -> Vec<(&Datastore, &Server, Timestamp)> {
     lost
 }
 
+/// The server whose datastore is lost for longest, and since when.
+pub(super) fn longest_lost(seen: &Seen, now: Timestamp) -> Option<(&Server, Timestamp)> {
+    let lost = lost(seen, now).into_iter().next();
+    lost.map(|(_, server, since)| (server, since))
+}
+
 fn draining(seen: &Seen) -> Option<(&Datastore, &Server)> {
     with_servers(seen).find(|(_, server)| server.draining)
 }

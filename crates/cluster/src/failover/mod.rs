@@ -161,12 +161,7 @@ fn proceed(plan: &Plan, change: &Change, seen: &Seen, limits: &Limits, now: Time
         return another_place(plan, change, seen);
     };
     let Some(datastore) = seen.datastore_of(server) else {
-        return match server.can_take_the_role() {
-            true => Next::Act(Action::AddLearner {
-                server: server.name.clone(),
-            }),
-            false => another_place(plan, change, seen),
-        };
+        return come(plan, change, server, seen, limits, now);
     };
     let failing = datastore
         .failing_since
@@ -206,6 +201,31 @@ fn remove_first(plan: &Plan, change: &Change, seen: &Seen) -> Option<Next> {
         true => Next::Act(Action::Remove { id: out.id }),
         false => Next::Wait(Waiting::Unsafe),
     })
+}
+
+/// Puts a server on the list. While a voter is away etcd takes nobody: if that
+/// one stays away, it is to be replaced before this change can end, and what
+/// this change was for is still to be seen afterwards.
+fn come(
+    plan: &Plan,
+    change: &Change,
+    server: &Server,
+    seen: &Seen,
+    limits: &Limits,
+    now: Timestamp,
+) -> Next {
+    if !server.can_take_the_role() {
+        return another_place(plan, change, seen);
+    }
+    match choose::longest_lost(seen, now) {
+        None => Next::Act(Action::AddLearner {
+            server: server.name.clone(),
+        }),
+        Some((_, since)) if now.duration_since(since) >= limits.grace => {
+            Next::Store(plan.given_up())
+        }
+        Some((lost, _)) => Next::Wait(Waiting::Grace(lost.name.clone())),
+    }
 }
 
 fn raise(

@@ -47,6 +47,9 @@ async fn main() -> ExitCode {
             Some(("certificate-seconds", Ok(seconds))) => {
                 options.certificate_lifetime = SignedDuration::from_secs(seconds);
             }
+            Some(("start-seconds", Ok(seconds))) => {
+                options.limits.start = SignedDuration::from_secs(seconds);
+            }
             Some(("snapshot-seconds", Ok(seconds))) => {
                 options.snapshot_every = Duration::from_secs(seconds.unsigned_abs());
             }

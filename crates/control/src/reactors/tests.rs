@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bunraku_model::{EnvironmentName, NodeName, NodeRunId};
+use bunraku_model::{Connection, EnvironmentName, NodeName, NodeRunId};
 use bunraku_store::blobs::{BlobOptions, StoreBlobs};
 use bunraku_store::testing::{Cut, CutStore, MeddledStore, MemoryStore};
 use bunraku_wire::api::reactors::Reactor;
@@ -13,6 +13,7 @@ use bunraku_wire::api::{
 use jiff::Timestamp;
 
 use super::*;
+use crate::presence::StoredConnection;
 use crate::{FactHooks, FactOptions, Nodes, ReportOptions, Triggers};
 
 /// What one server has of it.
@@ -353,4 +354,72 @@ async fn what_no_rule_is_about_is_not_even_written_down() {
     taken.expect("stored");
     let events = document::keys_under(&*store, keys::REACTOR_EVENTS).await;
     assert_eq!(events.expect("read").len(), 0);
+}
+
+const LOST_FOR_A_MINUTE: &str = "gone: {when: {event: node_lost, for: 1m}, then: {hosts: lb-00}}\n";
+
+/// The node's connection breaks, so many seconds ago.
+async fn lose(store: &SharedStore, services: &Services, seconds_ago: i64) {
+    let since = Timestamp::now() - jiff::SignedDuration::from_secs(seconds_ago);
+    let node = name("web-1");
+    let connection = StoredConnection {
+        connection: Connection::Lost {
+            since,
+            reason: "its connection closed".to_owned(),
+        },
+        session: uuid::Uuid::now_v7(),
+        agent_version: "0".to_owned(),
+    };
+    let put = Transaction::new().put(keys::node_connection(&node), document::encode(&connection));
+    let lost = services.reactors.inbox.lost(put, &node, since, "closed");
+    store.commit(lost).await.expect("stored");
+    for key in document::keys_under(&**store, keys::REACTOR_EVENTS)
+        .await
+        .expect("read")
+    {
+        services.reactors.react(&key).await.expect("it reacts");
+    }
+}
+
+/// What waits is looked at, and what comes of it is carried on.
+async fn wait_over(store: &SharedStore, services: &Services) -> usize {
+    services.reactors.do_due().await.expect("it looks");
+    for key in document::keys_under(&**store, keys::REACTOR_EVENTS)
+        .await
+        .expect("read")
+    {
+        services.reactors.react(&key).await.expect("it reacts");
+    }
+    announced(store).await
+}
+
+#[tokio::test]
+async fn a_node_that_came_back_and_is_lost_again_is_lost_since_then() {
+    let store = prepared_with(LOST_FOR_A_MINUTE).await;
+    let services = Services::over(&store).await.expect("it starts");
+    lose(&store, &services, 300).await;
+    // It was back in between: the first wait is over, the second is not.
+    lose(&store, &services, 10).await;
+    assert_eq!(wait_over(&store, &services).await, 0);
+    lose(&store, &services, 61).await;
+    assert_eq!(wait_over(&store, &services).await, 1);
+}
+
+#[tokio::test]
+async fn what_a_rule_held_back_goes_with_the_rule() {
+    let store = prepared_with(
+        "kept: {when: {event: resource}, then: {hosts: lb-00}, limits: {occurrences: 5}}\n",
+    )
+    .await;
+    let services = Services::over(&store).await.expect("it starts");
+    let environment = EnvironmentName::new("production").expect("a name");
+    let held = document::encode(&crate::triggers::Held::default());
+    let of = |rule: &str| keys::reactor_held(&environment, rule, None);
+    let put = Transaction::new()
+        .put(of("kept"), held.clone())
+        .put(of("removed"), held);
+    store.commit(put).await.expect("stored");
+    services.reactors.do_due().await.expect("it looks");
+    let left = document::keys_under(&*store, keys::REACTOR_HELD).await;
+    assert_eq!(left.expect("read"), [of("kept")]);
 }
