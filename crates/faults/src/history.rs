@@ -116,6 +116,9 @@ pub struct NodeRun {
     pub ended: Micros,
     /// Firings that it served.
     pub firings: BTreeSet<String>,
+    /// Further ones, that it only counts.
+    #[serde(default)]
+    pub more: u64,
     /// The ordered run that it was a part of.
     pub run: Option<String>,
 }

@@ -276,7 +276,7 @@ impl Site {
         for node in AGENTS {
             write(&self.ran(node), "")?;
             let script = format!(
-                "begun=$(date +%s%N); sleep 0.1; echo \"$BUNRAKU_RUN $begun $(date +%s%N) $BUNRAKU_CAUSES\" >> {}",
+                "begun=$(date +%s%N); sleep 0.1; echo \"$BUNRAKU_RUN $begun $(date +%s%N) $BUNRAKU_MORE_CAUSES $BUNRAKU_CAUSES\" >> {}",
                 self.ran(node).display()
             );
             let (token, mut command) = self.agent(node).await?;

@@ -307,6 +307,7 @@ fn node_run(node: &str, id: &str, begun: u64, run: Option<&str>) -> NodeRun {
         begun: seconds(begun),
         ended: seconds(begun + 1),
         firings: BTreeSet::from(["f".to_owned()]),
+        more: 0,
         run: run.map(str::to_owned),
     }
 }
@@ -318,6 +319,35 @@ fn a_trigger_that_neither_ran_nor_was_reported_is_found() {
     wrong_in(&one, "n2 neither ran nor was reported");
     one.end.reported.insert(("t".to_owned(), "n2".to_owned()));
     assert_eq!(check(&one), [""; 0]);
+}
+
+#[test]
+fn a_run_that_only_counts_a_firing_served_it_if_it_came_later_and_counts_enough() {
+    let counting = |begun: u64, more: u64| NodeRun {
+        firings: BTreeSet::new(),
+        more,
+        ..node_run("n2", "2", begun, None)
+    };
+    let mut one = fired();
+    one.node_runs.push(node_run("n1", "1", 2, None));
+    one.node_runs.push(counting(2, 1));
+    assert_eq!(check(&one), [""; 0]);
+    let again = one.operations[0].clone();
+    let Call::Fire { trigger, hosts, .. } = again.call else {
+        panic!("it fires")
+    };
+    let call = Call::Fire {
+        trigger,
+        firing: "g".to_owned(),
+        hosts: hosts[1..].to_vec(),
+    };
+    one.operations
+        .push(operation(0, 0, 1, call.clone(), Outcome::Done));
+    wrong_in(&one, "n2 neither ran nor was reported");
+    one.node_runs[1].more = 2;
+    assert_eq!(check(&one), [""; 0]);
+    one.operations[1] = operation(0, 3, 4, call, Outcome::Done);
+    wrong_in(&one, "n2 neither ran nor was reported");
 }
 
 fn ordered(first: u64, second: u64) -> History {

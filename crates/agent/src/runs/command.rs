@@ -101,6 +101,7 @@ impl PreparedCommand {
             // What the command fires carries the chain of its causes on.
             .env("BUNRAKU_RUN", self.order.id.to_string())
             .env("BUNRAKU_CAUSES", causes)
+            .env("BUNRAKU_MORE_CAUSES", self.order.more_causes.to_string())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

@@ -25,6 +25,8 @@ pub struct RunOrder {
     pub tags: Vec<String>,
     /// To be handed on to whatever the run sets off.
     pub causes: Vec<Cause>,
+    /// How many there are beyond these.
+    pub more_causes: u64,
 }
 
 impl RunOrder {

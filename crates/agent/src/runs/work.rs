@@ -125,6 +125,7 @@ impl Runs {
             subject: run.request.subject.clone(),
             tags: run.request.tags.clone(),
             causes: run.request.causes.clone(),
+            more_causes: run.more_causes,
         };
         let method = Arc::clone(self.method(&run.request.subject));
         let limit =

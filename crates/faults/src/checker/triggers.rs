@@ -1,9 +1,13 @@
 //! Triggers: whoever was promised a run got one, or was told why not.
+//!
+//! A run names the firings that it serves up to a bound, and counts those
+//! beyond it. A firing that no run names is taken to be one of those counted,
+//! as far as the count goes, if the run began after it was fired.
 
-use crate::history::{Call, History};
+use crate::history::{Call, History, Operation};
 
 pub(super) fn check(history: &History) -> Vec<String> {
-    let mut wrong = Vec::new();
+    let mut unnamed: Vec<(&Operation, &str, &str)> = Vec::new();
     for operation in history.acknowledged() {
         let Call::Fire {
             trigger,
@@ -16,17 +20,32 @@ pub(super) fn check(history: &History) -> Vec<String> {
         for host in hosts {
             let mut runs = history.node_runs.iter();
             let ran = runs.any(|run| run.node == *host && run.firings.contains(firing));
-            let reported = history
-                .end
-                .reported
-                .contains(&(trigger.clone(), host.clone()));
-            if !ran && !reported {
-                wrong.push(format!(
-                    "trigger {trigger}: acknowledged at {}, and {host} neither ran nor was reported",
-                    super::at(operation.ended)
-                ));
+            let reported = (trigger.clone(), host.clone());
+            if !ran && !history.end.reported.contains(&reported) {
+                unnamed.push((operation, trigger, host));
             }
         }
     }
-    wrong
+    take_out_counted(history, &mut unnamed);
+    let wrong = unnamed.into_iter().map(|(operation, trigger, host)| {
+        format!(
+            "trigger {trigger}: acknowledged at {}, and {host} neither ran nor was reported",
+            super::at(operation.ended)
+        )
+    });
+    wrong.collect()
+}
+
+/// In order of time: what one run may have counted, each later one may, too.
+fn take_out_counted(history: &History, unnamed: &mut Vec<(&Operation, &str, &str)>) {
+    let mut runs: Vec<_> = history.node_runs.iter().collect();
+    runs.sort_by_key(|run| run.begun);
+    for run in runs {
+        let mut left = run.more;
+        unnamed.retain(|(operation, _, host)| {
+            let counted = left > 0 && run.node == **host && operation.begun <= run.begun;
+            left -= u64::from(counted);
+            !counted
+        });
+    }
 }

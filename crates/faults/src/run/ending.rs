@@ -102,12 +102,13 @@ fn node_runs(site: &Site, recorder: &Recorder) -> Vec<NodeRun> {
     runs
 }
 
-/// `RUN BEGUN ENDED CAUSES`, as the agents' command writes it.
+/// `RUN BEGUN ENDED MORE CAUSES`, as the agents' command writes it.
 fn node_run(node: &str, line: &str, recorder: &Recorder) -> Option<NodeRun> {
-    let mut words = line.splitn(4, ' ');
+    let mut words = line.splitn(5, ' ');
     let id = words.next()?.to_owned();
     let mut time = || Some(recorder.of_day(Duration::from_nanos(words.next()?.parse().ok()?)));
     let (begun, ended) = (time()?, time()?);
+    let more = words.next()?.parse().ok()?;
     let causes: Vec<Cause> = serde_json::from_str(words.next()?).ok()?;
     let mut firings = BTreeSet::new();
     let mut run = None;
@@ -126,6 +127,7 @@ fn node_run(node: &str, line: &str, recorder: &Recorder) -> Option<NodeRun> {
         begun,
         ended,
         firings,
+        more,
         run,
     })
 }

@@ -7,6 +7,7 @@
 use bunraku_model::Administration;
 use bunraku_store::{Compare, StoreError, Transaction, TransactionOutcome};
 use bunraku_wire::api::{DisableRequest, NodeSummary};
+use bunraku_wire::client::Fetched;
 use rand::RngExt;
 
 use super::{Worker, outcome_of};
@@ -79,8 +80,14 @@ impl Worker {
     pub(crate) async fn read_node(&mut self, server: Server, node: &str) -> bool {
         let begun = self.recorder.now();
         let path = format!("/v1/nodes/{node}");
-        let reply = self.servers[server].get::<NodeSummary>(&path);
-        let Ok(summary) = reply.await else {
+        let reply = self.servers[server].get_if_changed::<NodeSummary>(&path, None);
+        // What is said to be old, because no majority answers, promises nothing.
+        let Ok(Fetched::Changed {
+            value: summary,
+            old: false,
+            ..
+        }) = reply.await
+        else {
             return false;
         };
         let value = match summary.status.administration {

@@ -21,6 +21,7 @@ fn order() -> RunOrder {
         subject: RunSubject::Configured { environment: None },
         tags: Vec::new(),
         causes: vec![Cause::Schedule],
+        more_causes: 5,
     }
 }
 
@@ -89,11 +90,11 @@ async fn what_it_prints_is_told_and_its_exit_code_decides() {
 
 #[tokio::test]
 async fn it_knows_its_run_and_its_causes() {
-    let script = "echo \"$BUNRAKU_RUN $BUNRAKU_CAUSES\"";
+    let script = "echo \"$BUNRAKU_RUN $BUNRAKU_CAUSES $BUNRAKU_MORE_CAUSES\"";
     let outcome = carry_out(&shell(script), CancellationToken::new()).await;
     assert_eq!(
         outcome.logs[0].message,
-        format!("{} [{{\"cause\":\"schedule\"}}]", order().id)
+        format!("{} [{{\"cause\":\"schedule\"}}] 5", order().id)
     );
 }
 

@@ -177,6 +177,7 @@ mod tests {
             subject: RunSubject::Configured { environment: None },
             tags: tags.iter().map(|tag| (*tag).to_owned()).collect(),
             causes: Vec::new(),
+            more_causes: 0,
         }
     }
 

@@ -113,6 +113,7 @@ fn order(mode: RunMode) -> RunOrder {
         subject: RunSubject::Configured { environment: None },
         tags: Vec::new(),
         causes: vec![Cause::Schedule],
+        more_causes: 0,
     }
 }
 

@@ -164,6 +164,7 @@ impl PreparedPuppet {
             // What Puppet's resources fire carries the chain of causes on.
             .env("BUNRAKU_RUN", self.order.id.to_string())
             .env("BUNRAKU_CAUSES", causes)
+            .env("BUNRAKU_MORE_CAUSES", self.order.more_causes.to_string())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
