@@ -361,10 +361,13 @@ fn lock_holders(name: &str) -> Result<Vec<String>, WorldError> {
     let locks: Vec<LockStatus> =
         serde_json::from_slice(&output.stdout).map_err(|error| cannot(&error.to_string()))?;
     let mut owners: Vec<String> = Vec::new();
-    for lock in locks.into_iter().filter(|lock| lock.name.as_str() == name) {
-        owners.extend(lock.holders.into_iter().map(|holder| holder.owner));
+    let lock = locks.into_iter().find(|lock| lock.name.as_str() == name);
+    for holder in lock.into_iter().flat_map(|lock| lock.holders) {
+        // Of a lock with several places, one owner may have more than one.
+        if !owners.contains(&holder.owner) {
+            owners.push(holder.owner);
+        }
     }
-    owners.dedup();
     Ok(owners)
 }
 

@@ -1,23 +1,12 @@
 //! Agents follow the servers, and a server that is started while two of three
 //! are gone serves what only looks.
 
-use std::path::Path;
-use std::process::Command;
 use std::time::Instant;
 
 use bunraku_model::ContentId;
 
 use crate::cluster_support::{Cluster, healthy, status};
-use crate::support::{Running, ServerProcess, eventually, told};
-
-fn run(directory: &Path, program: &str, arguments: &[&str]) {
-    let output = Command::new(program)
-        .current_dir(directory)
-        .args(arguments)
-        .output()
-        .unwrap_or_else(|_| panic!("{program} runs; scripts/setup installs it"));
-    assert!(output.status.success(), "{program}: {}", told(&output));
-}
+use crate::support::{Running, ServerProcess, eventually, run, told};
 
 /// The servers in the order in which a node of this name goes to them.
 fn order(cluster: &Cluster, node: &str) -> [usize; 4] {

@@ -5,16 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::ssh::SshServer;
-use crate::support::{ServerProcess, Site, eventually, told};
-
-fn run(directory: &Path, program: &str, arguments: &[&str]) {
-    let output = Command::new(program)
-        .current_dir(directory)
-        .args(arguments)
-        .output()
-        .unwrap_or_else(|_| panic!("{program} runs; scripts/setup installs it"));
-    assert!(output.status.success(), "{program}: {}", told(&output));
-}
+use crate::support::{ServerProcess, Site, eventually, run, told};
 
 fn commit(repository: &Path, files: &[(&str, &str)]) {
     for (path, text) in files {

@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::support::{Running, ServerProcess, Site, bunraku, eventually, told};
+use crate::support::{Running, ServerProcess, Site, bunraku, eventually, run, told};
 
 const STATES: &str = "port:
   ini_setting.present:
@@ -19,15 +19,6 @@ struct World {
     site: Site,
     server: ServerProcess,
     _agent: Running,
-}
-
-fn run(directory: &Path, program: &str, arguments: &[&str]) {
-    let output = Command::new(program)
-        .current_dir(directory)
-        .args(arguments)
-        .output()
-        .unwrap_or_else(|_| panic!("{program} runs; scripts/setup installs it"));
-    assert!(output.status.success(), "{program}: {}", told(&output));
 }
 
 impl World {

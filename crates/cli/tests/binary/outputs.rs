@@ -1,18 +1,8 @@
 //! Outputs that pass from one node to another, with a real server and two agents.
 
 use std::path::Path;
-use std::process::Command;
 
-use crate::support::{ServerProcess, Site, eventually, told};
-
-fn run(directory: &Path, program: &str, arguments: &[&str]) {
-    let output = Command::new(program)
-        .current_dir(directory)
-        .args(arguments)
-        .output()
-        .unwrap_or_else(|_| panic!("{program} runs; scripts/setup installs it"));
-    assert!(output.status.success(), "{program}: {}", told(&output));
-}
+use crate::support::{ServerProcess, Site, eventually, run, told};
 
 /// Commits states for both nodes, deploys and releases them.
 fn release(site: &Site, server: &ServerProcess, database: &str, web: &str) {

@@ -43,6 +43,16 @@ pub(crate) fn told(output: &Output) -> String {
     )
 }
 
+/// Another program, which has to succeed.
+pub(crate) fn run(directory: &Path, program: &str, arguments: &[&str]) {
+    let output = Command::new(program)
+        .current_dir(directory)
+        .args(arguments)
+        .output()
+        .unwrap_or_else(|_| panic!("{program} runs; scripts/setup installs it"));
+    assert!(output.status.success(), "{program}: {}", told(&output));
+}
+
 /// Looks until it holds.
 pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let started = Instant::now();

@@ -36,6 +36,9 @@ const ALONE: [&str; 6] = [
     "--peer-trusted-ca-file=",
 ];
 
+/// Where the copy lies in its place.
+const DATA: &str = "data";
+
 /// Why there is none.
 #[derive(Debug, thiserror::Error)]
 pub enum ViewError {
@@ -67,20 +70,16 @@ impl View {
         admin: &Admin,
     ) -> Result<Self, ViewError> {
         let place = place_in(directory);
-        let (from, to) = (data::path(directory, order), place.join("data"));
+        let from = data::path(directory, order);
         let failed = |source| ViewError::Copy {
             path: place.clone(),
             source,
         };
+        let [client, peer] = free_urls(program).map_err(failed)?;
         let fresh = place.clone();
-        let copied = tokio::task::spawn_blocking(move || {
-            discard(&fresh)?;
-            private_file::create_private_directory(&fresh)?;
-            copy(&from, &to)
-        });
+        let copied = tokio::task::spawn_blocking(move || copy_anew(&from, &fresh));
         let copied = copied.await.map_err(std::io::Error::other);
         copied.and_then(|copied| copied).map_err(failed)?;
-        let [client, peer] = free_urls(program).map_err(failed)?;
         let alone = Program {
             client_url: client.clone(),
             peer_url: peer.clone(),
@@ -91,7 +90,13 @@ impl View {
             initial_cluster: vec![(program.name.clone(), peer)],
             ..order.clone()
         };
-        let process = alone.spawn(directory, &order, &place.join("data"), &ALONE)?;
+        let process = match alone.spawn(directory, &order, &place.join(DATA), &ALONE) {
+            Ok(process) => process,
+            Err(error) => {
+                discard_or_warn(&place);
+                return Err(error.into());
+            }
+        };
         let mut view = Self {
             url: client,
             process,
@@ -149,6 +154,14 @@ fn discard(place: &Path) -> std::io::Result<()> {
     }
 }
 
+/// A whole copy or none: what is left of half a one would take the room that
+/// the datastore itself needs.
+fn copy_anew(from: &Path, place: &Path) -> std::io::Result<()> {
+    discard(place)?;
+    private_file::create_private_directory(place)?;
+    copy(from, &place.join(DATA)).inspect_err(|_| discard_or_warn(place))
+}
+
 fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
     private_file::create_private_directory(to)?;
     for entry in std::fs::read_dir(from)? {
@@ -173,4 +186,26 @@ fn free_urls(program: &Program) -> std::io::Result<[String; 2]> {
         urls.push(format!("{host}:{}", listener.local_addr()?.port()));
     }
     Ok(urls.try_into().expect("two were bound"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_copy_that_fails_in_the_middle_nothing_is_left() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (from, place) = (directory.path().join("from"), directory.path().join("view"));
+        std::fs::create_dir_all(from.join("member")).expect("made");
+        std::fs::write(from.join("a"), "whole").expect("written");
+        copy_anew(&from, &place).expect("copied");
+        assert_eq!(
+            std::fs::read(place.join("data/a")).expect("there"),
+            b"whole"
+        );
+        // Nothing can be read through this one.
+        std::os::unix::fs::symlink("nowhere", from.join("member/wal")).expect("made");
+        assert!(copy_anew(&from, &place).is_err());
+        assert!(!place.exists());
+    }
 }

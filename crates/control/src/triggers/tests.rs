@@ -143,8 +143,8 @@ async fn what_two_servers_let_go_at_once_goes_out_once() {
     assert_eq!(fired.len(), 1, "{fired:?}");
 }
 
-#[tokio::test]
-async fn the_same_firing_again_is_held_back_once() {
+/// A trigger that goes out when it was fired for the third time.
+async fn at_the_third_time() -> (SharedStore, Triggers) {
     let store = with_nodes(&["lb-1"]).await;
     let triggers = server(&store);
     let limits = TriggerLimits {
@@ -152,6 +152,12 @@ async fn the_same_firing_again_is_held_back_once() {
         ..TriggerLimits::default()
     };
     triggers.define(&trigger(), &limits).await.expect("limited");
+    (store, triggers)
+}
+
+#[tokio::test]
+async fn the_same_firing_again_is_held_back_once() {
+    let (_, triggers) = at_the_third_time().await;
     // Its reply was lost: it is one occurrence, however often it comes.
     let request = request(&["lb-1"]);
     for _ in 0..5 {
@@ -165,13 +171,7 @@ async fn the_same_firing_again_is_held_back_once() {
 
 #[tokio::test]
 async fn what_is_held_back_goes_out_when_the_limits_are_taken_away() {
-    let store = with_nodes(&["lb-1"]).await;
-    let triggers = server(&store);
-    let limits = TriggerLimits {
-        occurrences: Some(3),
-        ..TriggerLimits::default()
-    };
-    triggers.define(&trigger(), &limits).await.expect("limited");
+    let (store, triggers) = at_the_third_time().await;
     fire(&triggers, &request(&["lb-1"])).await;
     assert_eq!(commands(&store).await, 0);
     triggers.forget(&trigger()).await.expect("forgotten");
