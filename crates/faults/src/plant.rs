@@ -5,14 +5,10 @@
 //! planted bug stands between the services and their store.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use async_trait::async_trait;
 use bunraku::Wiring;
-use bunraku_store::{
-    KeyValue, LeaseId, LeaseStatus, Range, RangePage, Revision, SharedStore, Store, StoreError,
-    Transaction, TransactionOutcome, WatchStart, WatchStream,
-};
+use bunraku_store::testing::Overlay;
+use bunraku_store::{SharedStore, StoreError, Transaction, TransactionOutcome};
 
 /// What is taken away.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
@@ -62,44 +58,18 @@ fn is_cared_for(transaction: &Transaction) -> bool {
     })
 }
 
-#[async_trait]
-impl Store for Careless {
-    async fn commit(&self, mut transaction: Transaction) -> Result<TransactionOutcome, StoreError> {
+impl Overlay for Careless {
+    fn inner(&self) -> &SharedStore {
+        &self.inner
+    }
+
+    async fn do_commit(
+        &self,
+        mut transaction: Transaction,
+    ) -> Result<TransactionOutcome, StoreError> {
         if is_cared_for(&transaction) {
             transaction.compares.clear();
         }
         self.inner.commit(transaction).await
-    }
-
-    async fn get(&self, key: &str) -> Result<Option<KeyValue>, StoreError> {
-        self.inner.get(key).await
-    }
-
-    async fn range(&self, range: Range) -> Result<RangePage, StoreError> {
-        self.inner.range(range).await
-    }
-
-    async fn watch(&self, prefix: &str, start: WatchStart) -> Result<WatchStream, StoreError> {
-        self.inner.watch(prefix, start).await
-    }
-
-    async fn lease_grant(&self, ttl: Duration) -> Result<LeaseId, StoreError> {
-        self.inner.lease_grant(ttl).await
-    }
-
-    async fn lease_keep_alive(&self, lease: LeaseId) -> Result<(), StoreError> {
-        self.inner.lease_keep_alive(lease).await
-    }
-
-    async fn lease_revoke(&self, lease: LeaseId) -> Result<(), StoreError> {
-        self.inner.lease_revoke(lease).await
-    }
-
-    async fn lease_status(&self, lease: LeaseId) -> Result<Option<LeaseStatus>, StoreError> {
-        self.inner.lease_status(lease).await
-    }
-
-    async fn compact(&self, revision: Revision) -> Result<(), StoreError> {
-        self.inner.compact(revision).await
     }
 }

@@ -9,11 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use async_trait::async_trait;
-use bunraku_store::{
-    KeyValue, LeaseId, LeaseStatus, Range, RangePage, Revision, SharedStore, Store, StoreError,
-    Transaction, TransactionOutcome, WatchStart, WatchStream,
-};
+use bunraku_store::testing::{Call, Overlay};
+use bunraku_store::{SharedStore, StoreError};
 
 use crate::Chance;
 use crate::strike::{Strike, When};
@@ -68,41 +65,16 @@ impl JitterStore {
     }
 }
 
-#[async_trait]
-impl Store for JitterStore {
-    async fn get(&self, key: &str) -> Result<Option<KeyValue>, StoreError> {
-        self.pass(self.inner.get(key)).await
+impl Overlay for JitterStore {
+    fn inner(&self) -> &SharedStore {
+        &self.inner
     }
 
-    async fn range(&self, range: Range) -> Result<RangePage, StoreError> {
-        self.pass(self.inner.range(range)).await
-    }
-
-    async fn commit(&self, transaction: Transaction) -> Result<TransactionOutcome, StoreError> {
-        self.pass(self.inner.commit(transaction)).await
-    }
-
-    async fn watch(&self, prefix: &str, start: WatchStart) -> Result<WatchStream, StoreError> {
-        self.pass(self.inner.watch(prefix, start)).await
-    }
-
-    async fn lease_grant(&self, ttl: Duration) -> Result<LeaseId, StoreError> {
-        self.pass(self.inner.lease_grant(ttl)).await
-    }
-
-    async fn lease_keep_alive(&self, lease: LeaseId) -> Result<(), StoreError> {
-        self.pass(self.inner.lease_keep_alive(lease)).await
-    }
-
-    async fn lease_revoke(&self, lease: LeaseId) -> Result<(), StoreError> {
-        self.pass(self.inner.lease_revoke(lease)).await
-    }
-
-    async fn lease_status(&self, lease: LeaseId) -> Result<Option<LeaseStatus>, StoreError> {
-        self.pass(self.inner.lease_status(lease)).await
-    }
-
-    async fn compact(&self, revision: Revision) -> Result<(), StoreError> {
-        self.pass(self.inner.compact(revision)).await
+    async fn around<T: Send>(
+        &self,
+        _call: Call,
+        work: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> Result<T, StoreError> {
+        self.pass(work).await
     }
 }

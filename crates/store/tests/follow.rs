@@ -6,12 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use bunraku_store::contract::Random;
+use bunraku_store::testing::Overlay;
 use bunraku_store::{
-    Change, EmbeddedOptions, EmbeddedStore, Follow, Followed, KeyValue, LeaseId, LeaseStatus,
-    Range, RangePage, Revision, Store, StoreError, Transaction, TransactionOutcome, WatchBatch,
-    WatchStart, WatchStream,
+    Change, EmbeddedOptions, EmbeddedStore, Follow, Followed, Range, RangePage, Revision,
+    SharedStore, Store, StoreError, Transaction, WatchBatch, WatchStart, WatchStream,
 };
 use futures::StreamExt;
 use tokio::sync::Notify;
@@ -19,7 +18,7 @@ use tokio::sync::Notify;
 /// A real store behind a bad connection: reads fail, watches are refused, break
 /// after a few batches with an error or without a word, or have lost history.
 struct Flaky {
-    store: EmbeddedStore,
+    store: SharedStore,
     random: Arc<Mutex<Random>>,
     loses_history: bool,
     /// The newest revision that any page was read at.
@@ -41,13 +40,12 @@ impl Flaky {
     }
 }
 
-#[async_trait]
-impl Store for Flaky {
-    async fn get(&self, key: &str) -> Result<Option<KeyValue>, StoreError> {
-        self.store.get(key).await
+impl Overlay for Flaky {
+    fn inner(&self) -> &SharedStore {
+        &self.store
     }
 
-    async fn range(&self, range: Range) -> Result<RangePage, StoreError> {
+    async fn do_range(&self, range: Range) -> Result<RangePage, StoreError> {
         self.fails(8)?;
         // Small pages and slow ones, so that much happens between two of them.
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -56,11 +54,7 @@ impl Store for Flaky {
         Ok(page)
     }
 
-    async fn commit(&self, transaction: Transaction) -> Result<TransactionOutcome, StoreError> {
-        self.store.commit(transaction).await
-    }
-
-    async fn watch(&self, prefix: &str, start: WatchStart) -> Result<WatchStream, StoreError> {
+    async fn do_watch(&self, prefix: &str, start: WatchStart) -> Result<WatchStream, StoreError> {
         self.fails(4)?;
         let stream = self.store.watch(prefix, start).await?;
         let whole = stream.take(usize::try_from(self.below(12)).expect("it fits"));
@@ -74,26 +68,6 @@ impl Store for Flaky {
         };
         let end = futures::stream::once(async move { Err(end) });
         Ok(Box::pin(whole.chain(end)))
-    }
-
-    async fn lease_grant(&self, ttl: Duration) -> Result<LeaseId, StoreError> {
-        self.store.lease_grant(ttl).await
-    }
-
-    async fn lease_keep_alive(&self, lease: LeaseId) -> Result<(), StoreError> {
-        self.store.lease_keep_alive(lease).await
-    }
-
-    async fn lease_revoke(&self, lease: LeaseId) -> Result<(), StoreError> {
-        self.store.lease_revoke(lease).await
-    }
-
-    async fn lease_status(&self, lease: LeaseId) -> Result<Option<LeaseStatus>, StoreError> {
-        self.store.lease_status(lease).await
-    }
-
-    async fn compact(&self, revision: Revision) -> Result<(), StoreError> {
-        self.store.compact(revision).await
     }
 }
 
@@ -193,7 +167,7 @@ async fn check(loses_history: bool, writes: u64) -> (EmbeddedStore, Revision, Ve
     write(&store, 30).await;
     let (read_at, snapshot) = (Arc::new(AtomicU64::new(0)), Arc::new(Notify::new()));
     let flaky = Flaky {
-        store: store.clone(),
+        store: Arc::new(store.clone()),
         read_at: Arc::clone(&read_at),
         snapshot: Arc::clone(&snapshot),
         random: Arc::new(Mutex::new(Random(seed))),

@@ -5,14 +5,9 @@
 //! What is underneath goes on for others.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
 
-use async_trait::async_trait;
-
-use crate::{
-    KeyValue, LeaseId, LeaseStatus, Range, RangePage, Revision, SharedStore, Store, StoreError,
-    Transaction, TransactionOutcome, WatchStart, WatchStream,
-};
+use super::{Call, Overlay};
+use crate::{SharedStore, StoreError, Transaction, TransactionOutcome};
 
 /// What becomes of the chosen write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,13 +71,6 @@ impl CutStore {
         self.is_reached() && !matches!(self.cut, Cut::Unsure { .. })
     }
 
-    fn alive(&self) -> Result<(), StoreError> {
-        match self.is_cut() {
-            true => Err(gone()),
-            false => Ok(()),
-        }
-    }
-
     /// Counts a write. `None`: it goes through as usual.
     fn count(&self) -> Result<Option<Cut>, StoreError> {
         let number = self.writes.fetch_add(1, Ordering::SeqCst);
@@ -113,17 +101,6 @@ impl CutStore {
             }
         }
     }
-
-    async fn write_of_lease<T>(
-        &self,
-        work: impl Future<Output = Result<T, StoreError>>,
-    ) -> Result<T, StoreError> {
-        if self.leases_count {
-            return self.write(work).await;
-        }
-        self.alive()?;
-        work.await
-    }
 }
 
 /// Lasting, so that nobody goes on trying: a killed process does not either.
@@ -131,49 +108,27 @@ fn gone() -> StoreError {
     StoreError::Closed
 }
 
-#[async_trait]
-impl Store for CutStore {
-    async fn get(&self, key: &str) -> Result<Option<KeyValue>, StoreError> {
-        self.alive()?;
-        self.inner.get(key).await
+impl Overlay for CutStore {
+    fn inner(&self) -> &SharedStore {
+        &self.inner
     }
 
-    async fn range(&self, range: Range) -> Result<RangePage, StoreError> {
-        self.alive()?;
-        self.inner.range(range).await
+    async fn around<T: Send>(
+        &self,
+        call: Call,
+        work: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> Result<T, StoreError> {
+        match call {
+            Call::Commit => self.write(work).await,
+            Call::Lease if self.leases_count => self.write(work).await,
+            Call::Lease | Call::Read if self.is_cut() => Err(gone()),
+            Call::Lease | Call::Read => work.await,
+        }
     }
 
-    async fn commit(&self, transaction: Transaction) -> Result<TransactionOutcome, StoreError> {
-        self.largest
-            .fetch_max(transaction.operations.len(), Ordering::SeqCst);
-        self.write(self.inner.commit(transaction)).await
-    }
-
-    async fn watch(&self, prefix: &str, start: WatchStart) -> Result<WatchStream, StoreError> {
-        self.alive()?;
-        self.inner.watch(prefix, start).await
-    }
-
-    async fn lease_grant(&self, ttl: Duration) -> Result<LeaseId, StoreError> {
-        self.write_of_lease(self.inner.lease_grant(ttl)).await
-    }
-
-    async fn lease_keep_alive(&self, lease: LeaseId) -> Result<(), StoreError> {
-        self.write_of_lease(self.inner.lease_keep_alive(lease))
-            .await
-    }
-
-    async fn lease_revoke(&self, lease: LeaseId) -> Result<(), StoreError> {
-        self.write_of_lease(self.inner.lease_revoke(lease)).await
-    }
-
-    async fn lease_status(&self, lease: LeaseId) -> Result<Option<LeaseStatus>, StoreError> {
-        self.alive()?;
-        self.inner.lease_status(lease).await
-    }
-
-    async fn compact(&self, revision: Revision) -> Result<(), StoreError> {
-        self.alive()?;
-        self.inner.compact(revision).await
+    async fn do_commit(&self, transaction: Transaction) -> Result<TransactionOutcome, StoreError> {
+        let operations = transaction.operations.len();
+        self.largest.fetch_max(operations, Ordering::SeqCst);
+        self.inner.commit(transaction).await
     }
 }

@@ -5,14 +5,9 @@
 
 use std::pin::Pin;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
-use async_trait::async_trait;
-
-use crate::{
-    KeyValue, LeaseId, LeaseStatus, Range, RangePage, Revision, SharedStore, Store, StoreError,
-    Transaction, TransactionOutcome, WatchStart, WatchStream,
-};
+use super::Overlay;
+use crate::{SharedStore, StoreError, Transaction, TransactionOutcome};
 
 type Meddling = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -40,45 +35,16 @@ impl MeddledStore {
     }
 }
 
-#[async_trait]
-impl Store for MeddledStore {
-    async fn get(&self, key: &str) -> Result<Option<KeyValue>, StoreError> {
-        self.inner.get(key).await
+impl Overlay for MeddledStore {
+    fn inner(&self) -> &SharedStore {
+        &self.inner
     }
 
-    async fn range(&self, range: Range) -> Result<RangePage, StoreError> {
-        self.inner.range(range).await
-    }
-
-    async fn commit(&self, transaction: Transaction) -> Result<TransactionOutcome, StoreError> {
+    async fn do_commit(&self, transaction: Transaction) -> Result<TransactionOutcome, StoreError> {
         let meddling = self.lock().take();
         if let Some(meddling) = meddling {
             meddling.await;
         }
         self.inner.commit(transaction).await
-    }
-
-    async fn watch(&self, prefix: &str, start: WatchStart) -> Result<WatchStream, StoreError> {
-        self.inner.watch(prefix, start).await
-    }
-
-    async fn lease_grant(&self, ttl: Duration) -> Result<LeaseId, StoreError> {
-        self.inner.lease_grant(ttl).await
-    }
-
-    async fn lease_keep_alive(&self, lease: LeaseId) -> Result<(), StoreError> {
-        self.inner.lease_keep_alive(lease).await
-    }
-
-    async fn lease_revoke(&self, lease: LeaseId) -> Result<(), StoreError> {
-        self.inner.lease_revoke(lease).await
-    }
-
-    async fn lease_status(&self, lease: LeaseId) -> Result<Option<LeaseStatus>, StoreError> {
-        self.inner.lease_status(lease).await
-    }
-
-    async fn compact(&self, revision: Revision) -> Result<(), StoreError> {
-        self.inner.compact(revision).await
     }
 }

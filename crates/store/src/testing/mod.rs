@@ -1,6 +1,6 @@
 //! For the tests of this and other crates: real etcd members on loopback, a
-//! store in memory, one that is cut off in the middle, and one in which somebody
-//! else is quicker.
+//! store in memory, one that is cut off in the middle, one in which somebody
+//! else is quicker, and what such stores have in common.
 //!
 //! Everything here panics with a message when the machine lacks something:
 //! a test that cannot run must not look like one that passed.
@@ -11,6 +11,7 @@ mod etcd_cluster;
 mod etcd_member;
 mod meddled_store;
 mod memory_store;
+mod overlay;
 
 pub use authority::TestAuthority;
 pub use cut_store::{Cut, CutStore};
@@ -18,3 +19,4 @@ pub use etcd_cluster::EtcdCluster;
 pub use etcd_member::free_port;
 pub use meddled_store::MeddledStore;
 pub use memory_store::MemoryStore;
+pub use overlay::{Call, Overlay};

@@ -125,3 +125,40 @@ fn nothing_known(store: &dyn Store, node: &NodeName) -> ServiceError {
         hint: Some("it comes with a release: `bunraku release create`".to_owned()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use bunraku_store::SharedStore;
+    use bunraku_store::testing::{MemoryStore, Overlay};
+
+    use super::*;
+
+    /// One that has not heard of a majority for a minute.
+    struct Minority(SharedStore);
+
+    impl Overlay for Minority {
+        fn inner(&self) -> &SharedStore {
+            &self.0
+        }
+
+        fn lost_majority(&self) -> Option<Duration> {
+            Some(Duration::from_secs(60))
+        }
+    }
+
+    #[test]
+    fn without_a_majority_nobody_is_told_that_there_is_no_target() {
+        let node = NodeName::new("web-1").expect("a name");
+        let store = Arc::new(MemoryStore::new());
+        let known = nothing_known(&*store, &node);
+        assert!(matches!(known, ServiceError::NotFound { .. }), "{known:?}");
+        let unsure = nothing_known(&Minority(store), &node);
+        assert!(
+            matches!(unsure, ServiceError::Store(StoreError::Unavailable(_))),
+            "{unsure:?}"
+        );
+    }
+}

@@ -1,0 +1,110 @@
+//! A store over another one, of which only what differs is written down.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::{
+    KeyValue, LeaseId, LeaseStatus, Range, RangePage, Revision, SharedStore, Store, StoreError,
+    Transaction, TransactionOutcome, WatchStart, WatchStream,
+};
+
+/// What a call is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Call {
+    /// It only looks.
+    Read,
+    Commit,
+    /// It grants, renews or ends a lease.
+    Lease,
+}
+
+/// Passes everything on, but for what it does itself.
+pub trait Overlay: Send + Sync + 'static {
+    fn inner(&self) -> &SharedStore;
+
+    /// Around every call; `work` is what the store underneath does, or what the
+    /// methods below do in its place.
+    fn around<T: Send>(
+        &self,
+        _call: Call,
+        work: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> impl Future<Output = Result<T, StoreError>> + Send {
+        work
+    }
+
+    /// In place of [`Store::without_majority_for`].
+    fn lost_majority(&self) -> Option<Duration> {
+        self.inner().without_majority_for()
+    }
+
+    /// In place of [`Store::commit`].
+    fn do_commit(
+        &self,
+        transaction: Transaction,
+    ) -> impl Future<Output = Result<TransactionOutcome, StoreError>> + Send {
+        self.inner().commit(transaction)
+    }
+
+    /// In place of [`Store::range`].
+    fn do_range(&self, range: Range) -> impl Future<Output = Result<RangePage, StoreError>> + Send {
+        self.inner().range(range)
+    }
+
+    /// In place of [`Store::watch`].
+    fn do_watch(
+        &self,
+        prefix: &str,
+        start: WatchStart,
+    ) -> impl Future<Output = Result<WatchStream, StoreError>> + Send {
+        async move { self.inner().watch(prefix, start).await }
+    }
+}
+
+#[async_trait]
+impl<O: Overlay> Store for O {
+    async fn get(&self, key: &str) -> Result<Option<KeyValue>, StoreError> {
+        self.around(Call::Read, self.inner().get(key)).await
+    }
+
+    async fn range(&self, range: Range) -> Result<RangePage, StoreError> {
+        self.around(Call::Read, self.do_range(range)).await
+    }
+
+    async fn commit(&self, transaction: Transaction) -> Result<TransactionOutcome, StoreError> {
+        self.around(Call::Commit, self.do_commit(transaction)).await
+    }
+
+    async fn watch(&self, prefix: &str, start: WatchStart) -> Result<WatchStream, StoreError> {
+        self.around(Call::Read, self.do_watch(prefix, start)).await
+    }
+
+    fn without_majority_for(&self) -> Option<Duration> {
+        self.lost_majority()
+    }
+
+    async fn lease_grant(&self, ttl: Duration) -> Result<LeaseId, StoreError> {
+        self.around(Call::Lease, self.inner().lease_grant(ttl))
+            .await
+    }
+
+    async fn lease_keep_alive(&self, lease: LeaseId) -> Result<(), StoreError> {
+        self.around(Call::Lease, self.inner().lease_keep_alive(lease))
+            .await
+    }
+
+    async fn lease_revoke(&self, lease: LeaseId) -> Result<(), StoreError> {
+        self.around(Call::Lease, self.inner().lease_revoke(lease))
+            .await
+    }
+
+    async fn lease_status(&self, lease: LeaseId) -> Result<Option<LeaseStatus>, StoreError> {
+        self.around(Call::Read, self.inner().lease_status(lease))
+            .await
+    }
+
+    async fn compact(&self, revision: Revision) -> Result<(), StoreError> {
+        self.around(Call::Read, self.inner().compact(revision))
+            .await
+    }
+}
