@@ -144,6 +144,21 @@ mod tests {
     }
 
     #[test]
+    fn a_storm_is_one_run_and_does_not_grow_for_ever() {
+        let mut state = State::default();
+        for number in 0..2 * SEEN {
+            assert!(state.note(&number.to_string(), cue("a")));
+        }
+        assert_eq!(state.seen.len(), SEEN);
+        assert_eq!(state.waiting.len(), MOST_WAITING);
+        let newest = (2 * SEEN - 1).to_string();
+        assert!(!state.note(&newest, cue("a")), "it was just seen");
+        assert!(state.start().is_some());
+        state.ended();
+        assert_eq!(state.start(), None, "one run was for all of them");
+    }
+
+    #[test]
     fn a_run_that_was_cut_off_is_done_again() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("not/there/yet/state.json");

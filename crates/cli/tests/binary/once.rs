@@ -82,6 +82,12 @@ fn stat_answers_with_its_exit_code_and_never_with_zero_by_accident() {
     assert_eq!(apps.code(&["init", "app_1"]), 10);
     assert_eq!(apps.code(&["init", "app_1", "--wait"]), 0, "as the one did");
     // Everything that goes wrong is 1, or a usage error.
+    let wrong = apps.site.path("wrong.json");
+    std::fs::write(&wrong, r#"{"command": 5}"#).expect("written");
+    let wrong = wrong.display().to_string();
+    let refused = apps.server.operator(&["stat", "app_2", "-f", &wrong]);
+    assert_eq!(refused.status.code(), Some(1), "{}", told(&refused));
+    assert!(told(&refused).contains("command"), "{}", told(&refused));
     let port = apps.server.address.port();
     let credentials = apps.server.credentials();
     apps.server.running.kill();

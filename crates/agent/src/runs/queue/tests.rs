@@ -225,3 +225,16 @@ fn an_interrupted_trigger_is_asked_for_again_a_few_times_and_an_ordered_run_neve
     queue.finish();
     assert!(!queue.ask_again(run, id(31), at(2)));
 }
+
+#[test]
+fn a_command_that_comes_again_is_known_and_what_is_remembered_is_bounded() {
+    let mut queue = Queue::default();
+    let newest = 2 * ACCEPTED_KEPT as u128;
+    for number in 0..=newest {
+        let taken = queue.submit(request(number, trigger("again")), at(0));
+        assert!(taken.is_ok(), "{taken:?}");
+    }
+    assert_eq!(queue.accepted.len(), ACCEPTED_KEPT);
+    let again = queue.submit(request(newest, trigger("again")), at(1));
+    assert_eq!(again, Ok(Submitted::Known));
+}
