@@ -1,9 +1,11 @@
 //! Agents follow the servers, and a server that is started while two of three
 //! are gone serves what only looks.
 
+use std::path::Path;
 use std::time::Instant;
 
 use bunraku_model::ContentId;
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::cluster_support::{Cluster, healthy, status};
 use crate::support::{Running, ServerProcess, eventually, run, told};
@@ -155,11 +157,22 @@ fn agents_move_when_their_server_dies_and_a_server_started_without_a_majority_re
         page(away) == "from the code\n"
     });
 
-    // And the datastore that was left is started anew, alone.
+    // The datastore that is left answers whoever only looks, until it is
+    // started anew itself.
+    let view = cluster.directory(1).join("cluster/view");
+    looks_but_changes_nothing(&first, stays);
+    assert!(!view.exists(), "it needs no copy");
+    kill_datastore(&cluster.directory(1));
+    eventually("a copy of its data is read", || {
+        let shown = first.operator(&["node", "show", stays]);
+        view.exists() && shown.status.success()
+    });
+    looks_but_changes_nothing(&first, stays);
+
+    // And its server is started anew, alone.
     first.running.kill();
     let first = cluster.server(1);
     looks_but_changes_nothing(&first, stays);
-    let view = cluster.directory(1).join("cluster/view");
     assert!(view.exists(), "it reads a copy of its own data");
 
     let _second = cluster.server(2);
@@ -183,6 +196,13 @@ fn agents_move_when_their_server_dies_and_a_server_started_without_a_majority_re
     );
     let listed = fourth.operator(&["node", "list"]);
     assert!(!told(&listed).contains("old"), "{}", told(&listed));
+}
+
+/// Kills the etcd that keeps the data of the server in this directory.
+fn kill_datastore(directory: &Path) {
+    let pid = std::fs::read_to_string(directory.join("cluster/etcd.pid")).expect("it runs one");
+    let pid = pid.trim().parse().ok().and_then(Pid::from_raw);
+    kill_process(pid.expect("a process id"), Signal::KILL).expect("it is killed");
 }
 
 fn looks_but_changes_nothing(server: &ServerProcess, node: &str) {

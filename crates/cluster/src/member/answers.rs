@@ -10,9 +10,6 @@ use super::{Member, Shared, locked, view};
 use crate::recover;
 use crate::transport::{Answer, Answerer, DatastoreReport, Question};
 
-/// How long the datastore on this machine may take to say how far it is.
-const OWN: std::time::Duration = std::time::Duration::from_secs(2);
-
 /// Weak, because the listener outlives nobody.
 pub(super) fn answerer(shared: &Arc<Shared>) -> Answerer {
     let weak = Arc::downgrade(shared);
@@ -73,11 +70,7 @@ async fn report(shared: &Shared) -> DatastoreReport {
     let mut progress = None;
     let mut voters = Vec::new();
     if ordered {
-        let asked = admin.progress(own);
-        let (itself, copy) = tokio::join!(
-            async { tokio::time::timeout(OWN, asked).await.ok()?.ok() },
-            view::progress(shared)
-        );
+        let (itself, copy) = tokio::join!(view::own(shared), view::progress(shared));
         if itself.is_none() && copy.is_some() {
             return DatastoreReport {
                 name: shared.name().clone(),

@@ -270,13 +270,8 @@ impl Member {
                 Ok(store) => {
                     let lasting = self.shared.store_options();
                     if store.reconfigure(&lasting).await.is_ok() {
-                        if let Some(view) = view.take() {
-                            self.spawn(view::close_in_time(
-                                Arc::clone(&self.shared),
-                                store.clone(),
-                                view,
-                            ));
-                        }
+                        let shared = Arc::clone(&self.shared);
+                        self.spawn(view::keep(shared, store.clone(), view));
                         return store;
                     }
                 }

@@ -1,5 +1,5 @@
-//! A copy of this server's own data, from when nobody answers until there is a
-//! majority.
+//! A copy of this server's own data, from when its datastore answers nobody
+//! until there is a majority.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,11 +7,14 @@ use std::time::Duration;
 use bunraku_store::Store;
 use bunraku_store::etcd::EtcdStore;
 
-use super::{Shared, locked};
+use super::{MAJORITY, Shared, locked};
 use crate::datastore::{self, View};
 use crate::transport::Progress;
 
 const LOOK: Duration = Duration::from_secs(1);
+
+/// How long the datastore on this machine may take to say how far it is.
+const OWN: Duration = Duration::from_secs(2);
 
 /// Opens one, if this server keeps data.
 pub(super) async fn open(shared: &Shared) -> Option<View> {
@@ -36,16 +39,40 @@ pub(super) async fn open(shared: &Shared) -> Option<View> {
     }
 }
 
-/// Closes it when it is not needed any more.
-pub(super) async fn close_in_time(shared: Arc<Shared>, store: EtcdStore, view: View) {
-    while store.without_majority_for().is_some() {
+/// Sees to it that there is one while it is needed, and not for longer.
+pub(super) async fn keep(shared: Arc<Shared>, store: EtcdStore, mut view: Option<View>) {
+    loop {
         tokio::time::sleep(LOOK).await;
+        match (view.take(), store.without_majority_for()) {
+            (Some(open), None) => {
+                *locked(&shared.view) = None;
+                tell(&shared, &store).await;
+                open.close().await;
+            }
+            // One that lost the others still answers; one that was started anew does not.
+            (None, Some(lost)) if lost > MAJORITY && own(&shared).await.is_none() => {
+                view = self::open(&shared).await;
+                match &view {
+                    Some(_) => tell(&shared, &store).await,
+                    None => tokio::time::sleep(MAJORITY).await,
+                }
+            }
+            (as_it_is, _) => view = as_it_is,
+        }
     }
-    *locked(&shared.view) = None;
+}
+
+async fn tell(shared: &Shared, store: &EtcdStore) {
     if let Err(error) = store.reconfigure(&shared.store_options()).await {
-        tracing::error!(error = %error, "the store still knows of a copy that is gone");
+        tracing::error!(error = %error, "the store was not told where a copy is, or that it is gone");
     }
-    view.close().await;
+}
+
+/// How far the datastore itself is, if it answers.
+pub(super) async fn own(shared: &Shared) -> Option<Progress> {
+    let admin = shared.admin();
+    let asked = admin.progress(&shared.me.record.client_url);
+    tokio::time::timeout(OWN, asked).await.ok()?.ok()
 }
 
 /// How far the copy is. It leads itself, which is no leader of anybody.
