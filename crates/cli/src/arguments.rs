@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
-    agent, apply, bound, catalog, cert, cluster, compile, completions, config, demo, environment,
-    facts, lock, man, module, node, once, plan, query, reactor, release, report, restore, run,
-    server, states, token, trigger,
+    agent, apply, bound, catalog, cert, cluster, compile, completions, config, console, demo,
+    environment, facts, lock, man, module, node, once, plan, query, reactor, release, report,
+    restore, run, server, states, token, trigger,
 };
 
 /// An asynchronous control plane for configuration management.
@@ -147,6 +147,8 @@ pub(crate) enum Command {
     /// The servers among themselves: make a cluster, join, look, drain, recover
     #[command(subcommand)]
     Cluster(cluster::ClusterCommand),
+    /// Look at all of it in a browser, on this machine
+    Console(console::ConsoleArguments),
     /// Would an init be accepted now? The exit code says
     Stat(once::StatArguments),
     /// Do a thing that is done once per fleet, unless somebody does or did

@@ -11,6 +11,7 @@ mod bound_child;
 mod commands;
 mod config;
 mod connection;
+mod console;
 mod cues;
 mod demo;
 mod diff_view;

@@ -42,8 +42,13 @@ pub(crate) async fn fetch(client: &Client, run: &str) -> Result<(RunRecord, Run)
         .get(&format!("/v1/runs/{run}"))
         .await
         .map_err(|error| failed(&error))?;
+    Ok(state_of(detail))
+}
+
+/// Where a run stands, from everything about it.
+pub(crate) fn state_of(detail: RunDetail) -> (RunRecord, Run) {
     let (state, _) = Run::of_record(&detail.record, Arc::new(detail.plan), detail.log.entries);
-    Ok((detail.record, state))
+    (detail.record, state)
 }
 
 /// Everything that a program wants to know of a run.

@@ -15,6 +15,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("bunraku-query", &["bunraku-model"]),
     ("bunraku-puppet", &[]),
     ("bunraku-plan", &["bunraku-model", "bunraku-puppet"]),
+    // Pages are made from words: it knows of nobody.
+    ("bunraku-console", &[]),
     (
         "bunraku-control",
         &[
@@ -73,6 +75,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "bunraku-puppet",
             "bunraku-plan",
             "bunraku-query",
+            "bunraku-console",
             "bunraku-control",
             "bunraku-cluster",
             "bunraku-agent",
@@ -88,7 +91,7 @@ const PURE: &[&str] = &[
     "bunraku-states",
     "bunraku-puppet",
     "bunraku-plan",
-    "bunraku-module",
+    "bunraku-console",
 ];
 const IMPURE: &[&str] = &[
     "tokio",

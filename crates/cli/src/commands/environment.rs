@@ -425,7 +425,7 @@ pub(crate) fn place(problem: &CompileProblem) -> String {
     text + &problem.message
 }
 
-fn progress(progress: &CompileProgress) -> String {
+pub(crate) fn progress(progress: &CompileProgress) -> String {
     let parts = [
         (progress.compiled, "compiled"),
         (progress.failed, "failed"),

@@ -10,6 +10,7 @@ pub(crate) mod cluster;
 pub(crate) mod compile;
 pub(crate) mod completions;
 pub(crate) mod config;
+pub(crate) mod console;
 pub(crate) mod demo;
 pub(crate) mod environment;
 pub(crate) mod facts;
@@ -98,6 +99,7 @@ pub(crate) fn run(arguments: Arguments, wiring: Wiring) -> Result<ExitCode, Fail
         Command::Cert(command) => cert::run(command, &context),
         Command::Token(command) => token::run(command, &context),
         Command::Cluster(command) => cluster::run(command, &context),
+        Command::Console(arguments) => console::run(&arguments, &context),
         Command::Completions(arguments) => completions::run(&arguments),
         Command::Man(arguments) => man::run(&arguments),
         Command::Config(_) => Ok(Exit::Done),

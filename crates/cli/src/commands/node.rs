@@ -186,7 +186,7 @@ pub(crate) fn table(nodes: Vec<NodeSummary>) -> Table {
 }
 
 /// What is unusual about a node, in a few words.
-fn note(node: &NodeSummary) -> String {
+pub(crate) fn note(node: &NodeSummary) -> String {
     let mut notes = Vec::new();
     if let Connection::Lost { reason, .. } = &node.status.connection {
         notes.push(reason.clone());

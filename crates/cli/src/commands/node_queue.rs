@@ -62,7 +62,7 @@ fn table(queue: &NodeQueue, now: Timestamp) -> Table {
     table
 }
 
-fn what(entry: &QueueEntry) -> String {
+pub(crate) fn what(entry: &QueueEntry) -> String {
     let subject = match &entry.subject {
         RunSubject::Released => "released catalog".to_owned(),
         RunSubject::Catalog { release, catalog } => {

@@ -120,7 +120,7 @@ async fn list(client: &Client, query: &str, limit: usize, json: bool) -> Result<
 }
 
 /// `succeeded`, `failed, noop`, `running`, `lost`.
-fn state(report: &ReportSummary) -> String {
+pub(crate) fn state(report: &ReportSummary) -> String {
     let word = match (&report.finished, report.state) {
         (Some(finished), _) => finished.ending.as_str().replace('_', " "),
         (None, ReportState::Lost) => "lost".to_owned(),

@@ -326,6 +326,7 @@ impl Fleet {
         stage.act("it goes on running; in another terminal, try");
         stage.text(&format!(
             "export BUNRAKU_SERVERS={} BUNRAKU_CREDENTIALS={}\n\
+             bunraku console\n\
              bunraku node list\n\
              bunraku facts show dev1.devco.net role\n\
              bunraku node ping dev1.devco.net dev2.devco.net\n\

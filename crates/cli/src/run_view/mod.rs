@@ -9,5 +9,7 @@ mod timeline;
 pub(crate) use lines::line;
 pub(crate) use live::{Live, REDRAW};
 pub(crate) use screen::{NodeProgress, Progress};
-pub(crate) use summary::{list_table, scheduled, short, summary};
+pub(crate) use summary::{
+    list_state, list_table, mark, phase, scheduled, short, step_detail, summary,
+};
 pub(crate) use timeline::timeline_text;

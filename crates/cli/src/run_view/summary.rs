@@ -17,7 +17,7 @@ pub(crate) fn short(run: RunId) -> String {
     text[text.len() - 8..].to_owned()
 }
 
-pub(super) fn mark(state: &StepState) -> &'static str {
+pub(crate) fn mark(state: &StepState) -> &'static str {
     match state {
         StepState::Succeeded => "✓",
         StepState::Waiting | StepState::Starting | StepState::Running => "…",
@@ -111,11 +111,18 @@ fn waiting(state: &StepState) -> bool {
 fn one(run: &Run, step: StepIndex) -> String {
     let status = &run.statuses()[step.at()];
     let name = super::lines::name(run, step);
-    let what = match &status.state {
-        StepState::Succeeded if status.before => "succeeded before".to_owned(),
-        StepState::Succeeded => format!("succeeded{}{}", seconds(status), changes(run, status)),
-        StepState::Skipped { reason } => format!("skipped: {reason}"),
-        state => {
+    let (mark, word) = (mark(&status.state), status.state.word());
+    format!("  {mark} {name}  {word}{}\n", step_detail(run, step))
+}
+
+/// What is known of a step beyond the word for its state.
+pub(crate) fn step_detail(run: &Run, step: StepIndex) -> String {
+    let status = &run.statuses()[step.at()];
+    match &status.state {
+        StepState::Succeeded if status.before => " before".to_owned(),
+        StepState::Succeeded => format!("{}{}", seconds(status), changes(run, status)),
+        StepState::Skipped { reason } => format!(": {reason}"),
+        _ => {
             let message = status
                 .message
                 .as_ref()
@@ -124,10 +131,9 @@ fn one(run: &Run, step: StepIndex) -> String {
                 Some(_) => format!("  (report {})", run.node_run(step)),
                 None => String::new(),
             };
-            format!("{}{message}{report}", state.word())
+            format!("{message}{report}")
         }
-    };
-    format!("  {} {name}  {what}\n", mark(&status.state))
+    }
 }
 
 /// When a run for later begins, and until when it may.
@@ -148,7 +154,7 @@ pub(crate) fn scheduled(due: Timestamp, record: &RunRecord) -> String {
     }
 }
 
-fn phase(record: &RunRecord, run: &Run) -> String {
+pub(crate) fn phase(record: &RunRecord, run: &Run) -> String {
     match run.phase() {
         RunPhase::Queued => match record.due.not_before {
             Some(due) if due > Timestamp::now() => scheduled(due, record),
@@ -178,6 +184,27 @@ fn outcome_word(outcome: RunOutcome) -> &'static str {
     }
 }
 
+/// Where a run in a list stands.
+pub(crate) fn list_state(run: &RunSummary, now: Timestamp) -> String {
+    match &run.end {
+        None => match run.record.due.not_before {
+            Some(due) if due > now => {
+                let due = due.to_zoned(jiff::tz::TimeZone::system());
+                format!("scheduled for {}", due.strftime("%Y-%m-%d %H:%M"))
+            }
+            _ => "open".to_owned(),
+        },
+        Some(end) => {
+            let tally = end.tally;
+            let bad = tally.over() - tally.succeeded - tally.skipped - tally.cancelled;
+            match end.outcome {
+                RunOutcome::Failed => format!("failed ({bad} of {})", tally.all()),
+                outcome => outcome_word(outcome).to_owned(),
+            }
+        }
+    }
+}
+
 /// The list of runs.
 pub(crate) fn list_table(runs: &[RunSummary]) -> Table {
     let now = Timestamp::now();
@@ -191,28 +218,11 @@ pub(crate) fn list_table(runs: &[RunSummary]) -> Table {
         "REASON",
     ]);
     for run in runs {
-        let state = match &run.end {
-            None => match run.record.due.not_before {
-                Some(due) if due > now => {
-                    let due = due.to_zoned(jiff::tz::TimeZone::system());
-                    format!("scheduled for {}", due.strftime("%Y-%m-%d %H:%M"))
-                }
-                _ => "open".to_owned(),
-            },
-            Some(end) => {
-                let tally = end.tally;
-                let bad = tally.over() - tally.succeeded - tally.skipped - tally.cancelled;
-                match end.outcome {
-                    RunOutcome::Failed => format!("failed ({bad} of {})", tally.all()),
-                    outcome => outcome_word(outcome).to_owned(),
-                }
-            }
-        };
         table.row(vec![
             short(run.record.id),
             run.record.environment.clone(),
             run.record.nodes.to_string(),
-            state,
+            list_state(run, now),
             format!("{} ago", ago(run.record.created, now)),
             run.record.by.clone(),
             run.record.reason.clone().unwrap_or_default(),

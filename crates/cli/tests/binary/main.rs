@@ -6,6 +6,7 @@ mod cluster_restart;
 mod cluster_support;
 mod code;
 mod configuration;
+mod console;
 mod cues;
 mod demo;
 mod facts;

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -88,6 +88,11 @@ impl Running {
             child,
             log: log.to_owned(),
         }
+    }
+
+    /// What it prints; only once.
+    pub(crate) fn stdout(&mut self) -> ChildStdout {
+        self.child.stdout.take().expect("piped")
     }
 
     pub(crate) fn log(&self) -> String {
@@ -178,8 +183,7 @@ impl Site {
         command.arg("--data-dir").arg(&data_dir).args(flags);
         let mut running = Running::start(command, &self.path(&format!("{name}.log")));
         let mut line = String::new();
-        let stdout = running.child.stdout.take().expect("piped");
-        BufReader::new(stdout)
+        BufReader::new(running.stdout())
             .read_line(&mut line)
             .expect("readable");
         let ready: Value =
@@ -282,8 +286,7 @@ fn word_in(nodes: &Value, node: &str) -> Option<String> {
 /// Everything that a child prints, until it ends.
 pub(crate) fn read_all(running: &mut Running) -> String {
     let mut text = String::new();
-    let mut stdout = running.child.stdout.take().expect("piped");
-    stdout.read_to_string(&mut text).expect("text");
+    running.stdout().read_to_string(&mut text).expect("text");
     text
 }
 

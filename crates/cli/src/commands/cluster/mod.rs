@@ -2,7 +2,7 @@
 
 mod recover;
 mod setup;
-mod status;
+pub(crate) mod status;
 
 use std::path::PathBuf;
 

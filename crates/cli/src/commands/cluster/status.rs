@@ -2,7 +2,9 @@
 
 use bunraku_cluster::directory::Directory;
 use bunraku_cluster::operator::Operator;
-use bunraku_wire::api::cluster::{ClusterSight, ClusterStatus, MemberSeen, MemberState};
+use bunraku_wire::api::cluster::{
+    ClusterSight, ClusterStatus, MemberRecord, MemberSeen, MemberState,
+};
 use jiff::Timestamp;
 
 use super::super::Context;
@@ -33,14 +35,14 @@ pub(crate) fn run(context: &Context) -> Result<Exit, Failure> {
     }
 }
 
-fn is_whole(status: &ClusterStatus) -> bool {
+pub(crate) fn is_whole(status: &ClusterStatus) -> bool {
     let alive = |seen: &MemberSeen| seen.state == MemberState::Alive;
     status.without_majority_seconds.is_none()
         && status.sight.members.iter().all(alive)
         && status.datastores.iter().all(|it| it.healthy)
 }
 
-fn word(state: MemberState) -> &'static str {
+pub(crate) fn word(state: MemberState) -> &'static str {
     match state {
         MemberState::Alive => "alive",
         MemberState::Suspect => "suspect",
@@ -49,15 +51,15 @@ fn word(state: MemberState) -> &'static str {
     }
 }
 
-fn show(status: &ClusterStatus) -> Result<(), Failure> {
-    let now = Timestamp::now();
+/// How the datastores are, in one line.
+pub(crate) fn summary(status: &ClusterStatus) -> String {
     let voters = status.datastores.iter().filter(|it| !it.learner).count();
     let healthy = status
         .datastores
         .iter()
         .filter(|it| it.healthy && !it.learner);
     let (healthy, majority) = (healthy.count(), voters / 2 + 1);
-    let summary = match status.without_majority_seconds {
+    match status.without_majority_seconds {
         Some(seconds) => format!(
             "NO MAJORITY of {voters} datastores for {seconds} s: nothing can be changed, looking still works"
         ),
@@ -65,7 +67,54 @@ fn show(status: &ClusterStatus) -> Result<(), Failure> {
             "{healthy} of {voters} datastores healthy, {} may be lost",
             healthy.saturating_sub(majority)
         ),
-    };
+    }
+}
+
+/// What a server is to the data.
+pub(crate) fn role(status: &ClusterStatus, member: &MemberRecord) -> &'static str {
+    let datastore = status
+        .datastores
+        .iter()
+        .find(|it| it.name.as_ref() == Some(&member.name));
+    match datastore {
+        Some(_) if is_away(status, seen(status, member)) => "does not answer",
+        Some(it) if it.learner => "catching up",
+        Some(it) if !it.healthy => "does not answer",
+        Some(_) if member.draining => "draining",
+        Some(_) => "healthy",
+        None if member.draining => "drained",
+        None if member.eligible => "eligible",
+        None => "never",
+    }
+}
+
+/// What is known of whether a server is there.
+pub(crate) fn seen<'a>(status: &'a ClusterStatus, member: &MemberRecord) -> Option<&'a MemberSeen> {
+    let mut members = status.sight.members.iter();
+    members.find(|it| it.name == member.name)
+}
+
+/// What somebody should do about it.
+pub(crate) fn hints(status: &ClusterStatus) -> Vec<String> {
+    let mut hints = Vec::new();
+    if status.sight.health_score > 0 {
+        hints.push(format!(
+            "warning: {} itself gets too little CPU (score {})",
+            status.sight.seen_by, status.sight.health_score
+        ));
+    }
+    if status.without_majority_seconds.is_some() {
+        hints.push("hint: start the machines of the datastores again; only if they are gone for good: `bunraku cluster recover`".to_owned());
+    }
+    if status.members.len() == 2 {
+        hints.push("warning: two servers keep the data on one; a third makes it safe".to_owned());
+    }
+    hints
+}
+
+fn show(status: &ClusterStatus) -> Result<(), Failure> {
+    let now = Timestamp::now();
+    let summary = summary(status);
     output::write(&format!(
         "cluster {}  {} servers  {summary}\n\n",
         status.settings.cluster,
@@ -80,25 +129,8 @@ fn show(status: &ClusterStatus) -> Result<(), Failure> {
         "ADDRESS",
     ]);
     for member in &status.members {
-        let seen = status
-            .sight
-            .members
-            .iter()
-            .find(|it| it.name == member.name);
-        let datastore = status
-            .datastores
-            .iter()
-            .find(|it| it.name.as_ref() == Some(&member.name));
-        let role = match datastore {
-            Some(_) if is_away(status, seen) => "does not answer",
-            Some(it) if it.learner => "catching up",
-            Some(it) if !it.healthy => "does not answer",
-            Some(_) if member.draining => "draining",
-            Some(_) => "healthy",
-            None if member.draining => "drained",
-            None if member.eligible => "eligible",
-            None => "never",
-        };
+        let seen = seen(status, member);
+        let role = role(status, member);
         table.row(vec![
             member.name.to_string(),
             seen.map_or("unknown", |seen| word(seen.state)).to_owned(),
@@ -115,22 +147,11 @@ fn show(status: &ClusterStatus) -> Result<(), Failure> {
         "\nseen by {}; looked after by {elected}\n",
         status.sight.seen_by
     ))?;
-    if status.sight.health_score > 0 {
-        eprintln!(
-            "warning: {} itself gets too little CPU (score {})",
-            status.sight.seen_by, status.sight.health_score
-        );
-    }
     if let Some(waiting) = &status.sight.waiting {
         output::write(&format!("waits: {waiting}\n"))?;
     }
-    if status.without_majority_seconds.is_some() {
-        eprintln!(
-            "hint: start the machines of the datastores again; only if they are gone for good: `bunraku cluster recover`"
-        );
-    }
-    if status.members.len() == 2 {
-        eprintln!("warning: two servers keep the data on one; a third makes it safe");
+    for hint in hints(status) {
+        eprintln!("{hint}");
     }
     for event in status.events.iter().rev().take(5).rev() {
         output::write(&format!(

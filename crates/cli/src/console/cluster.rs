@@ -1,0 +1,79 @@
+//! The servers among themselves.
+
+use bunraku_console::{ClusterPage, EventLine, Section, ServerLine, Tone};
+use bunraku_wire::api::cluster::{ClusterStatus, MemberRecord, MemberState};
+use jiff::Timestamp;
+
+use super::page::{Problem, Source, local};
+use crate::commands::cluster::status::{hints, is_whole, role, seen, summary, word};
+use crate::output::ago;
+
+pub(super) async fn page(source: &Source) -> Result<ClusterPage, Problem> {
+    let servers = source.servers().await?;
+    let frame = source.frame("Cluster", Section::Cluster, &servers);
+    let Some(status) = servers else {
+        return Ok(ClusterPage {
+            frame,
+            name: None,
+            summary: "One server is all there is: it keeps the data itself.".to_owned(),
+            tone: Tone::Good,
+            servers: Vec::new(),
+            seen_by: String::new(),
+            elected: String::new(),
+            waits: None,
+            hints: Vec::new(),
+            events: Vec::new(),
+        });
+    };
+    let now = Timestamp::now();
+    let tone = match (status.without_majority_seconds, is_whole(&status)) {
+        (Some(_), _) => Tone::Bad,
+        (None, true) => Tone::Good,
+        (None, false) => Tone::Warn,
+    };
+    let elected = status.leader.as_ref();
+    let events = status.events.iter().rev().map(|event| EventLine {
+        at: local(event.at),
+        by: event.by.to_string(),
+        what: event.what.clone(),
+    });
+    Ok(ClusterPage {
+        frame,
+        name: Some(status.settings.cluster.clone()),
+        summary: summary(&status),
+        tone,
+        servers: (status.members.iter())
+            .map(|member| line(&status, member, now))
+            .collect(),
+        seen_by: status.sight.seen_by.to_string(),
+        elected: elected.map_or_else(|| "nobody".to_owned(), ToString::to_string),
+        waits: status.sight.waiting.clone(),
+        hints: hints(&status),
+        events: events.collect(),
+    })
+}
+
+fn line(status: &ClusterStatus, member: &MemberRecord, now: Timestamp) -> ServerLine {
+    let seen = seen(status, member);
+    let datastore = role(status, member);
+    ServerLine {
+        name: member.name.to_string(),
+        state: seen.map_or("unknown", |seen| word(seen.state)).to_owned(),
+        tone: seen.map_or(Tone::Quiet, |seen| match seen.state {
+            MemberState::Alive => Tone::Good,
+            MemberState::Suspect => Tone::Warn,
+            MemberState::Dead => Tone::Bad,
+            MemberState::Left => Tone::Quiet,
+        }),
+        since: seen.map_or_else(String::new, |seen| ago(seen.since, now)),
+        said_by: seen.map_or_else(String::new, |seen| seen.said_by.to_string()),
+        datastore: datastore.to_owned(),
+        datastore_tone: match datastore {
+            "healthy" => Tone::Good,
+            "catching up" | "draining" => Tone::Busy,
+            "does not answer" => Tone::Bad,
+            _ => Tone::Quiet,
+        },
+        address: member.api_address.clone(),
+    }
+}

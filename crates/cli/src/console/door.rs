@@ -1,0 +1,129 @@
+//! Who may look. A browser speaks for every site that it has open, and every
+//! user of this machine can reach its loopback: so a key is asked for, which
+//! the browser keeps for this console only, and the name that it used must be
+//! this console's own.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use bunraku_model::ContentId;
+use uuid::Uuid;
+
+use super::page::Problem;
+
+pub(super) struct Door {
+    key: String,
+    /// Cookies are kept by host, not by port: another console has another one.
+    cookie: String,
+    hosts: [String; 2],
+}
+
+impl Door {
+    pub(super) fn new(address: SocketAddr) -> Self {
+        Self {
+            key: format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple()),
+            cookie: format!("bunraku_console_{}", address.port()),
+            hosts: [address.to_string(), format!("localhost:{}", address.port())],
+        }
+    }
+
+    pub(super) fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// Compares hashes: how long it takes says nothing of the key.
+    fn fits(&self, given: &str) -> bool {
+        ContentId::of(given.as_bytes()) == ContentId::of(self.key.as_bytes())
+    }
+
+    fn is_ours(&self, headers: &HeaderMap) -> bool {
+        let host = headers.get(header::HOST).and_then(|it| it.to_str().ok());
+        host.is_some_and(|host| self.hosts.iter().any(|own| own == host))
+    }
+
+    fn knows(&self, headers: &HeaderMap) -> bool {
+        let cookies = headers.get_all(header::COOKIE).iter();
+        let cookies = cookies.filter_map(|it| it.to_str().ok());
+        cookies
+            .flat_map(|text| text.split(';'))
+            .filter_map(|pair| pair.trim().split_once('='))
+            .any(|(name, value)| name == self.cookie && self.fits(value))
+    }
+
+    /// With the key in the address, which the address bar forgets.
+    fn let_in(&self, path: &str) -> Response {
+        // Two slashes would lead to another host.
+        let path = match path.starts_with("//") {
+            true => "/",
+            false => path,
+        };
+        let cookie = format!(
+            "{}={}; HttpOnly; SameSite=Strict; Path=/",
+            self.cookie, self.key
+        );
+        let headers = [
+            (header::SET_COOKIE, cookie),
+            (header::LOCATION, path.to_owned()),
+        ];
+        (StatusCode::SEE_OTHER, headers).into_response()
+    }
+
+    fn judge(&self, request: &Request) -> Result<Option<Response>, Problem> {
+        if !self.is_ours(request.headers()) {
+            return Err(Problem::forbidden(
+                "this console is asked for under a name that is not its own",
+                "open the address that `bunraku console` printed",
+            ));
+        }
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            return Err(Problem::forbidden(
+                "the console is only for looking",
+                "`bunraku` changes things",
+            ));
+        }
+        let query = request.uri().query().unwrap_or_default();
+        if let Some(given) = query.strip_prefix("key=") {
+            return match self.fits(given) {
+                true => Ok(Some(self.let_in(request.uri().path()))),
+                false => Err(no_key()),
+            };
+        }
+        match self.knows(request.headers()) {
+            true => Ok(None),
+            false => Err(no_key()),
+        }
+    }
+}
+
+fn no_key() -> Problem {
+    Problem::forbidden(
+        "this browser has no key for this console",
+        "open the address that `bunraku console` printed when it started",
+    )
+}
+
+/// Around every page.
+pub(super) async fn guard(State(door): State<Arc<Door>>, request: Request, next: Next) -> Response {
+    // What every page looks like is no secret, and is asked for by those that are refused.
+    let open = ["/console.css", "/console.js"].contains(&request.uri().path());
+    let mut response = match door.judge(&request) {
+        Ok(None) => next.run(request).await,
+        Err(_) if open && door.is_ours(request.headers()) => next.run(request).await,
+        Ok(Some(response)) => response,
+        Err(problem) => problem.into_response(),
+    };
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (header::CONTENT_SECURITY_POLICY, bunraku_console::POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (header::CACHE_CONTROL, "no-store"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    response
+}

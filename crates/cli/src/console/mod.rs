@@ -1,0 +1,120 @@
+//! The console's pages, served on this machine with an operator's credentials.
+//!
+//! Invariants: every request to a server is a GET; every page is for whoever
+//! has the key that was printed, and for no other site that a browser has open.
+
+mod cluster;
+mod door;
+mod nodes;
+mod overview;
+mod page;
+mod runs;
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::extract::{Path, Query, State};
+use axum::middleware;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Router, http::header};
+use bunraku_model::NodeName;
+use bunraku_wire::Client;
+
+use crate::commands::asked_to_end;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use door::Door;
+use page::{Problem, Source, rendered};
+
+/// Serves pages until the process is asked to end.
+pub(crate) async fn serve(
+    client: Client,
+    operator: NodeName,
+    listen: SocketAddr,
+) -> Result<Exit, Failure> {
+    let listener = tokio::net::TcpListener::bind(listen)
+        .await
+        .map_err(|error| Failure::new(format!("cannot listen on {listen}")).caused_by(&error))?;
+    let address = listener.local_addr()?;
+    let door = Arc::new(Door::new(address));
+    let pages = pages(Source { client, operator }, Arc::clone(&door));
+    let mut out = anstream::stdout();
+    writeln!(out, "http://{address}/?key={}", door.key())?;
+    out.flush()?;
+    eprintln!("open this in a browser on this machine; Ctrl-C ends it");
+    axum::serve(listener, pages)
+        .with_graceful_shutdown(async {
+            if let Err(error) = asked_to_end().await {
+                tracing::error!(error = %error, "signals cannot be heard");
+            }
+        })
+        .await?;
+    Ok(Exit::Done)
+}
+
+fn pages(source: Source, door: Arc<Door>) -> Router {
+    Router::new()
+        .route("/", get(overview))
+        .route("/nodes", get(nodes))
+        .route("/nodes/{node}", get(node))
+        .route("/runs", get(runs))
+        .route("/runs/{run}", get(run))
+        .route("/runs/{run}/timeline.svg", get(timeline))
+        .route("/cluster", get(cluster))
+        .route("/console.css", get(style))
+        .route("/console.js", get(script))
+        .fallback(nothing)
+        .with_state(source)
+        .layer(middleware::from_fn_with_state(door, door::guard))
+}
+
+async fn overview(State(source): State<Source>) -> Result<Response, Problem> {
+    rendered(&overview::page(&source).await?)
+}
+
+async fn nodes(
+    State(source): State<Source>,
+    Query(wanted): Query<nodes::Wanted>,
+) -> Result<Response, Problem> {
+    rendered(&nodes::all(&source, &wanted).await?)
+}
+
+async fn node(State(source): State<Source>, Path(node): Path<String>) -> Result<Response, Problem> {
+    rendered(&nodes::one(&source, &node).await?)
+}
+
+async fn runs(State(source): State<Source>) -> Result<Response, Problem> {
+    rendered(&runs::all(&source).await?)
+}
+
+async fn run(State(source): State<Source>, Path(run): Path<String>) -> Result<Response, Problem> {
+    rendered(&runs::one(&source, &run).await?)
+}
+
+async fn timeline(
+    State(source): State<Source>,
+    Path(run): Path<String>,
+) -> Result<Response, Problem> {
+    let picture = runs::timeline(&source, &run).await?;
+    Ok(([(header::CONTENT_TYPE, "image/svg+xml")], picture).into_response())
+}
+
+async fn cluster(State(source): State<Source>) -> Result<Response, Problem> {
+    rendered(&cluster::page(&source).await?)
+}
+
+async fn style() -> Response {
+    let kind = [(header::CONTENT_TYPE, "text/css; charset=utf-8")];
+    (kind, bunraku_console::STYLE).into_response()
+}
+
+async fn script() -> Response {
+    let kind = [(header::CONTENT_TYPE, "text/javascript; charset=utf-8")];
+    (kind, bunraku_console::SCRIPT).into_response()
+}
+
+async fn nothing() -> Problem {
+    Problem::not_found("there is no such page")
+}

@@ -1,0 +1,217 @@
+//! Nodes, one and all.
+
+use bunraku_console::{Count, FactLine, NodeLine, NodePage, NodesPage, ReportLine, Section, Tone};
+use bunraku_model::{Connection, NodeName, StatusWord};
+use bunraku_wire::api::FactsReply;
+use bunraku_wire::api::{NodeQueue, NodeSummary, ReportPage, ReportState, ReportSummary};
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::page::{Problem, Source};
+use crate::commands::node::note;
+use crate::commands::node_queue::{causes, what};
+use crate::commands::report::{counts, state};
+use crate::output::ago;
+
+/// More than this on one page helps nobody.
+const MOST_NODES: usize = 500;
+const MOST_FACTS: usize = 200;
+const MOST_REPORTS: usize = 15;
+/// Of a fact's value, in characters.
+const LONGEST_FACT: usize = 300;
+
+/// What a person looks for.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Wanted {
+    name: String,
+    status: String,
+}
+
+impl Wanted {
+    fn fits(&self, node: &NodeSummary) -> bool {
+        let word = self.status.is_empty() || self.status == node.word.as_str();
+        word && node.name.as_str().contains(self.name.trim())
+    }
+}
+
+pub(super) async fn all(source: &Source, wanted: &Wanted) -> Result<NodesPage, Problem> {
+    let (servers, nodes) = tokio::try_join!(source.servers(), source.get("/v1/nodes"))?;
+    let nodes: Vec<NodeSummary> = nodes;
+    let counts = by_status(&nodes);
+    let mut found: Vec<NodeSummary> = nodes.into_iter().filter(|it| wanted.fits(it)).collect();
+    found.sort_by(|one, other| {
+        let unusual = place(one.word).cmp(&place(other.word));
+        unusual.then_with(|| one.name.cmp(&other.name))
+    });
+    let more = found.len().saturating_sub(MOST_NODES);
+    let now = Timestamp::now();
+    Ok(NodesPage {
+        frame: source.frame("Nodes", Section::Nodes, &servers),
+        counts,
+        wanted: wanted.name.trim().to_owned(),
+        word: wanted.status.clone(),
+        nodes: (found.iter().take(MOST_NODES))
+            .map(|node| line(node, now))
+            .collect(),
+        more,
+    })
+}
+
+/// What is unusual comes first.
+fn place(word: StatusWord) -> usize {
+    let order = [
+        StatusWord::Lost,
+        StatusWord::Disabled,
+        StatusWord::Running,
+        StatusWord::New,
+        StatusWord::Idle,
+    ];
+    order.iter().position(|it| *it == word).unwrap_or_default()
+}
+
+/// How many there are, and how many of each kind that there is.
+pub(super) fn by_status(nodes: &[NodeSummary]) -> Vec<Count> {
+    let mut counts = vec![Count {
+        number: nodes.len(),
+        what: "nodes".to_owned(),
+        tone: Tone::Quiet,
+        path: "/nodes".to_owned(),
+    }];
+    for word in [
+        StatusWord::Idle,
+        StatusWord::Running,
+        StatusWord::Lost,
+        StatusWord::Disabled,
+        StatusWord::New,
+    ] {
+        let number = nodes.iter().filter(|node| node.word == word).count();
+        if number > 0 {
+            counts.push(Count {
+                number,
+                what: word.as_str().to_owned(),
+                tone: tone(word),
+                path: format!("/nodes?status={}", word.as_str()),
+            });
+        }
+    }
+    counts
+}
+
+fn tone(word: StatusWord) -> Tone {
+    match word {
+        StatusWord::Idle => Tone::Good,
+        StatusWord::Running => Tone::Busy,
+        StatusWord::Disabled => Tone::Warn,
+        StatusWord::Lost => Tone::Bad,
+        StatusWord::New => Tone::Quiet,
+    }
+}
+
+fn line(node: &NodeSummary, now: Timestamp) -> NodeLine {
+    NodeLine {
+        name: node.name.to_string(),
+        environment: node.environment.to_string(),
+        word: node.word.as_str().to_owned(),
+        tone: tone(node.word),
+        since: ago(node.since, now),
+        facts: match node.facts_received {
+            None => "none".to_owned(),
+            Some(received) => format!("{} ago", ago(received, now)),
+        },
+        note: note(node),
+    }
+}
+
+pub(super) async fn one(source: &Source, node: &str) -> Result<NodePage, Problem> {
+    let name: NodeName = node
+        .parse()
+        .map_err(|error| Problem::not_found(format!("{error}")))?;
+    let path = format!("/v1/nodes/{name}");
+    let reports = format!("/v1/reports?limit={MOST_REPORTS}&node={name}");
+    let (servers, node, reports): (_, NodeSummary, ReportPage) =
+        tokio::try_join!(source.servers(), source.get(&path), source.get(&reports),)?;
+    // A node that never came has neither of these.
+    let (facts_path, queue_path) = (format!("{path}/facts"), format!("{path}/queue"));
+    let (facts, queue) = tokio::join!(
+        source.client.get::<FactsReply>(&facts_path),
+        source.client.get::<NodeQueue>(&queue_path),
+    );
+    let now = Timestamp::now();
+    let lines = reports
+        .reports
+        .iter()
+        .map(|report| report_line(report, now));
+    Ok(NodePage {
+        frame: source.frame_below(name.as_str(), Section::Nodes, &servers),
+        node: line(&node, now),
+        server: match &node.status.connection {
+            Connection::Never { .. } => "never connected".to_owned(),
+            Connection::Connected { server, since } => {
+                format!("to server {server} for {}", ago(*since, now))
+            }
+            Connection::Lost { reason, since } => {
+                format!("lost for {}: {reason}", ago(*since, now))
+            }
+        },
+        agent: node.agent_version.unwrap_or_else(|| "unknown".to_owned()),
+        queue: queue.map_or_else(|_| Vec::new(), |queue| queue_lines(&queue, now)),
+        reports: lines.collect(),
+        facts: facts.map_or_else(|_| Vec::new(), |reply| fact_lines(&reply)),
+    })
+}
+
+fn queue_lines(queue: &NodeQueue, now: Timestamp) -> Vec<String> {
+    let entries = queue.queue.running.iter().chain(&queue.queue.pending);
+    let lines = entries.map(|entry| {
+        let (word, since) = match entry.started {
+            Some(started) => ("runs", started),
+            None => ("waits", entry.queued),
+        };
+        let why = causes(&entry.causes, entry.more_causes);
+        format!("{word} for {}: {} ({why})", ago(since, now), what(entry))
+    });
+    lines.collect()
+}
+
+/// The top of the facts, in their order; what lies deeper as JSON.
+fn fact_lines(reply: &FactsReply) -> Vec<FactLine> {
+    let facts = reply.facts.as_map().iter().take(MOST_FACTS);
+    let lines = facts.map(|(name, value)| {
+        let text = match value {
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        let mut short: String = text.chars().take(LONGEST_FACT).collect();
+        if short.len() < text.len() {
+            short.push('…');
+        }
+        FactLine {
+            name: name.clone(),
+            value: short,
+        }
+    });
+    lines.collect()
+}
+
+pub(super) fn report_line(report: &ReportSummary, now: Timestamp) -> ReportLine {
+    let failures = report.failures.iter().take(3).map(|failure| {
+        let message = failure.message.as_deref().unwrap_or("failed");
+        format!("{}: {message}", failure.resource)
+    });
+    ReportLine {
+        node: report.node.to_string(),
+        run: report.run.to_string(),
+        state: state(report),
+        tone: match (report.is_failure(), report.state) {
+            (true, _) => Tone::Bad,
+            (false, ReportState::Running) => Tone::Busy,
+            (false, _) => Tone::Good,
+        },
+        when: format!("{} ago", ago(report.first_received, now)),
+        why: causes(&report.started.causes, report.started.more_causes),
+        counts: counts(&report.counts),
+        failures: failures.collect(),
+    }
+}

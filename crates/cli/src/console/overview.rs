@@ -1,0 +1,104 @@
+//! Everything at a glance.
+
+use bunraku_console::{Count, EnvironmentLine, OverviewPage, Section, Tone};
+use bunraku_plan::run::RunSummary;
+use bunraku_wire::api::{EnvironmentSummary, NodeSummary, ReleaseList, ReleaseState, ReportPage};
+use jiff::Timestamp;
+
+use super::nodes::{by_status, report_line};
+use super::page::{Problem, Source};
+use super::runs;
+use crate::commands::environment::progress;
+use crate::output::ago;
+
+const MOST_RUNS: usize = 5;
+const MOST_FAILURES: usize = 5;
+const MOST_REPORTS: usize = 10;
+const MOST_ENVIRONMENTS: usize = 20;
+
+pub(super) async fn page(source: &Source) -> Result<OverviewPage, Problem> {
+    let failed = format!("/v1/reports?limit={MOST_FAILURES}&failed=true");
+    let newest = format!("/v1/reports?limit={MOST_REPORTS}");
+    let (servers, nodes, environments, all, failures, reports): (
+        _,
+        Vec<NodeSummary>,
+        Vec<EnvironmentSummary>,
+        Vec<RunSummary>,
+        ReportPage,
+        ReportPage,
+    ) = tokio::try_join!(
+        source.servers(),
+        source.get("/v1/nodes"),
+        source.get("/v1/environments"),
+        source.get("/v1/runs"),
+        source.get(&failed),
+        source.get(&newest),
+    )?;
+    let now = Timestamp::now();
+    let mut lines = Vec::new();
+    for environment in environments.iter().take(MOST_ENVIRONMENTS) {
+        let releases = format!("/v1/releases/{}", environment.name);
+        let releases: ReleaseList = source.get(&releases).await?;
+        lines.push(environment_line(environment, &releases, now));
+    }
+    let mut counts = by_status(&nodes);
+    let open = all.iter().filter(|run| run.end.is_none()).count();
+    counts.push(Count {
+        number: open,
+        what: "ordered runs at work".to_owned(),
+        tone: if open > 0 { Tone::Busy } else { Tone::Quiet },
+        path: "/runs".to_owned(),
+    });
+    Ok(OverviewPage {
+        frame: source.frame("Overview", Section::Overview, &servers),
+        counts,
+        environments: lines,
+        runs: runs::lines(&all, MOST_RUNS),
+        failures: (failures.reports.iter())
+            .map(|report| report_line(report, now))
+            .collect(),
+        reports: (reports.reports.iter())
+            .map(|report| report_line(report, now))
+            .collect(),
+    })
+}
+
+fn environment_line(
+    environment: &EnvironmentSummary,
+    releases: &ReleaseList,
+    now: Timestamp,
+) -> EnvironmentLine {
+    let newest = releases.releases.first();
+    let waiting = match releases.waiting {
+        0 => String::new(),
+        count => format!("; {count} held"),
+    };
+    let state = match releases.state {
+        Some(ReleaseState::Applying) => ", on its way",
+        _ => "",
+    };
+    EnvironmentLine {
+        name: environment.name.to_string(),
+        code: (environment.deployed.as_ref())
+            .map_or_else(|| "none".to_owned(), |it| it.code_id.short().to_owned()),
+        compiled: progress(&environment.progress),
+        tone: match environment.progress {
+            progress if progress.failed > 0 => Tone::Bad,
+            progress if progress.waiting > 0 => Tone::Busy,
+            progress if progress.compiled > 0 => Tone::Good,
+            _ => Tone::Quiet,
+        },
+        release: newest.map_or_else(
+            || format!("none yet{waiting}"),
+            |it| {
+                format!(
+                    "{} by {}, {} ago{state}{waiting}",
+                    it.number,
+                    it.by,
+                    ago(it.created, now)
+                )
+            },
+        ),
+        hold: (releases.hold.as_ref()).map(|hold| format!("held by {}: {}", hold.by, hold.reason)),
+    }
+}

@@ -1,0 +1,170 @@
+//! What all pages share: where they come from, what is around them, and what
+//! is shown in place of one that cannot be made.
+
+use axum::http::StatusCode;
+use axum::response::{Html, IntoResponse, Response};
+use bunraku_console::{Crumb, Frame, ProblemPage, Section, Template, Tone};
+use bunraku_model::NodeName;
+use bunraku_wire::api::cluster::ClusterStatus;
+use bunraku_wire::{Client, ClientError};
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use serde::de::DeserializeOwned;
+
+use crate::commands::cluster::status::is_whole;
+use crate::plan_view::count;
+
+/// Where pages get what they show.
+#[derive(Clone)]
+pub(super) struct Source {
+    pub(super) client: Client,
+    pub(super) operator: NodeName,
+}
+
+/// The servers among themselves, if there is more than one.
+pub(super) type Servers = Option<ClusterStatus>;
+
+impl Source {
+    pub(super) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Problem> {
+        self.client.get(path).await.map_err(Problem::from)
+    }
+
+    pub(super) async fn servers(&self) -> Result<Servers, Problem> {
+        match self.client.get("/v1/cluster").await {
+            Ok(status) => Ok(Some(status)),
+            // It is no member of a cluster.
+            Err(error) if error.status() == Some(409) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    pub(super) fn frame(&self, title: &str, section: Section, servers: &Servers) -> Frame {
+        let (health, health_tone) = health(servers);
+        Frame {
+            title: title.to_owned(),
+            section,
+            crumbs: Vec::new(),
+            health,
+            health_tone,
+            operator: self.operator.to_string(),
+            at: local(Timestamp::now()),
+            warning: warning(servers),
+        }
+    }
+
+    /// Of a page below the section's own.
+    pub(super) fn frame_below(&self, title: &str, section: Section, servers: &Servers) -> Frame {
+        let crumb = Crumb {
+            title: section.title().to_owned(),
+            path: section.path().to_owned(),
+        };
+        Frame {
+            crumbs: vec![crumb],
+            ..self.frame(title, section, servers)
+        }
+    }
+}
+
+fn health(servers: &Servers) -> (String, Tone) {
+    let Some(status) = servers else {
+        return ("one server".to_owned(), Tone::Good);
+    };
+    let servers = status.members.len();
+    match (status.without_majority_seconds, is_whole(status)) {
+        (Some(_), _) => ("no majority".to_owned(), Tone::Bad),
+        (None, true) => (
+            format!("{}, all well", count(servers, "server")),
+            Tone::Good,
+        ),
+        (None, false) => (
+            format!("{}, not all well", count(servers, "server")),
+            Tone::Warn,
+        ),
+    }
+}
+
+fn warning(servers: &Servers) -> Option<String> {
+    let lasting = servers.as_ref()?.without_majority_seconds?;
+    Some(format!(
+        "No majority of the datastores has answered for {lasting} s: what is shown may be old, and nothing can be changed."
+    ))
+}
+
+/// A time as people on this machine tell it.
+pub(super) fn local(time: Timestamp) -> String {
+    let zoned = time.to_zoned(TimeZone::system());
+    zoned.strftime("%Y-%m-%d %H:%M:%S").to_string()
+}
+
+pub(super) fn rendered(page: &impl Template) -> Result<Response, Problem> {
+    match page.render() {
+        Ok(text) => Ok(Html(text).into_response()),
+        Err(error) => Err(Problem {
+            status: StatusCode::INTERNAL_SERVER_ERROR,
+            title: "this page cannot be made",
+            message: error.to_string(),
+            hint: None,
+        }),
+    }
+}
+
+/// Why there is no page.
+#[derive(Debug)]
+pub(super) struct Problem {
+    status: StatusCode,
+    title: &'static str,
+    message: String,
+    hint: Option<String>,
+}
+
+impl Problem {
+    pub(super) fn not_found(message: impl Into<String>) -> Self {
+        Self {
+            status: StatusCode::NOT_FOUND,
+            title: "Nothing here",
+            message: message.into(),
+            hint: None,
+        }
+    }
+
+    pub(super) fn forbidden(message: &str, hint: &str) -> Self {
+        Self {
+            status: StatusCode::FORBIDDEN,
+            title: "Not for you",
+            message: message.to_owned(),
+            hint: Some(hint.to_owned()),
+        }
+    }
+}
+
+impl From<ClientError> for Problem {
+    fn from(error: ClientError) -> Self {
+        let (status, title) = match error.status() {
+            Some(404) => (StatusCode::NOT_FOUND, "Nothing here"),
+            Some(_) => (StatusCode::BAD_GATEWAY, "A server refuses"),
+            None => (StatusCode::BAD_GATEWAY, "No server answers"),
+        };
+        let mut message = error.to_string();
+        if let Some(source) = std::error::Error::source(&error) {
+            message.push_str(&format!(": {source}"));
+        }
+        Self {
+            status,
+            title,
+            message,
+            hint: error.hint(),
+        }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let page = ProblemPage {
+            title: self.title.to_owned(),
+            message: self.message,
+            hint: self.hint,
+        };
+        let text = page.render().unwrap_or_else(|error| error.to_string());
+        (self.status, Html(text)).into_response()
+    }
+}

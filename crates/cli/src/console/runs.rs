@@ -1,0 +1,147 @@
+//! Ordered runs, one and all.
+
+use bunraku_console::{RunLine, RunPage, RunsPage, Section, StepLine, Tone};
+use bunraku_model::RunId;
+use bunraku_plan::StepIndex;
+use bunraku_plan::run::{
+    Run, RunDetail, RunOutcome, RunPhase, RunRecord, RunSummary, StepState, timeline_svg,
+};
+use jiff::Timestamp;
+
+use super::page::{Problem, Source};
+use crate::output::ago;
+use crate::run_follow;
+use crate::run_view::{list_state, mark, phase, short, step_detail};
+
+/// More than this on one page helps nobody.
+const MOST_RUNS: usize = 200;
+const MOST_STEPS: usize = 500;
+
+pub(super) async fn all(source: &Source) -> Result<RunsPage, Problem> {
+    let (servers, runs): (_, Vec<RunSummary>) =
+        tokio::try_join!(source.servers(), source.get("/v1/runs"))?;
+    Ok(RunsPage {
+        frame: source.frame("Runs", Section::Runs, &servers),
+        runs: lines(&runs, MOST_RUNS),
+    })
+}
+
+pub(super) fn lines(runs: &[RunSummary], most: usize) -> Vec<RunLine> {
+    let now = Timestamp::now();
+    let lines = runs.iter().take(most).map(|run| RunLine {
+        state: list_state(run, now),
+        tone: run
+            .end
+            .as_ref()
+            .map_or(Tone::Busy, |end| ended(end.outcome)),
+        ..line(&run.record, now)
+    });
+    lines.collect()
+}
+
+fn line(record: &RunRecord, now: Timestamp) -> RunLine {
+    RunLine {
+        id: record.id.to_string(),
+        short: short(record.id),
+        environment: record.environment.clone(),
+        nodes: record.nodes,
+        state: String::new(),
+        tone: Tone::Quiet,
+        asked: format!("{} ago", ago(record.created, now)),
+        by: record.by.clone(),
+        reason: record.reason.clone().unwrap_or_default(),
+    }
+}
+
+fn ended(outcome: RunOutcome) -> Tone {
+    match outcome {
+        RunOutcome::Succeeded => Tone::Good,
+        RunOutcome::Failed => Tone::Bad,
+        RunOutcome::Cancelled | RunOutcome::Expired => Tone::Warn,
+    }
+}
+
+async fn fetch(source: &Source, run: &str) -> Result<(RunRecord, Run), Problem> {
+    let run: RunId = run
+        .parse()
+        .map_err(|_| Problem::not_found("that is not the id of a run"))?;
+    let detail: RunDetail = source.get(&format!("/v1/runs/{run}")).await?;
+    Ok(run_follow::state_of(detail))
+}
+
+pub(super) async fn one(source: &Source, run: &str) -> Result<RunPage, Problem> {
+    let (servers, (record, run)) = tokio::try_join!(source.servers(), fetch(source, run))?;
+    let (now, tally) = (Timestamp::now(), run.tally());
+    let tone = match run.phase() {
+        RunPhase::Queued => Tone::Quiet,
+        RunPhase::Running => Tone::Busy,
+        RunPhase::Stopping { .. } | RunPhase::Cancelling { .. } => Tone::Warn,
+        RunPhase::Ended { outcome } => ended(*outcome),
+    };
+    let mut steps: Vec<StepIndex> = (0..run.statuses().len()).map(index).collect();
+    steps.sort_by_key(|step| (place(&run.statuses()[step.at()].state), *step));
+    Ok(RunPage {
+        frame: source.frame_below(&short(record.id), Section::Runs, &servers),
+        run: RunLine {
+            state: phase(&record, &run),
+            tone,
+            ..line(&record, now)
+        },
+        groups: run.plan().groups.len(),
+        done: percent(tally.over(), tally.all()),
+        timeline: run.begun().is_some(),
+        more: steps.len().saturating_sub(MOST_STEPS),
+        steps: (steps.into_iter().take(MOST_STEPS))
+            .map(|step| step_line(&run, step))
+            .collect(),
+    })
+}
+
+fn index(number: usize) -> StepIndex {
+    StepIndex(u32::try_from(number).unwrap_or(u32::MAX))
+}
+
+fn percent(part: usize, whole: usize) -> u8 {
+    match whole {
+        0 => 100,
+        _ => u8::try_from(part * 100 / whole).unwrap_or(100),
+    }
+}
+
+/// What went wrong first, then what is at work, then the rest.
+fn place(state: &StepState) -> u8 {
+    match state {
+        StepState::Starting | StepState::Running => 1,
+        StepState::Waiting => 2,
+        StepState::Succeeded => 3,
+        StepState::Skipped { .. } | StepState::Cancelled => 4,
+        _ => 0,
+    }
+}
+
+fn step_line(run: &Run, step: StepIndex) -> StepLine {
+    let state = &run.statuses()[step.at()].state;
+    let planned = &run.plan().steps[step.at()];
+    let detail = step_detail(run, step);
+    StepLine {
+        mark: mark(state).to_owned(),
+        node: planned.node.to_string(),
+        group: planned.group,
+        state: state.word().to_owned(),
+        tone: match place(state) {
+            0 => Tone::Bad,
+            1 => Tone::Busy,
+            3 => Tone::Good,
+            _ => Tone::Quiet,
+        },
+        detail: detail.trim_start_matches(':').trim().to_owned(),
+    }
+}
+
+pub(super) async fn timeline(source: &Source, run: &str) -> Result<String, Problem> {
+    let (record, run) = fetch(source, run).await?;
+    let timeline = run.timeline(Timestamp::now());
+    let timeline = timeline.ok_or_else(|| Problem::not_found("the run has not begun"))?;
+    let title = format!("run {} in {}", short(record.id), record.environment);
+    Ok(timeline_svg(&title, &timeline))
+}

@@ -1,0 +1,203 @@
+//! The console, as a browser asks for it.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use crate::cluster_support::Cluster;
+use crate::support::{Running, ServerProcess, Site, bunraku, eventually, told};
+
+struct Console {
+    running: Running,
+    address: SocketAddr,
+    key: String,
+    cookie: String,
+}
+
+struct Reply {
+    status: u16,
+    headers: String,
+    body: String,
+}
+
+impl Console {
+    fn start(site: &Site, server: &ServerProcess) -> Self {
+        let mut command = bunraku();
+        command.args(["console", "--server", &server.address.to_string()]);
+        command.arg("--credentials").arg(server.credentials());
+        let mut running = Running::start(command, &site.path("console.log"));
+        let mut line = String::new();
+        BufReader::new(running.stdout())
+            .read_line(&mut line)
+            .expect("readable");
+        let (address, key) = line
+            .trim()
+            .strip_prefix("http://")
+            .and_then(|rest| rest.split_once("/?key="))
+            .unwrap_or_else(|| panic!("{line}: {}", running.log()));
+        let mut console = Self {
+            address: address.parse().expect("an address"),
+            key: key.to_owned(),
+            cookie: String::new(),
+            running,
+        };
+        let entered = console.ask("GET", &format!("/?key={}", console.key), address);
+        assert_eq!(entered.status, 303, "{}", entered.body);
+        let cookie = entered.headers.lines().find_map(|line| {
+            let (name, value) = line.split_once(": ")?;
+            (name == "set-cookie").then(|| value.to_owned())
+        });
+        let cookie = cookie.expect("a cookie");
+        assert!(cookie.contains("HttpOnly; SameSite=Strict"), "{cookie}");
+        console.cookie = cookie.split(';').next().expect("a pair").to_owned();
+        console
+    }
+
+    fn ask(&self, method: &str, path: &str, host: &str) -> Reply {
+        let mut stream = TcpStream::connect(self.address).expect("it listens");
+        let cookie = match self.cookie.is_empty() {
+            true => String::new(),
+            false => format!("cookie: other=1; {}\r\n", self.cookie),
+        };
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nhost: {host}\r\n{cookie}content-length: 0\r\nconnection: close\r\n\r\n"
+        );
+        stream.write_all(request.as_bytes()).expect("sent");
+        let mut text = String::new();
+        stream.read_to_string(&mut text).expect("text");
+        let (headers, body) = text.split_once("\r\n\r\n").expect("a reply");
+        let status = headers.split(' ').nth(1).expect("a status");
+        Reply {
+            status: status.parse().expect("a number"),
+            headers: headers
+                .to_lowercase()
+                .replace("httponly; samesite=strict", "HttpOnly; SameSite=Strict"),
+            body: body.to_owned(),
+        }
+    }
+
+    fn get(&self, path: &str) -> Reply {
+        self.ask("GET", path, &self.address.to_string())
+    }
+
+    /// A page that is there.
+    fn page(&self, path: &str) -> String {
+        let reply = self.get(path);
+        assert_eq!(reply.status, 200, "{path}: {}", reply.body);
+        assert!(
+            reply
+                .headers
+                .contains("content-security-policy: default-src 'none'"),
+            "{}",
+            reply.headers
+        );
+        reply.body
+    }
+}
+
+#[test]
+fn pages_show_the_fleet_to_whoever_has_the_key_and_to_nobody_else() {
+    let site = Site::new();
+    let server = site.server("server", 0, &[]);
+    let _agent = site.agent("web-1", &[&server], true);
+    server.wait_for("web-1", "idle");
+    let disabled = server.operator(&["node", "disable", "web-1", "--reason", "<b>disk</b>"]);
+    assert!(disabled.status.success(), "{}", told(&disabled));
+    let mut console = Console::start(&site, &server);
+
+    let overview = console.page("/");
+    for part in ["one server", "disabled", "No environment yet"] {
+        assert!(overview.contains(part), "{part}: {overview}");
+    }
+    let nodes = console.page("/nodes?status=disabled&name=web");
+    assert!(nodes.contains(r#"href="/nodes/web-1""#), "{nodes}");
+    assert!(
+        !nodes.contains("<b>disk"),
+        "what people write is text: {nodes}"
+    );
+    assert!(
+        console
+            .page("/nodes?status=lost")
+            .contains("No node is like that")
+    );
+    eventually("its facts are shown", || {
+        console.page("/nodes/web-1").contains("kernel")
+    });
+    assert!(
+        console
+            .page("/cluster")
+            .contains("One server is all there is")
+    );
+    assert!(console.page("/runs").contains("No run yet"));
+    assert!(console.page("/console.js").contains("refresh"));
+    for (path, status) in [
+        ("/nodes/nobody", 404),
+        ("/nodes/..%2f..%2fv1", 404),
+        ("/runs/17", 404),
+        ("/runs/017f22e2-79b0-7cc3-98c4-dc0c0c07398f", 404),
+        ("/nothing", 404),
+    ] {
+        let reply = console.get(path);
+        assert_eq!(reply.status, status, "{path}: {}", reply.body);
+    }
+
+    let own = console.address.to_string();
+    assert_eq!(
+        console.ask("POST", "/", &own).status,
+        403,
+        "only for looking"
+    );
+    assert_eq!(console.ask("GET", "/", "evil.example:80").status, 403);
+    let cookie = std::mem::take(&mut console.cookie);
+    for path in ["/", "/nodes", "/?key=", "/?key=0", "/nodes/web-1"] {
+        let reply = console.get(path);
+        assert_eq!(reply.status, 403, "{path}: {}", reply.body);
+        assert!(!reply.body.contains("web-1"), "{path}: {}", reply.body);
+    }
+    console.cookie = cookie;
+
+    // The key opens any page, and leads to no other host.
+    for (path, to) in [("/nodes", "/nodes"), ("//evil.example/", "/")] {
+        let reply = console.get(&format!("{path}?key={}", console.key));
+        assert_eq!(reply.status, 303, "{}", reply.body);
+        let location = format!("\nlocation: {to}\r");
+        assert!(reply.headers.contains(&location), "{}", reply.headers);
+    }
+
+    // A server that is away is told, and is found again.
+    let port = server.address.port();
+    server.running.kill();
+    let away = console.get("/");
+    assert_eq!(away.status, 502, "{}", away.body);
+    assert!(away.body.contains("No server answers"), "{}", away.body);
+    let _server = site.server("server", port, &[]);
+    eventually("the page is back", || console.get("/").status == 200);
+    assert_eq!(console.running.end(), Some(0));
+}
+
+#[test]
+fn it_listens_on_this_machine_only() {
+    let mut command = bunraku();
+    let output = command
+        .args(["console", "--listen", "0.0.0.0:0"])
+        .output()
+        .expect("it runs");
+    let text = told(&output);
+    assert_eq!(output.status.code(), Some(64), "{text}");
+    assert!(text.contains("ssh -L"), "{text}");
+}
+
+#[test]
+fn a_cluster_is_shown_with_its_servers_and_what_happened() {
+    let cluster = Cluster::new();
+    let made = cluster.set_up(1, &["init"]);
+    assert!(made.status.success(), "{}", told(&made));
+    let first = cluster.server(1);
+    let console = Console::start(&cluster.site, &first);
+    eventually("the server and its datastore are shown", || {
+        let page = console.get("/cluster").body;
+        ["s1", "alive", "healthy", "looked after by s1"]
+            .iter()
+            .all(|part| page.contains(part))
+    });
+    assert!(console.page("/").contains("1 server, all well"));
+}
