@@ -280,6 +280,22 @@ fn without_a_majority_nothing_is_done() {
 }
 
 #[test]
+fn whoever_has_a_vote_is_not_told_to_keep_no_data_whatever_its_order_says() {
+    // After a recovery the list is new, and what stands in the store is old.
+    let mut seen = World::new(3, 1, 3).seen();
+    seen.servers[0].ordered = Some(77);
+    let now = Timestamp::from_second(1_800_000_000).expect("a time");
+    assert_eq!(seen.to_retire(), None);
+    let next = next(&Plan::default(), &seen, &Limits::default(), now);
+    assert!(
+        !matches!(next, Next::Act(Action::Retire { .. })),
+        "{next:?}"
+    );
+    seen.datastores[0].peer_url = peer_url(9);
+    assert_eq!(seen.to_retire().map(|server| &server.name), Some(&name(0)));
+}
+
+#[test]
 fn two_of_five_that_die_together_are_replaced_one_after_the_other() {
     let mut world = World::new(7, 5, 5);
     world.set(0, false);

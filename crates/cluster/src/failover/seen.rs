@@ -120,11 +120,12 @@ impl Seen {
     }
 
     /// A server that was told to run a datastore which is on the list no more.
+    /// Never one that has a vote, whatever it was told: the data is there.
     pub fn to_retire(&self) -> Option<&Server> {
+        let votes = |server| self.datastore_of(server).is_some_and(|own| !own.learner);
         self.servers.iter().find(|server| {
-            server
-                .ordered
-                .is_some_and(|id| self.datastore(id).is_none())
+            let listed = |id| self.datastore(id).is_some();
+            server.ordered.is_some_and(|id| !listed(id)) && !votes(server)
         })
     }
 }

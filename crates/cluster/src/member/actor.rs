@@ -128,6 +128,9 @@ async fn turn(
     until: Instant,
 ) -> Result<bool, TurnError> {
     let documents = Documents::read(store).await?;
+    if !documents.are_of(*shared.epoch.borrow()) {
+        return Ok(true);
+    }
     let look = look(shared, &documents, failing).await?;
     publish(shared, store, &documents, &look).await?;
     let next = failover::next(&documents.plan, &look.seen, &shared.options.limits, now());
@@ -145,18 +148,20 @@ async fn turn(
             Ok(true)
         }
         Next::Act(action) => {
-            perform(shared, store, &documents, &look, &action).await?;
-            announce(shared, store, describe(&action, &look)).await?;
+            if perform(shared, store, &documents, &look, &action).await? {
+                announce(shared, store, describe(&action, &look)).await?;
+            }
             Ok(true)
         }
     }
 }
 
-async fn commit(shared: &Shared, store: &EtcdStore, what: Transaction) -> Result<(), TurnError> {
+/// Whether it was done. If not, something else is there than what was read.
+async fn commit(shared: &Shared, store: &EtcdStore, what: Transaction) -> Result<bool, TurnError> {
     match store.commit(what.when(mine(shared))).await? {
-        TransactionOutcome::Committed(_) => Ok(()),
+        TransactionOutcome::Committed(_) => Ok(true),
         TransactionOutcome::Refused(_) => match store.get(keys::LEADER).await? {
-            Some(entry) if entry.value == shared.name().as_str().as_bytes() => Ok(()),
+            Some(entry) if entry.value == shared.name().as_str().as_bytes() => Ok(false),
             _ => Err(TurnError::NotElected),
         },
     }
@@ -172,7 +177,7 @@ async fn publish(
         return Ok(());
     }
     let change = Transaction::new().put(keys::DATASTORES, encode(&look.records));
-    commit(shared, store, change).await
+    commit(shared, store, change).await.map(drop)
 }
 
 async fn store_plan(
@@ -184,8 +189,10 @@ async fn store_plan(
     let change = Transaction::new()
         .when_unchanged(keys::PLAN, documents.plan_entry.as_ref())
         .put(keys::PLAN, encode(plan));
-    commit(shared, store, change).await?;
-    announce(shared, store, tell_plan(plan, documents)).await
+    match commit(shared, store, change).await? {
+        true => announce(shared, store, tell_plan(plan, documents)).await,
+        false => Ok(()),
+    }
 }
 
 fn tell_plan(plan: &Plan, documents: &Documents) -> String {
@@ -235,7 +242,7 @@ async fn perform(
     documents: &Documents,
     look: &Look,
     action: &Action,
-) -> Result<(), TurnError> {
+) -> Result<bool, TurnError> {
     let admin = shared.admin();
     let healthy = look
         .records
@@ -265,8 +272,8 @@ async fn perform(
                 token: format!("{}-{epoch}", shared.me.cluster),
                 restart: 0,
             };
-            let change = Transaction::new().put(keys::order(server), encode(&order));
-            commit(shared, store, change).await?;
+            let change = documents.with_order(server, Some(&order));
+            return commit(shared, store, change).await;
         }
         Action::Restart { server, number } => {
             if let Some(order) = documents.orders.get(server) {
@@ -274,16 +281,16 @@ async fn perform(
                     restart: *number,
                     ..order.clone()
                 };
-                let change = Transaction::new().put(keys::order(server), encode(&order));
-                commit(shared, store, change).await?;
+                let change = documents.with_order(server, Some(&order));
+                return commit(shared, store, change).await;
             }
         }
         Action::Retire { server } => {
-            let change = Transaction::new().delete(keys::order(server));
-            commit(shared, store, change).await?;
+            let change = documents.with_order(server, None);
+            return commit(shared, store, change).await;
         }
     }
-    Ok(())
+    Ok(true)
 }
 
 fn describe(action: &Action, look: &Look) -> String {
@@ -345,5 +352,5 @@ async fn announce(shared: &Shared, store: &EtcdStore, what: String) -> Result<()
     let change = Transaction::new()
         .when_unchanged(keys::EVENTS, entry.as_ref())
         .put(keys::EVENTS, encode(&events));
-    commit(shared, store, change).await
+    commit(shared, store, change).await.map(drop)
 }

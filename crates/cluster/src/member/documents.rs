@@ -20,6 +20,7 @@ pub(super) struct Documents {
     pub(super) settings: Option<ClusterSettings>,
     pub(super) members: Vec<MemberRecord>,
     pub(super) orders: BTreeMap<NodeName, Order>,
+    order_entries: BTreeMap<NodeName, KeyValue>,
     pub(super) programs: BTreeMap<NodeName, Programs>,
     pub(super) plan: Plan,
     pub(super) plan_entry: Option<KeyValue>,
@@ -75,9 +76,12 @@ impl Documents {
                     .extend(name.and_then(|name| Some((name, decode(&entry)?))));
             }
             key if key.starts_with(keys::ORDERS) => {
-                let name = NodeName::new(&key[keys::ORDERS.len()..]).ok();
-                self.orders
-                    .extend(name.and_then(|name| Some((name, decode(&entry)?))));
+                let Ok(name) = NodeName::new(&key[keys::ORDERS.len()..]) else {
+                    return;
+                };
+                let order = decode(&entry);
+                self.orders.extend(order.map(|order| (name.clone(), order)));
+                self.order_entries.insert(name, entry);
             }
             _ => {}
         }
@@ -86,6 +90,22 @@ impl Documents {
     /// The note that this server was removed, if it was.
     pub(super) fn removal_of(&self, name: &NodeName) -> Option<&RemovedMember> {
         self.removed.iter().find(|one| one.name == *name)
+    }
+
+    /// Whether the first datastore of this epoch has said so. Until then, what
+    /// stands here is of the past, and says nothing of the datastores there are.
+    pub(super) fn are_of(&self, epoch: u64) -> bool {
+        self.orders.values().any(|order| order.epoch >= epoch)
+    }
+
+    /// A change of a server's order, for as long as that is what was read here.
+    pub(super) fn with_order(&self, server: &NodeName, order: Option<&Order>) -> Transaction {
+        let key = keys::order(server);
+        let transaction = Transaction::new().when_unchanged(&key, self.order_entries.get(server));
+        match order {
+            Some(order) => transaction.put(key, encode(order)),
+            None => transaction.delete(key),
+        }
     }
 
     /// Where datastores with a vote are.
@@ -199,4 +219,51 @@ async fn write_first_order(
         .put(keys::DATASTORES, encode(&[datastore]));
     store.commit(transaction).await?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use bunraku_store::Revision;
+
+    use super::*;
+
+    fn name(text: &str) -> NodeName {
+        NodeName::new(text).expect("a name")
+    }
+
+    fn with_order_of(epoch: u64) -> Documents {
+        let server = name("s1");
+        let order = Order::first("test", epoch, &server, "https://s1:1", "a".to_owned());
+        let mut documents = Documents::default();
+        documents.note(KeyValue {
+            key: keys::order(&server),
+            value: encode(&order).into(),
+            created: Revision(4),
+            modified: Revision(7),
+            version: 2,
+            lease: None,
+        });
+        documents
+    }
+
+    #[test]
+    fn what_stands_there_of_an_earlier_epoch_is_of_the_past() {
+        assert!(!Documents::default().are_of(1), "nobody has said anything");
+        assert!(with_order_of(1).are_of(1));
+        assert!(
+            !with_order_of(1).are_of(2),
+            "the data was recovered, and its server has not said so yet"
+        );
+    }
+
+    #[test]
+    fn an_order_is_changed_only_if_it_is_the_one_that_was_read() {
+        let documents = with_order_of(1);
+        let retired = documents.with_order(&name("s1"), None);
+        let read = Compare::Modified(keys::order(&name("s1")), Revision(7));
+        assert_eq!(retired.compares, [read]);
+        let fresh = documents.with_order(&name("s2"), None);
+        let absent = Compare::Absent(keys::order(&name("s2")));
+        assert_eq!(fresh.compares, [absent]);
+    }
 }

@@ -29,7 +29,7 @@ pub(super) async fn run(shared: Arc<Shared>, store: EtcdStore) {
             Err(error) => Err(error),
         };
         match heard {
-            Ok(documents) => apply(&shared, &store, &documents).await,
+            Ok(documents) => settle(&shared, &store, documents).await,
             Err(error) => {
                 tracing::warn!(error = %error, "what the members agreed on cannot be read now");
                 tokio::time::sleep(PAUSE).await;
@@ -38,9 +38,21 @@ pub(super) async fn run(shared: Arc<Shared>, store: EtcdStore) {
     }
 }
 
-async fn apply(shared: &Shared, store: &EtcdStore, documents: &Documents) {
+/// Applies what was read, and what is read after it, until nothing is left open.
+async fn settle(shared: &Shared, store: &EtcdStore, mut documents: Documents) {
+    while !apply(shared, store, &documents).await {
+        tokio::time::sleep(PAUSE).await;
+        if let Ok(fresh) = Documents::read(store).await {
+            documents = fresh;
+        }
+    }
+}
+
+/// False if it has to be looked at again.
+async fn apply(shared: &Shared, store: &EtcdStore, documents: &Documents) -> bool {
     if let Some(removed) = documents.removal_of(shared.name()) {
-        return shared.end_as_removed(removed);
+        shared.end_as_removed(removed);
+        return true;
     }
     remember(shared, store, documents).await;
     shared.datastores.send_replace(Datastores::of(documents));
@@ -59,8 +71,30 @@ async fn apply(shared: &Shared, store: &EtcdStore, documents: &Documents) {
                 take_up(shared, Some(order));
             }
         }
+        (None, Some(_)) if has_a_vote(shared, documents).await => {
+            tracing::warn!(
+                "no order says so, but this server's datastore has a vote: its data stays"
+            );
+            return false;
+        }
         (None, Some(_)) => take_up(shared, None),
         (None, None) => {}
+    }
+    true
+}
+
+/// Whether etcd's list has this server's datastore, with a vote. Where nobody
+/// can be asked, it may: data is put aside only when it is certain that nobody
+/// counts on it.
+async fn has_a_vote(shared: &Shared, documents: &Documents) -> bool {
+    let mut endpoints = documents.endpoints();
+    if endpoints.is_empty() {
+        endpoints = shared.endpoints();
+    }
+    let own = &shared.me.record.peer_url;
+    match shared.admin().list(&endpoints).await {
+        Ok(listed) => listed.iter().any(|it| it.peer_url == *own && !it.learner),
+        Err(_) => true,
     }
 }
 
