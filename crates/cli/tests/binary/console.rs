@@ -6,10 +6,10 @@ use std::net::{SocketAddr, TcpStream};
 use crate::cluster_support::Cluster;
 use crate::support::{Running, ServerProcess, Site, bunraku, eventually, told};
 
-struct Console {
-    running: Running,
-    address: SocketAddr,
-    key: String,
+pub(crate) struct Console {
+    pub(crate) running: Running,
+    pub(crate) address: SocketAddr,
+    pub(crate) key: String,
     cookie: String,
 }
 
@@ -20,7 +20,7 @@ struct Reply {
 }
 
 impl Console {
-    fn start(site: &Site, server: &ServerProcess) -> Self {
+    pub(crate) fn start(site: &Site, server: &ServerProcess) -> Self {
         let mut command = bunraku();
         command.args(["console", "--server", &server.address.to_string()]);
         command.arg("--credentials").arg(server.credentials());

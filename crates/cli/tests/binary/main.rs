@@ -7,6 +7,7 @@ mod cluster_support;
 mod code;
 mod configuration;
 mod console;
+mod console_browser;
 mod cues;
 mod demo;
 mod facts;

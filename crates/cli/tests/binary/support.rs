@@ -54,12 +54,18 @@ pub(crate) fn run(directory: &Path, program: &str, arguments: &[&str]) {
 }
 
 /// Looks until it holds.
-pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) fn eventually(what: &str, holds: impl FnMut() -> bool) {
+    eventually_or(what, holds, String::new);
+}
+
+/// The same; who waited in vain is told what `why` finds.
+pub(crate) fn eventually_or(what: &str, mut holds: impl FnMut() -> bool, why: impl Fn() -> String) {
     let started = Instant::now();
     while !holds() {
         assert!(
             started.elapsed() < PATIENCE,
-            "{what}: not within {PATIENCE:?}"
+            "{what}: not within {PATIENCE:?}\n{}",
+            why()
         );
         std::thread::sleep(Duration::from_millis(50));
     }
@@ -268,11 +274,18 @@ impl ServerProcess {
     }
 
     pub(crate) fn wait_for(&self, node: &str, word: &str) {
-        eventually(&format!("{node} is {word}"), || {
+        let is_so = || {
             // A server that just came up may not have an answer for a moment.
             let output = self.operator(&["node", "list", "--json"]);
             let nodes = serde_json::from_slice(&output.stdout).unwrap_or_default();
             output.status.success() && word_in(&nodes, node).as_deref() == Some(word)
+        };
+        eventually_or(&format!("{node} is {word}"), is_so, || {
+            let shown = told(&self.operator(&["node", "show", node]));
+            let agent = self.data_dir.with_file_name(format!("{node}.log"));
+            let agent = std::fs::read_to_string(agent).unwrap_or_default();
+            let server = self.running.log();
+            format!("{shown}\n--- agent\n{agent}\n--- server\n{server}")
         });
     }
 }
