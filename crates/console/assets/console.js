@@ -2,11 +2,26 @@
 // changing part takes the place of the old one.
 "use strict";
 
-const EVERY = 2000;
+// Milliseconds between two looks; a page that takes long to make is asked for
+// less often, so that looking is never more than a small part of the work.
+const SOONEST = 2000;
+const RATIO = 10;
+
 let silentSince = null;
+let timer = null;
+let looking = false;
 
 async function refresh() {
-  if (document.hidden) return;
+  if (looking) return;
+  clearTimeout(timer);
+  const began = performance.now();
+  looking = true;
+  if (!document.hidden) await look();
+  looking = false;
+  timer = setTimeout(refresh, Math.max(SOONEST, RATIO * (performance.now() - began)));
+}
+
+async function look() {
   const age = document.getElementById("age");
   try {
     const reply = await fetch(location.href, { cache: "no-store", credentials: "same-origin" });
@@ -22,5 +37,5 @@ async function refresh() {
   }
 }
 
-setInterval(refresh, EVERY);
+timer = setTimeout(refresh, SOONEST);
 document.addEventListener("visibilitychange", refresh);

@@ -4,8 +4,8 @@ use bunraku_console::{ClusterPage, EventLine, Section, ServerLine, Tone};
 use bunraku_wire::api::cluster::{ClusterStatus, MemberRecord, MemberState};
 use jiff::Timestamp;
 
-use super::page::{Problem, Source, local};
-use crate::commands::cluster::status::{hints, is_whole, role, seen, summary, word};
+use super::page::{Problem, Source, local, tone_of};
+use crate::commands::cluster::status::{DataRole, hints, role, seen, summary, word};
 use crate::output::ago;
 
 pub(super) async fn page(source: &Source) -> Result<ClusterPage, Problem> {
@@ -26,11 +26,6 @@ pub(super) async fn page(source: &Source) -> Result<ClusterPage, Problem> {
         });
     };
     let now = Timestamp::now();
-    let tone = match (status.without_majority_seconds, is_whole(&status)) {
-        (Some(_), _) => Tone::Bad,
-        (None, true) => Tone::Good,
-        (None, false) => Tone::Warn,
-    };
     let elected = status.leader.as_ref();
     let events = status.events.iter().rev().map(|event| EventLine {
         at: local(event.at),
@@ -41,7 +36,7 @@ pub(super) async fn page(source: &Source) -> Result<ClusterPage, Problem> {
         frame,
         name: Some(status.settings.cluster.clone()),
         summary: summary(&status),
-        tone,
+        tone: tone_of(&status),
         servers: (status.members.iter())
             .map(|member| line(&status, member, now))
             .collect(),
@@ -67,12 +62,12 @@ fn line(status: &ClusterStatus, member: &MemberRecord, now: Timestamp) -> Server
         }),
         since: seen.map_or_else(String::new, |seen| ago(seen.since, now)),
         said_by: seen.map_or_else(String::new, |seen| seen.said_by.to_string()),
-        datastore: datastore.to_owned(),
+        datastore: datastore.word().to_owned(),
         datastore_tone: match datastore {
-            "healthy" => Tone::Good,
-            "catching up" | "draining" => Tone::Busy,
-            "does not answer" => Tone::Bad,
-            _ => Tone::Quiet,
+            DataRole::Healthy => Tone::Good,
+            DataRole::CatchingUp | DataRole::Draining => Tone::Busy,
+            DataRole::Away => Tone::Bad,
+            DataRole::Drained | DataRole::Eligible | DataRole::Never => Tone::Quiet,
         },
         address: member.api_address.clone(),
     }

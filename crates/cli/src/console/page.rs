@@ -69,17 +69,22 @@ fn health(servers: &Servers) -> (String, Tone) {
     let Some(status) = servers else {
         return ("one server".to_owned(), Tone::Good);
     };
-    let servers = status.members.len();
+    let servers = count(status.members.len(), "server");
+    let tone = tone_of(status);
+    let health = match tone {
+        Tone::Bad => "no majority".to_owned(),
+        Tone::Good => format!("{servers}, all well"),
+        _ => format!("{servers}, not all well"),
+    };
+    (health, tone)
+}
+
+/// How the servers are among themselves.
+pub(super) fn tone_of(status: &ClusterStatus) -> Tone {
     match (status.without_majority_seconds, is_whole(status)) {
-        (Some(_), _) => ("no majority".to_owned(), Tone::Bad),
-        (None, true) => (
-            format!("{}, all well", count(servers, "server")),
-            Tone::Good,
-        ),
-        (None, false) => (
-            format!("{}, not all well", count(servers, "server")),
-            Tone::Warn,
-        ),
+        (Some(_), _) => Tone::Bad,
+        (None, true) => Tone::Good,
+        (None, false) => Tone::Warn,
     }
 }
 

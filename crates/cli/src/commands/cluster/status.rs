@@ -71,20 +71,47 @@ pub(crate) fn summary(status: &ClusterStatus) -> String {
 }
 
 /// What a server is to the data.
-pub(crate) fn role(status: &ClusterStatus, member: &MemberRecord) -> &'static str {
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum DataRole {
+    /// It keeps data, and does not answer.
+    Away,
+    CatchingUp,
+    /// It keeps data until another one does.
+    Draining,
+    Healthy,
+    Drained,
+    Eligible,
+    Never,
+}
+
+impl DataRole {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Away => "does not answer",
+            Self::CatchingUp => "catching up",
+            Self::Draining => "draining",
+            Self::Healthy => "healthy",
+            Self::Drained => "drained",
+            Self::Eligible => "eligible",
+            Self::Never => "never",
+        }
+    }
+}
+
+pub(crate) fn role(status: &ClusterStatus, member: &MemberRecord) -> DataRole {
     let datastore = status
         .datastores
         .iter()
         .find(|it| it.name.as_ref() == Some(&member.name));
     match datastore {
-        Some(_) if is_away(status, seen(status, member)) => "does not answer",
-        Some(it) if it.learner => "catching up",
-        Some(it) if !it.healthy => "does not answer",
-        Some(_) if member.draining => "draining",
-        Some(_) => "healthy",
-        None if member.draining => "drained",
-        None if member.eligible => "eligible",
-        None => "never",
+        Some(_) if is_away(status, seen(status, member)) => DataRole::Away,
+        Some(it) if it.learner => DataRole::CatchingUp,
+        Some(it) if !it.healthy => DataRole::Away,
+        Some(_) if member.draining => DataRole::Draining,
+        Some(_) => DataRole::Healthy,
+        None if member.draining => DataRole::Drained,
+        None if member.eligible => DataRole::Eligible,
+        None => DataRole::Never,
     }
 }
 
@@ -136,7 +163,7 @@ fn show(status: &ClusterStatus) -> Result<(), Failure> {
             seen.map_or("unknown", |seen| word(seen.state)).to_owned(),
             seen.map_or_else(|| "-".to_owned(), |seen| ago(seen.since, now)),
             seen.map_or_else(|| "-".to_owned(), |seen| seen.said_by.to_string()),
-            role.to_owned(),
+            role.word().to_owned(),
             member.api_address.clone(),
         ]);
     }
