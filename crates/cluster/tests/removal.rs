@@ -51,3 +51,24 @@ async fn a_removed_server_that_returns_ends_and_is_no_member() {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_datastore_with_a_vote_keeps_its_data_when_its_order_is_gone() {
+    let cluster = Cluster::start(2, 1).await;
+    let (server, store) = (&cluster.servers[0], cluster.store().await);
+    let put = Transaction::new().put("test/kept", "kept");
+    store.commit(put).await.expect("written");
+    let lost = Transaction::new().delete(keys::order(&server.name));
+    store.commit(lost).await.expect("deleted");
+    let deadline = Instant::now() + support::PATIENCE;
+    while !server.log().contains("has a vote: its data stays") {
+        assert!(Instant::now() < deadline, "{}", server.log());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let order = server.directory().order().expect("readable");
+    assert!(order.is_some(), "it still runs what it was told to");
+    let kept = store.get("test/kept").await.expect("it answers");
+    assert!(kept.is_some(), "the only data there is, is there");
+    let more = Transaction::new().put("test/more", "kept");
+    store.commit(more).await.expect("and can be written to");
+}
