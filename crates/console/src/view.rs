@@ -108,7 +108,6 @@ pub struct NodeLine {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReportLine {
     pub node: String,
-    pub run: String,
     pub state: String,
     pub tone: Tone,
     pub when: String,

@@ -38,7 +38,6 @@ fn node() -> NodeLine {
 fn report() -> ReportLine {
     ReportLine {
         node: HOSTILE.to_owned(),
-        run: HOSTILE.to_owned(),
         state: "failed".to_owned(),
         tone: Tone::Bad,
         when: "3 s ago".to_owned(),

@@ -2,8 +2,9 @@
 
 use bunraku_console::{Count, FactLine, NodeLine, NodePage, NodesPage, ReportLine, Section, Tone};
 use bunraku_model::{Connection, NodeName, StatusWord};
-use bunraku_wire::api::FactsReply;
-use bunraku_wire::api::{NodeQueue, NodeSummary, ReportPage, ReportState, ReportSummary};
+use bunraku_wire::api::{
+    FactsReply, NodeQueue, NodeSummary, ReportPage, ReportState, ReportSummary,
+};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
@@ -20,6 +21,14 @@ const MOST_FACTS: usize = 200;
 const MOST_REPORTS: usize = 15;
 /// Of a fact's value, in characters.
 const LONGEST_FACT: usize = 300;
+
+const UNUSUAL_FIRST: [StatusWord; 5] = [
+    StatusWord::Lost,
+    StatusWord::Disabled,
+    StatusWord::Running,
+    StatusWord::New,
+    StatusWord::Idle,
+];
 
 /// What a person looks for.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
@@ -59,16 +68,9 @@ pub(super) async fn all(source: &Source, wanted: &Wanted) -> Result<NodesPage, P
     })
 }
 
-/// What is unusual comes first.
 fn place(word: StatusWord) -> usize {
-    let order = [
-        StatusWord::Lost,
-        StatusWord::Disabled,
-        StatusWord::Running,
-        StatusWord::New,
-        StatusWord::Idle,
-    ];
-    order.iter().position(|it| *it == word).unwrap_or_default()
+    let place = UNUSUAL_FIRST.iter().position(|it| *it == word);
+    place.unwrap_or_default()
 }
 
 /// How many there are, and how many of each kind that there is.
@@ -79,13 +81,7 @@ pub(super) fn by_status(nodes: &[NodeSummary]) -> Vec<Count> {
         tone: Tone::Quiet,
         path: "/nodes".to_owned(),
     }];
-    for word in [
-        StatusWord::Idle,
-        StatusWord::Running,
-        StatusWord::Lost,
-        StatusWord::Disabled,
-        StatusWord::New,
-    ] {
+    for word in UNUSUAL_FIRST {
         let number = nodes.iter().filter(|node| node.word == word).count();
         if number > 0 {
             counts.push(Count {
@@ -202,7 +198,6 @@ pub(super) fn report_line(report: &ReportSummary, now: Timestamp) -> ReportLine 
     });
     ReportLine {
         node: report.node.to_string(),
-        run: report.run.to_string(),
         state: state(report),
         tone: match (report.is_failure(), report.state) {
             (true, _) => Tone::Bad,

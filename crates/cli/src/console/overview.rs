@@ -35,12 +35,13 @@ pub(super) async fn page(source: &Source) -> Result<OverviewPage, Problem> {
         source.get(&newest),
     )?;
     let now = Timestamp::now();
-    let mut lines = Vec::new();
-    for environment in environments.iter().take(MOST_ENVIRONMENTS) {
+    let shown = environments.iter().take(MOST_ENVIRONMENTS);
+    let lines = shown.map(|environment| async move {
         let releases = format!("/v1/releases/{}", environment.name);
         let releases: ReleaseList = source.get(&releases).await?;
-        lines.push(environment_line(environment, &releases, now));
-    }
+        Ok::<_, Problem>(environment_line(environment, &releases, now))
+    });
+    let lines = futures::future::try_join_all(lines).await?;
     let mut counts = by_status(&nodes);
     let open = all.iter().filter(|run| run.end.is_none()).count();
     counts.push(Count {
