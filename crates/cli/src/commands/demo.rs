@@ -36,6 +36,10 @@ pub(crate) struct DemoArguments {
 const PATIENCE: Duration = Duration::from_secs(300);
 
 pub(crate) fn run(arguments: &DemoArguments) -> Result<Exit, Failure> {
+    if let Some(servers) = arguments.cluster {
+        bunraku_cluster::setup::check_datastores(servers)
+            .map_err(|error| Failure::usage(error.to_string()))?;
+    }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -50,10 +54,15 @@ pub(crate) fn run(arguments: &DemoArguments) -> Result<Exit, Failure> {
             }
         };
         fleet.end().await;
-        if outcome.is_ok() {
-            stage.note("every process has ended and the directory is gone");
+        match outcome {
+            Ok(exit) => {
+                fleet.clean_up();
+                stage.note("every process has ended and the directory is gone");
+                Ok(exit)
+            }
+            // What the servers and agents said tells why.
+            Err(failure) => Err(failure.hint(fleet.where_the_logs_are())),
         }
-        outcome
     })
 }
 
@@ -63,8 +72,6 @@ async fn perform_cluster(
     stage: &mut Stage,
     servers: usize,
 ) -> Result<(), Failure> {
-    bunraku_cluster::setup::check_datastores(servers)
-        .map_err(|error| Failure::usage(error.to_string()))?;
     stage.act("servers form a cluster, and keep the data together");
     fleet.start_cluster(servers, stage).await?;
     stage.act("four agents join; they know one server, and learn the others");

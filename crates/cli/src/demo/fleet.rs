@@ -338,7 +338,7 @@ impl Fleet {
         ));
     }
 
-    /// Ends all processes and removes the directory.
+    /// Ends all processes.
     pub(crate) async fn end(&mut self) {
         let agents = std::mem::take(&mut self.agents);
         futures::future::join_all(
@@ -351,12 +351,23 @@ impl Fleet {
             server.end().await;
         }
         self.end_members().await;
+    }
+
+    /// Removes the directory.
+    pub(crate) fn clean_up(&self) {
         if let Err(error) = std::fs::remove_dir_all(&self.directory) {
             eprintln!(
                 "warning: cannot remove {}: {error}",
                 self.directory.display()
             );
         }
+    }
+
+    pub(crate) fn where_the_logs_are(&self) -> String {
+        format!(
+            "the logs of its servers and agents are below {}; delete it when you have read them",
+            self.directory.display()
+        )
     }
 
     pub(super) fn path(&self, name: &str) -> String {

@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 
-use crate::support::{Site, bunraku, read_all, start_demo, told};
+use crate::support::{Site, bunraku, demo_text, start_demo, told};
 
 #[test]
 fn two_datastores_are_refused_with_the_reason() {
@@ -51,9 +51,8 @@ fn a_server_that_is_no_member_says_so() {
 fn a_cluster_loses_a_datastore_and_carries_on() {
     let site = Site::new();
     let directory = site.path("demo");
-    let mut demo = start_demo(&["--servers", "3"], &directory, &site.path("demo.log"));
-    let text = read_all(&mut demo);
-    assert_eq!(demo.wait(), Some(0), "{text}{}", demo.log());
+    let demo = start_demo(&["--servers", "3"], &directory, &site.path("demo.log"));
+    let text = demo_text(demo, &directory);
     for told in [
         "the data is on 3 servers, and one more could take the place of any",
         "which leads the run, was killed",

@@ -2,15 +2,14 @@
 
 use rustix::process::Signal;
 
-use crate::support::{Site, eventually, read_all, start_demo};
+use crate::support::{Site, demo_text, eventually, start_demo};
 
 #[test]
 fn the_demo_comes_to_its_end_and_leaves_nothing_behind() {
     let site = Site::new();
     let directory = site.path("demo");
-    let mut demo = start_demo(&[], &directory, &site.path("demo.log"));
-    let text = read_all(&mut demo);
-    assert_eq!(demo.wait(), Some(0), "{text}{}", demo.log());
+    let demo = start_demo(&[], &directory, &site.path("demo.log"));
+    let text = demo_text(demo, &directory);
     for told in [
         "all four answered",
         "4 nodes compiled",

@@ -296,8 +296,44 @@ fn word_in(nodes: &Value, node: &str) -> Option<String> {
     Some(node["word"].as_str()?.to_owned())
 }
 
+/// Waits for a demo's end, and gives what it printed. When it failed, the end of
+/// that and of every log is shown, as the cause is seldom at their beginning.
+pub(crate) fn demo_text(mut demo: Running, directory: &Path) -> String {
+    let text = read_all(&mut demo);
+    if demo.wait() != Some(0) {
+        let mut logs: Vec<PathBuf> = logs_below(directory);
+        logs.sort();
+        let logs = logs.iter().map(|log| {
+            let text = std::fs::read_to_string(log).unwrap_or_default();
+            format!("--- {}\n{}", log.display(), last_lines(&text, 20))
+        });
+        panic!(
+            "the demo failed:\n{}\n{}\n{}",
+            last_lines(&text, 40),
+            demo.log(),
+            logs.collect::<String>()
+        );
+    }
+    text
+}
+
+fn logs_below(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let logs = entries.flat_map(|entry| match entry.file_type() {
+        Ok(kind) if kind.is_dir() => logs_below(&entry.path()),
+        _ => vec![entry.path()],
+    });
+    logs.filter(|path| path.extension().is_some_and(|it| it == "log"))
+        .collect()
+}
+
+fn last_lines(text: &str, count: usize) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(count)..].join("\n") + "\n"
+}
+
 /// Everything that a child prints, until it ends.
-pub(crate) fn read_all(running: &mut Running) -> String {
+fn read_all(running: &mut Running) -> String {
     let mut text = String::new();
     running.stdout().read_to_string(&mut text).expect("text");
     text
