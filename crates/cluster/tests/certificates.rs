@@ -8,6 +8,7 @@ use bunraku_cluster::operator::Operator;
 use bunraku_store::Transaction;
 use bunraku_wire::api::cluster::MemberState;
 use jiff::Timestamp;
+use rustix::process::Pid;
 use support::{Cluster, Server};
 
 /// How long the first certificates are good.
@@ -19,15 +20,11 @@ fn ends(server: &Server) -> Timestamp {
     identity.certificate().not_after
 }
 
-fn datastore_pid(server: &Server) -> String {
-    std::fs::read_to_string(server.directory().datastore_pid()).expect("it runs one")
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn certificates_are_renewed_while_writes_go_on_and_no_datastore_is_restarted() {
     let cluster = Cluster::start_with(3, 3, &[LIFETIME]).await;
     let store = cluster.store().await;
-    let pids: Vec<String> = cluster.servers.iter().map(datastore_pid).collect();
+    let pids: Vec<Pid> = cluster.servers.iter().map(Server::datastore_pid).collect();
     let last = cluster.servers.iter().map(ends).max().expect("three");
     let deadline = Instant::now() + support::PATIENCE;
     let mut number = 0;
@@ -46,7 +43,7 @@ async fn certificates_are_renewed_while_writes_go_on_and_no_datastore_is_restart
         let kept = fresh.get(&format!("test/{number}")).await;
         assert!(kept.expect("readable").is_some(), "test/{number} is lost");
     }
-    let now: Vec<String> = cluster.servers.iter().map(datastore_pid).collect();
+    let now: Vec<Pid> = cluster.servers.iter().map(Server::datastore_pid).collect();
     assert_eq!(now, pids, "etcd takes new certificates as it runs");
     for server in &cluster.servers {
         let operator = Operator::of(&server.directory()).expect("it can ask");

@@ -1,10 +1,11 @@
-//! Real servers, real etcd, `kill -9`.
+//! Real servers, real etcd: `kill -9`, and silence.
 
 mod support;
 
 use std::time::{Duration, Instant};
 
 use bunraku_store::{Compare, Transaction, TransactionOutcome};
+use rustix::process::{Signal, kill_process};
 use support::Cluster;
 
 async fn replaced(cluster: &Cluster, victim: usize) -> Duration {
@@ -61,4 +62,34 @@ async fn a_killed_datastore_is_replaced_and_returns_without_its_old_data() {
     let (leader, _) = cluster.leader_and_follower().await;
     cluster.servers[leader].kill();
     replaced(&cluster, leader).await;
+}
+
+/// Nothing is refused, nothing is answered: a disk that hangs, or a machine
+/// that lost its power. Nobody says that the connection is closed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_datastore_that_falls_silent_is_replaced_like_one_that_ended() {
+    let cluster = Cluster::start(4, 3).await;
+    // The datastore alone, and the one that leads: its server lives.
+    let (hangs, _) = cluster.leader_and_follower().await;
+    let datastore = cluster.servers[hangs].datastore_pid();
+    kill_process(datastore, Signal::STOP).expect("it can be stopped");
+    replaced(&cluster, hangs).await;
+    // The whole server.
+    let (_, silent) = cluster.leader_and_follower().await;
+    let old_order = cluster.servers[silent].directory().order();
+    let old_order = old_order.expect("readable").expect("it keeps data");
+    let datastore = cluster.servers[silent].datastore_pid();
+    cluster.servers[silent].signal(Signal::STOP);
+    kill_process(datastore, Signal::STOP).expect("it can be stopped");
+    replaced(&cluster, silent).await;
+    // It wakes up late, and finds that it keeps no data any more.
+    kill_process(datastore, Signal::CONT).expect("it can go on");
+    cluster.servers[silent].signal(Signal::CONT);
+    let deadline = Instant::now() + support::PATIENCE;
+    let directory = cluster.servers[silent].directory();
+    let old_data = directory.datastores().join(old_order.generation);
+    while old_data.exists() {
+        assert!(Instant::now() < deadline, "its old data is still in place");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
 }

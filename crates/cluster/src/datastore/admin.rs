@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use bunraku_store::etcd::EtcdTls;
 use etcd_client::{Certificate, Client, ConnectOptions, Identity, MemberAddOptions, TlsOptions};
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 
 use crate::transport::Progress;
 
@@ -29,6 +31,21 @@ pub struct ListedMember {
     pub peer_url: String,
     pub client_url: Option<String>,
     pub learner: bool,
+}
+
+/// What a datastore says of itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Standing {
+    pub leads: bool,
+    pub has_leader: bool,
+    pub learner: bool,
+}
+
+impl Standing {
+    /// What it says counts: it hears a leader, and has a vote.
+    pub fn is_led(&self) -> bool {
+        self.has_leader && !self.learner
+    }
 }
 
 /// A client of etcd's own administration.
@@ -87,12 +104,16 @@ impl Admin {
         })
     }
 
-    /// Whether this datastore leads.
-    pub async fn leads(&self, endpoint: &str) -> Result<bool, AdminError> {
+    /// How one datastore stands.
+    pub async fn standing(&self, endpoint: &str) -> Result<Standing, AdminError> {
         let mut client = self.client(endpoint).await?;
         let status = in_time(client.status()).await?;
         let own = status.header().map(etcd_client::ResponseHeader::member_id);
-        Ok(own == Some(status.leader()))
+        Ok(Standing {
+            leads: own == Some(status.leader()),
+            has_leader: status.leader() != 0,
+            learner: status.is_learner(),
+        })
     }
 
     /// The list, as one datastore knows it.
@@ -109,21 +130,21 @@ impl Admin {
     }
 
     /// The endpoint of a datastore that leads, else of one that has a leader.
+    /// Who leads is not kept waiting by one that does not answer.
     async fn led(&self, endpoints: &[String]) -> Result<String, AdminError> {
-        let asked = endpoints.iter().map(|endpoint| async move {
-            let mut client = self.client(endpoint).await.ok()?;
-            let status = in_time(client.status()).await.ok()?;
-            let leads = status.header().map(etcd_client::ResponseHeader::member_id)
-                == Some(status.leader());
-            (status.leader() != 0 && !status.is_learner()).then(|| (leads, endpoint.clone()))
-        });
-        let answers = futures::future::join_all(asked).await;
-        let best = answers
-            .into_iter()
-            .flatten()
-            .max_by_key(|(leads, _)| *leads);
-        best.map(|(_, endpoint)| endpoint)
-            .ok_or(AdminError::Unavailable)
+        let mut asked: FuturesUnordered<_> = endpoints
+            .iter()
+            .map(|endpoint| async move { (endpoint, self.standing(endpoint).await) })
+            .collect();
+        let mut hears = None;
+        while let Some((endpoint, answer)) = asked.next().await {
+            match answer {
+                Ok(standing) if standing.is_led() && standing.leads => return Ok(endpoint.clone()),
+                Ok(standing) if standing.is_led() => hears = Some(endpoint.clone()),
+                _ => {}
+            }
+        }
+        hears.ok_or(AdminError::Unavailable)
     }
 
     pub async fn add_learner(

@@ -15,7 +15,7 @@ mod snapshot;
 mod supervise;
 mod view;
 
-pub use admin::{Admin, AdminError, ListedMember};
+pub use admin::{Admin, AdminError, ListedMember, Standing};
 pub use data::DataError;
 pub(crate) use data::exists as has_data;
 pub use installed::Inspector;

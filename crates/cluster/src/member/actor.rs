@@ -14,6 +14,7 @@ use bunraku_store::{
 };
 use bunraku_wire::api::cluster::{ClusterEvent, keys};
 use futures::StreamExt;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::documents::{Documents, encode};
@@ -89,19 +90,59 @@ async fn wait_for_vacancy(shared: &Shared, store: &EtcdStore) {
     let _ = tokio::time::timeout(shared.options.leader_ttl, change).await;
 }
 
+/// Looks after the datastores for as long as this server is elected. Staying
+/// elected does not wait for a look: one that hangs must not cost the election.
 async fn lead(shared: &Shared, store: &EtcdStore, lease: LeaseId) -> TurnError {
+    let term = Term {
+        ttl: shared.options.leader_ttl,
+        renewed: watch::Sender::new(Instant::now()),
+    };
+    tokio::select! {
+        error = term.stay_elected(store, lease) => error,
+        error = look_after(shared, store, &term) => error,
+    }
+}
+
+/// The time for which this server is elected.
+struct Term {
+    ttl: Duration,
+    /// When the newest renewal was asked for.
+    renewed: watch::Sender<Instant>,
+}
+
+impl Term {
+    /// Renews it; says why it is over.
+    async fn stay_elected(&self, store: &dyn Store, lease: LeaseId) -> TurnError {
+        loop {
+            tokio::time::sleep(self.ttl / 4).await;
+            let asked = Instant::now();
+            match store.lease_keep_alive(lease).await {
+                Ok(()) => drop(self.renewed.send_replace(asked)),
+                Err(error @ StoreError::LeaseNotFound(_)) => return error.into(),
+                Err(error) if self.is_over() => return error.into(),
+                Err(error) => {
+                    tracing::debug!(error = %error, "the election is renewed again soon");
+                }
+            }
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.renewed.borrow().elapsed() > self.ttl
+    }
+
+    /// A server that was paused must not act on what it saw before, nor when
+    /// another one may be elected by now.
+    fn allows(&self, looked: Instant) -> bool {
+        looked.elapsed() < self.ttl && self.renewed.borrow().elapsed() < self.ttl / 2
+    }
+}
+
+async fn look_after(shared: &Shared, store: &EtcdStore, term: &Term) -> TurnError {
     let mut failing = Failing::new();
     let mut sights = shared.sights.clone();
-    let mut kept_alive = Instant::now();
-    let ttl = shared.options.leader_ttl;
     loop {
-        if kept_alive.elapsed() > ttl / 4 {
-            if let Err(error) = store.lease_keep_alive(lease).await {
-                return error.into();
-            }
-            kept_alive = Instant::now();
-        }
-        let busy = match turn(shared, store, &mut failing, kept_alive + ttl / 2).await {
+        let busy = match turn(shared, store, &mut failing, term).await {
             Ok(busy) => busy,
             Err(TurnError::NotElected) => return TurnError::NotElected,
             Err(error) => {
@@ -111,7 +152,7 @@ async fn lead(shared: &Shared, store: &EtcdStore, lease: LeaseId) -> TurnError {
         };
         let wait = match busy {
             true => SOON,
-            false => shared.options.look_every.min(ttl / 4),
+            false => shared.options.look_every.min(term.ttl / 4),
         };
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
@@ -125,17 +166,17 @@ async fn turn(
     shared: &Shared,
     store: &EtcdStore,
     failing: &mut Failing,
-    until: Instant,
+    term: &Term,
 ) -> Result<bool, TurnError> {
     let documents = Documents::read(store).await?;
     if !documents.are_of(*shared.epoch.borrow()) {
         return Ok(true);
     }
+    let looked = Instant::now();
     let look = look(shared, &documents, failing).await?;
     publish(shared, store, &documents, &look).await?;
     let next = failover::next(&documents.plan, &look.seen, &shared.options.limits, now());
-    // A server that was paused in between must not act on what it saw before.
-    if Instant::now() > until {
+    if !term.allows(looked) {
         return Ok(true);
     }
     match next {

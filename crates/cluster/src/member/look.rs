@@ -1,6 +1,7 @@
 //! What the elected server sees before it decides.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use bunraku_wire::api::cluster::{DatastoreRecord, MemberRecord, MemberState};
 use futures::future::join_all;
@@ -8,8 +9,14 @@ use jiff::Timestamp;
 
 use super::documents::Documents;
 use super::{Shared, now};
-use crate::datastore::{AdminError, ListedMember};
+use crate::datastore::{AdminError, ListedMember, Standing};
 use crate::failover::{Datastore, Liveness, Seen, Server};
+
+/// A datastore that takes longer to say how it stands is not well.
+const LONGEST_PATIENCE: Duration = Duration::from_secs(2);
+
+/// What each datastore said of itself, by its address; nothing if it did not answer.
+type Answers = BTreeMap<String, Option<Standing>>;
 
 /// Since when each datastore fails, as this server saw it.
 pub(super) type Failing = BTreeMap<u64, Timestamp>;
@@ -19,31 +26,51 @@ pub(super) struct Look {
     pub(super) records: Vec<DatastoreRecord>,
 }
 
+/// How long a datastore may take to say how it stands. A look must not take
+/// as long as the time for which this server is elected.
+fn patience(shared: &Shared) -> Duration {
+    (shared.options.leader_ttl / 2).min(LONGEST_PATIENCE)
+}
+
+/// All known datastores are asked at once, and once: one that hangs costs its
+/// patience, and no more.
 pub(super) async fn look(
     shared: &Shared,
     documents: &Documents,
     failing: &mut Failing,
 ) -> Result<Look, AdminError> {
     let admin = shared.admin();
-    let mut endpoints = documents.endpoints();
-    if endpoints.is_empty() {
-        endpoints = shared.endpoints();
-    }
-    let listed = admin.list(&endpoints).await?;
+    let ask = async |url: String| {
+        let standing = tokio::time::timeout(patience(shared), admin.standing(&url)).await;
+        (url, standing.ok().and_then(Result::ok))
+    };
+    let known: BTreeSet<String> = match documents.datastores.is_empty() {
+        true => shared.endpoints().into_iter().collect(),
+        false => documents
+            .datastores
+            .iter()
+            .map(|one| one.client_url.clone())
+            .collect(),
+    };
+    let answers: Answers = join_all(known.into_iter().map(&ask))
+        .await
+        .into_iter()
+        .collect();
+    let listed = admin.list_at(best(&answers)?).await?;
     let asked = listed.iter().map(|member| {
         let record = record_of(documents, member);
         let url = member
             .client_url
             .clone()
             .or_else(|| record.map(|record| record.client_url.clone()));
-        let admin = &admin;
+        let (answers, ask) = (&answers, &ask);
         async move {
-            let healthy = match &url {
-                Some(url) => admin
-                    .progress(url)
-                    .await
-                    .is_ok_and(|progress| progress.has_leader),
-                None => false,
+            let standing = match &url {
+                None => None,
+                Some(url) => match answers.get(url) {
+                    Some(known) => *known,
+                    None => ask(url.clone()).await.1,
+                },
             };
             DatastoreRecord {
                 id: member.id,
@@ -51,7 +78,7 @@ pub(super) async fn look(
                 client_url: url.unwrap_or_default(),
                 peer_url: member.peer_url.clone(),
                 learner: member.learner,
-                healthy,
+                healthy: standing.is_some_and(|standing| standing.has_leader),
             }
         }
     });
@@ -76,6 +103,16 @@ pub(super) async fn look(
             .collect(),
     };
     Ok(Look { seen, records })
+}
+
+/// The datastore that leads, else one that hears a leader.
+fn best(answers: &Answers) -> Result<&str, AdminError> {
+    let led = answers.iter().filter_map(|(url, standing)| {
+        let standing = standing.filter(Standing::is_led)?;
+        Some((standing.leads, url.as_str()))
+    });
+    let best = led.max_by_key(|(leads, _)| *leads);
+    best.map(|(_, url)| url).ok_or(AdminError::Unavailable)
 }
 
 fn remember_failing(records: &[DatastoreRecord], failing: &mut Failing) {

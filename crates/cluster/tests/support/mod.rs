@@ -67,6 +67,13 @@ impl Server {
         let _ = kill_process(pid, signal);
     }
 
+    /// The process of its datastore.
+    pub(crate) fn datastore_pid(&self) -> Pid {
+        let text = std::fs::read_to_string(self.directory().datastore_pid()).expect("a pid");
+        let pid = text.trim().parse().ok().and_then(Pid::from_raw);
+        pid.expect("a process")
+    }
+
     /// `kill -9`; its datastore ends with it.
     pub(crate) fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {
@@ -316,9 +323,9 @@ impl Cluster {
         for record in self.datastores().await {
             let Some(name) = &record.name else { continue };
             let number = self.number(name);
-            match admin.leads(&record.client_url).await {
-                Ok(true) => found.0 = Some(number),
-                Ok(false) => found.1 = Some(number),
+            match admin.standing(&record.client_url).await {
+                Ok(standing) if standing.leads => found.0 = Some(number),
+                Ok(_) => found.1 = Some(number),
                 Err(_) => {}
             }
         }
