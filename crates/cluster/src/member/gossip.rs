@@ -23,16 +23,22 @@ const FAREWELL: Duration = Duration::from_millis(300);
 #[derive(Clone, Debug)]
 pub(super) struct Sights {
     pub(super) started: Timestamp,
+    /// The same, on a clock that nobody sets: decisions go by this one.
+    pub(super) begun: Instant,
     pub(super) health_score: u32,
     pub(super) members: BTreeMap<NodeName, MemberSeen>,
+    /// Since when, on that clock.
+    pub(super) changed: BTreeMap<NodeName, Instant>,
 }
 
 impl Sights {
     pub(super) fn new(started: Timestamp) -> Self {
         Self {
             started,
+            begun: Instant::now(),
             health_score: 0,
             members: BTreeMap::new(),
+            changed: BTreeMap::new(),
         }
     }
 }
@@ -136,6 +142,11 @@ impl Driver {
             .sights()
             .map(|sight| (sight.identity.name.clone(), seen(sight)))
             .collect();
+        let changed = self.swim.sights().map(|sight| {
+            let since = self.begun + sight.since;
+            (sight.identity.name.clone(), since)
+        });
+        let changed: BTreeMap<_, _> = changed.collect();
         let score = self.swim.health_score();
         self.sights.send_if_modified(|sights| {
             let same = |one: &MemberSeen, other: &MemberSeen| {
@@ -145,13 +156,14 @@ impl Driver {
                 && fresh.iter().all(|(name, seen)| {
                     sights.members.get(name).is_some_and(|old| same(old, seen))
                 });
-            let changed = !unchanged || sights.health_score != score;
-            if changed {
+            let news = !unchanged || sights.health_score != score;
+            if news {
                 tell(&sights.members, &fresh);
                 sights.members = fresh;
+                sights.changed = changed;
                 sights.health_score = score;
             }
-            changed
+            news
         });
     }
 
@@ -167,7 +179,7 @@ impl Driver {
     }
 }
 
-fn signed(time: Duration) -> SignedDuration {
+pub(super) fn signed(time: Duration) -> SignedDuration {
     SignedDuration::try_from(time).unwrap_or(SignedDuration::MAX)
 }
 

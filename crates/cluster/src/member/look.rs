@@ -6,8 +6,10 @@ use std::time::Duration;
 use bunraku_wire::api::cluster::{DatastoreRecord, MemberRecord, MemberState};
 use futures::future::join_all;
 use jiff::Timestamp;
+use tokio::time::Instant;
 
 use super::documents::Documents;
+use super::gossip::{Sights, signed};
 use super::{Shared, now};
 use crate::datastore::{AdminError, ListedMember, Standing};
 use crate::failover::{Datastore, Liveness, Seen, Server};
@@ -18,8 +20,9 @@ const LONGEST_PATIENCE: Duration = Duration::from_secs(2);
 /// What each datastore said of itself, by its address; nothing if it did not answer.
 type Answers = BTreeMap<String, Option<Standing>>;
 
-/// Since when each datastore fails, as this server saw it.
-pub(super) type Failing = BTreeMap<u64, Timestamp>;
+/// Since when each datastore fails, as this server saw it, on a clock that
+/// nobody sets: how long that was must not change with the time of day.
+pub(super) type Failing = BTreeMap<u64, Instant>;
 
 pub(super) struct Look {
     pub(super) seen: Seen,
@@ -98,7 +101,7 @@ pub(super) async fn look(
                 peer_url: record.peer_url.clone(),
                 learner: record.learner,
                 healthy: record.healthy,
-                failing_since: failing.get(&record.id).copied(),
+                failing_since: failing.get(&record.id).map(|since| time_of(*since)),
             })
             .collect(),
     };
@@ -122,7 +125,7 @@ fn remember_failing(records: &[DatastoreRecord], failing: &mut Failing) {
             .any(|record| record.id == *id && !record.healthy)
     });
     for record in records.iter().filter(|record| !record.healthy) {
-        failing.entry(record.id).or_insert_with(now);
+        failing.entry(record.id).or_insert_with(Instant::now);
     }
 }
 
@@ -133,11 +136,9 @@ fn record_of<'a>(documents: &'a Documents, member: &ListedMember) -> Option<&'a 
 
 fn server(shared: &Shared, documents: &Documents, record: &MemberRecord) -> Server {
     let sights = shared.sights.borrow();
-    let (state, since) = match sights.members.get(&record.name) {
-        _ if record.name == *shared.name() => (Liveness::Alive, sights.started),
-        Some(seen) => (liveness(seen.state), seen.since),
-        // Never heard of since this server started.
-        None => (Liveness::Dead, record.joined.max(sights.started)),
+    let (state, since) = match record.name == *shared.name() {
+        true => (Liveness::Alive, sights.started),
+        false => heard_of(&sights, record),
     };
     Server {
         name: record.name.clone(),
@@ -162,11 +163,71 @@ fn server(shared: &Shared, documents: &Documents, record: &MemberRecord) -> Serv
     }
 }
 
+/// How another server stands, and since when.
+fn heard_of(sights: &Sights, record: &MemberRecord) -> (Liveness, Timestamp) {
+    let Some(seen) = sights.members.get(&record.name) else {
+        // Never heard of since this server started, or since it joined.
+        let joined = record.joined.min(now());
+        return (Liveness::Dead, joined.max(time_of(sights.begun)));
+    };
+    let since = sights.changed.get(&record.name);
+    let since = since.map_or(seen.since, |since| time_of(*since));
+    (liveness(seen.state), since)
+}
+
+/// What the time of day was then, by what it is now.
+fn time_of(then: Instant) -> Timestamp {
+    now() - signed(then.elapsed())
+}
+
 fn liveness(state: MemberState) -> Liveness {
     match state {
         MemberState::Alive => Liveness::Alive,
         MemberState::Suspect => Liveness::Suspect,
         MemberState::Dead => Liveness::Dead,
         MemberState::Left => Liveness::Left,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bunraku_model::NodeName;
+    use bunraku_wire::api::cluster::MemberSeen;
+    use jiff::SignedDuration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn how_long_a_server_is_dead_does_not_change_when_the_clock_is_set() {
+        let name = NodeName::new("s2").expect("a name");
+        let record = MemberRecord {
+            name: name.clone(),
+            api_address: "s2:8150".to_owned(),
+            member_address: "s2:8151".to_owned(),
+            client_url: "https://s2:8152".to_owned(),
+            peer_url: "https://s2:8153".to_owned(),
+            eligible: true,
+            draining: false,
+            joined: now(),
+        };
+        let minute = Duration::from_secs(60);
+        let died = Instant::now().checked_sub(minute).expect("a minute ago");
+        for hours in [-1, 1] {
+            let mut sights = Sights::new(now());
+            // As the clock showed it, which was set since.
+            let seen = MemberSeen {
+                name: name.clone(),
+                state: MemberState::Dead,
+                since: now() + SignedDuration::from_hours(hours),
+                said_by: name.clone(),
+            };
+            sights.members.insert(name.clone(), seen);
+            sights.changed.insert(name.clone(), died);
+            let (state, since) = heard_of(&sights, &record);
+            assert_eq!(state, Liveness::Dead);
+            let dead_for = now().duration_since(since);
+            let about = SignedDuration::from_secs(60)..SignedDuration::from_mins(30);
+            assert!(about.contains(&dead_for), "{dead_for}");
+        }
     }
 }
