@@ -19,7 +19,8 @@ use bunraku_store::testing::EtcdCluster;
 use bunraku_store::{SharedStore, Transaction};
 use bunraku_wire::api::cluster::MemberState;
 use etcd_client::{Certificate, Client, ConnectOptions, Identity, TlsOptions};
-use support::Cluster;
+use rustix::process::{Signal, kill_process};
+use support::{Cluster, Server};
 use tokio_util::sync::CancellationToken;
 
 fn number(name: &str, default: usize) -> usize {
@@ -145,9 +146,34 @@ async fn noticed(cluster: &Cluster, victim: usize) {
     }
 }
 
-async fn lose_one(cluster: &mut Cluster, leader: bool, times: &mut Times) {
+/// How a datastore is lost.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Loss {
+    LeaderKilled,
+    FollowerKilled,
+    /// Nothing is closed or refused, and nothing is answered.
+    LeaderSilent,
+}
+
+impl Loss {
+    fn happens_to(self, server: &mut Server) {
+        match self {
+            Self::LeaderKilled | Self::FollowerKilled => server.kill(),
+            Self::LeaderSilent => {
+                let datastore = server.datastore_pid();
+                kill_process(datastore, Signal::STOP).expect("it can be stopped");
+                server.signal(Signal::STOP);
+            }
+        }
+    }
+}
+
+async fn lose_one(cluster: &mut Cluster, loss: Loss, times: &mut Times) {
     let (leads, follows) = cluster.leader_and_follower().await;
-    let victim = if leader { leads } else { follows };
+    let victim = match loss {
+        Loss::LeaderKilled | Loss::LeaderSilent => leads,
+        Loss::FollowerKilled => follows,
+    };
     let name = cluster.servers[victim].name.clone();
     let (stop, gap, limit) = (CancellationToken::new(), Gap::new(), Gap::new());
     let store = cluster.store().await;
@@ -158,7 +184,7 @@ async fn lose_one(cluster: &mut Cluster, leader: bool, times: &mut Times) {
     write_everywhere(&clients, &limit, &stop);
     tokio::time::sleep(Duration::from_millis(500)).await;
     let killed = Instant::now();
-    cluster.servers[victim].kill();
+    loss.happens_to(&mut cluster.servers[victim]);
     noticed(cluster, victim).await;
     times.noticed.push(killed.elapsed());
     cluster
@@ -174,6 +200,8 @@ async fn lose_one(cluster: &mut Cluster, leader: bool, times: &mut Times) {
     beat.await.expect("the beat does not panic");
     times.gap.push(gap.longest());
     times.limit.push(limit.longest());
+    // One that fell silent was not killed yet.
+    cluster.servers[victim].kill();
     cluster.servers[victim].start();
     tokio::time::sleep(Duration::from_secs(6)).await;
 }
@@ -204,18 +232,23 @@ async fn main() {
     let store: SharedStore = Arc::new(store.expect("it answers"));
     fill(&store, megabytes).await;
     let (mut of_leader, mut of_follower) = (Times::default(), Times::default());
+    let mut of_silence = Times::default();
     let mut hand_made = Vec::new();
     for number in 0..repeats {
-        lose_one(&mut cluster, true, &mut of_leader).await;
-        lose_one(&mut cluster, false, &mut of_follower).await;
+        lose_one(&mut cluster, Loss::LeaderKilled, &mut of_leader).await;
+        lose_one(&mut cluster, Loss::FollowerKilled, &mut of_follower).await;
+        lose_one(&mut cluster, Loss::LeaderSilent, &mut of_silence).await;
         hand_made.push(by_hand(&mut bare).await);
         eprintln!(
-            "{}: writes {:?} (limit {:?}), by hand {:?}, whole {:?}",
+            "{}: writes {:?} (limit {:?}), by hand {:?}, whole {:?}; silence: writes {:?} (limit {:?}), whole {:?}",
             number + 1,
             of_leader.gap[number],
             of_leader.limit[number],
             hand_made[number],
-            of_leader.whole[number]
+            of_leader.whole[number],
+            of_silence.gap[number],
+            of_silence.limit[number],
+            of_silence.whole[number]
         );
     }
     println!("{repeats} repeats, {megabytes} MB of data\n\n| | median | worst |\n|---|---|---|");
@@ -227,4 +260,8 @@ async fn main() {
     tell("follower killed: writes succeed again", of_follower.gap);
     tell("follower killed: seen as dead", of_follower.noticed);
     tell("follower killed: three datastores again", of_follower.whole);
+    tell("leader silent: writes succeed again", of_silence.gap);
+    tell("the same datastores, bare clients", of_silence.limit);
+    tell("leader silent: seen as dead", of_silence.noticed);
+    tell("leader silent: three datastores again", of_silence.whole);
 }
