@@ -169,7 +169,10 @@ fn show(status: &ClusterStatus) -> Result<(), Failure> {
     }
     table.print()?;
     let elected = status.leader.as_ref();
-    let elected = elected.map_or_else(|| "nobody".to_owned(), ToString::to_string);
+    let elected = elected.map_or_else(
+        || "nobody at the moment, so how the datastores do may be old".to_owned(),
+        ToString::to_string,
+    );
     output::write(&format!(
         "\nseen by {}; looked after by {elected}\n",
         status.sight.seen_by
