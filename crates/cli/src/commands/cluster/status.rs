@@ -133,6 +133,12 @@ pub(crate) fn hints(status: &ClusterStatus) -> Vec<String> {
     if status.without_majority_seconds.is_some() {
         hints.push("hint: start the machines of the datastores again; only if they are gone for good: `bunraku cluster recover`".to_owned());
     }
+    if status.leader.is_none() {
+        hints.push(
+            "warning: nobody looks after the datastores at the moment; how they do may be old news"
+                .to_owned(),
+        );
+    }
     if status.members.len() == 2 {
         hints.push("warning: two servers keep the data on one; a third makes it safe".to_owned());
     }
@@ -169,10 +175,7 @@ fn show(status: &ClusterStatus) -> Result<(), Failure> {
     }
     table.print()?;
     let elected = status.leader.as_ref();
-    let elected = elected.map_or_else(
-        || "nobody at the moment, so how the datastores do may be old".to_owned(),
-        ToString::to_string,
-    );
+    let elected = elected.map_or_else(|| "nobody".to_owned(), ToString::to_string);
     output::write(&format!(
         "\nseen by {}; looked after by {elected}\n",
         status.sight.seen_by
