@@ -54,7 +54,10 @@ impl Agent {
             drop(life);
             if died == Death::Machine {
                 self.checker.lost(&self.node);
-                let _ = over.send(());
+                // Said once: the others may still have rounds to go.
+                if left > 0 {
+                    let _ = over.send(());
+                }
                 return;
             }
             tokio::time::sleep(self.servers.chance.up_to(Duration::from_secs(2))).await;
