@@ -40,10 +40,15 @@ enum TurnError {
 
 pub(super) async fn run(shared: Arc<Shared>, store: EtcdStore) {
     loop {
+        let asked = Instant::now();
         match elect(&shared, &store).await {
             Ok(Some(lease)) => {
                 tracing::info!("this server was elected to look after the datastores");
-                let error = lead(&shared, &store, lease).await;
+                let term = Term {
+                    ttl: shared.options.leader_ttl,
+                    renewed: watch::Sender::new(asked),
+                };
+                let error = lead(&shared, &store, lease, &term).await;
                 tracing::info!(why = %crate::recover::tell(&error), "this server is not elected any more");
                 *locked(&shared.waiting) = None;
                 let _ = store.lease_revoke(lease).await;
@@ -92,21 +97,17 @@ async fn wait_for_vacancy(shared: &Shared, store: &EtcdStore) {
 
 /// Looks after the datastores for as long as this server is elected. Staying
 /// elected does not wait for a look: one that hangs must not cost the election.
-async fn lead(shared: &Shared, store: &EtcdStore, lease: LeaseId) -> TurnError {
-    let term = Term {
-        ttl: shared.options.leader_ttl,
-        renewed: watch::Sender::new(Instant::now()),
-    };
+async fn lead(shared: &Shared, store: &EtcdStore, lease: LeaseId, term: &Term) -> TurnError {
     tokio::select! {
         error = term.stay_elected(store, lease) => error,
-        error = look_after(shared, store, &term) => error,
+        error = look_after(shared, store, term) => error,
     }
 }
 
 /// The time for which this server is elected.
 struct Term {
     ttl: Duration,
-    /// When the newest renewal was asked for.
+    /// When it, or its newest renewal, was asked for.
     renewed: watch::Sender<Instant>,
 }
 
