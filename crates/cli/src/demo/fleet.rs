@@ -365,7 +365,7 @@ impl Fleet {
 
     pub(crate) fn where_the_logs_are(&self) -> String {
         format!(
-            "the logs of its servers and agents are below {}; delete it when you have read them",
+            "every process has ended; their logs are below {}, delete it when you have read them",
             self.directory.display()
         )
     }

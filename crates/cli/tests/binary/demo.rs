@@ -2,7 +2,7 @@
 
 use rustix::process::Signal;
 
-use crate::support::{Site, demo_text, eventually, start_demo};
+use crate::support::{Site, bunraku, demo_text, eventually, start_demo, told};
 
 #[test]
 fn the_demo_comes_to_its_end_and_leaves_nothing_behind() {
@@ -30,6 +30,23 @@ fn the_demo_comes_to_its_end_and_leaves_nothing_behind() {
     // A new release is a new wish, not drift.
     assert!(!text.contains("corrected"), "{text}");
     assert!(!directory.exists());
+    assert!(left_over(&directory.display().to_string()).is_empty());
+}
+
+#[test]
+fn a_demo_that_fails_leaves_its_logs_and_says_where_they_are() {
+    let site = Site::new();
+    let directory = site.path("demo");
+    let mut command = bunraku();
+    // No git, so no code.
+    command.env("PATH", site.path("nothing"));
+    let output = command.arg("demo").arg("--dir").arg(&directory).output();
+    let shown = told(&output.expect("it runs"));
+    assert!(shown.starts_with("exit 1\n"), "{shown}");
+    let place = format!("their logs are below {}", directory.display());
+    assert!(shown.contains(&place), "{shown}");
+    let log = std::fs::read_to_string(directory.join("server.log"));
+    assert!(log.expect("it stays").contains("the server is up"));
     assert!(left_over(&directory.display().to_string()).is_empty());
 }
 
