@@ -19,7 +19,6 @@ use bunraku_store::testing::EtcdCluster;
 use bunraku_store::{SharedStore, Transaction};
 use bunraku_wire::api::cluster::MemberState;
 use etcd_client::{Certificate, Client, ConnectOptions, Identity, TlsOptions};
-use rustix::process::{Signal, kill_process};
 use support::{Cluster, Server};
 use tokio_util::sync::CancellationToken;
 
@@ -151,7 +150,6 @@ async fn noticed(cluster: &Cluster, victim: usize) {
 enum Loss {
     LeaderKilled,
     FollowerKilled,
-    /// Nothing is closed or refused, and nothing is answered.
     LeaderSilent,
 }
 
@@ -159,11 +157,7 @@ impl Loss {
     fn happens_to(self, server: &mut Server) {
         match self {
             Self::LeaderKilled | Self::FollowerKilled => server.kill(),
-            Self::LeaderSilent => {
-                let datastore = server.datastore_pid();
-                kill_process(datastore, Signal::STOP).expect("it can be stopped");
-                server.signal(Signal::STOP);
-            }
+            Self::LeaderSilent => server.fall_silent(),
         }
     }
 }

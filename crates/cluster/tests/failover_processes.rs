@@ -79,8 +79,7 @@ async fn a_datastore_that_falls_silent_is_replaced_like_one_that_ended() {
     let old_order = cluster.servers[silent].directory().order();
     let old_order = old_order.expect("readable").expect("it keeps data");
     let datastore = cluster.servers[silent].datastore_pid();
-    cluster.servers[silent].signal(Signal::STOP);
-    kill_process(datastore, Signal::STOP).expect("it can be stopped");
+    cluster.servers[silent].fall_silent();
     replaced(&cluster, silent).await;
     // It wakes up late, and finds that it keeps no data any more.
     kill_process(datastore, Signal::CONT).expect("it can go on");

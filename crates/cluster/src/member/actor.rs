@@ -396,3 +396,31 @@ async fn announce(shared: &Shared, store: &EtcdStore, what: String) -> Result<()
         .put(keys::EVENTS, encode(&events));
     commit(shared, store, change).await.map(drop)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TTL: Duration = Duration::from_secs(4);
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_seen_long_ago_or_under_an_old_renewal_is_not_acted_on() {
+        let term = Term {
+            ttl: TTL,
+            renewed: watch::Sender::new(Instant::now()),
+        };
+        let looked = Instant::now();
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(term.allows(looked));
+        tokio::time::advance(Duration::from_secs(2)).await;
+        assert!(!term.allows(Instant::now()), "another may be elected soon");
+        term.renewed.send_replace(Instant::now());
+        assert!(term.allows(looked));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(!term.allows(looked), "it was paused since it looked");
+        assert!(term.allows(Instant::now()));
+        assert!(!term.is_over());
+        tokio::time::advance(TTL).await;
+        assert!(term.is_over());
+    }
+}

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bunraku_model::NodeName;
-use bunraku_wire::api::cluster::{MemberSeen, MemberState};
+use bunraku_wire::api::cluster::MemberState;
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -19,28 +19,37 @@ const INTRODUCE: Duration = Duration::from_secs(2);
 /// How long a farewell has to leave this machine.
 const FAREWELL: Duration = Duration::from_millis(300);
 
+/// How another member was last seen.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Sighting {
+    pub(super) state: MemberState,
+    /// On a clock that nobody sets; [`time_of`] tells it to people.
+    pub(super) since: Instant,
+    pub(super) said_by: NodeName,
+}
+
 /// What this member knows of the others.
 #[derive(Clone, Debug)]
 pub(super) struct Sights {
-    pub(super) started: Timestamp,
-    /// The same, on a clock that nobody sets: decisions go by this one.
     pub(super) begun: Instant,
     pub(super) health_score: u32,
-    pub(super) members: BTreeMap<NodeName, MemberSeen>,
-    /// Since when, on that clock.
-    pub(super) changed: BTreeMap<NodeName, Instant>,
+    pub(super) members: BTreeMap<NodeName, Sighting>,
 }
 
 impl Sights {
-    pub(super) fn new(started: Timestamp) -> Self {
+    pub(super) fn new() -> Self {
         Self {
-            started,
             begun: Instant::now(),
             health_score: 0,
             members: BTreeMap::new(),
-            changed: BTreeMap::new(),
         }
     }
+}
+
+/// What the time of day was then, by what it is now.
+pub(super) fn time_of(then: Instant) -> Timestamp {
+    let passed = SignedDuration::try_from(then.elapsed()).unwrap_or(SignedDuration::MAX);
+    now() - passed
 }
 
 pub(super) struct Driver {
@@ -124,17 +133,14 @@ impl Driver {
             let to = &message.to;
             self.senders.send(&to.name, &to.address, message.data);
         }
-        let elapsed = self.begun.elapsed();
-        let moment = now();
-        let seen = |sight: &MemberSight| MemberSeen {
-            name: sight.identity.name.clone(),
+        let seen = |sight: &MemberSight| Sighting {
             state: match sight.state {
                 SwimState::Alive => MemberState::Alive,
                 SwimState::Suspect => MemberState::Suspect,
                 SwimState::Dead => MemberState::Dead,
                 SwimState::Left => MemberState::Left,
             },
-            since: moment - signed(elapsed.saturating_sub(sight.since)),
+            since: self.begun + sight.since,
             said_by: sight.said_by.clone(),
         };
         let fresh: BTreeMap<_, _> = self
@@ -142,14 +148,9 @@ impl Driver {
             .sights()
             .map(|sight| (sight.identity.name.clone(), seen(sight)))
             .collect();
-        let changed = self.swim.sights().map(|sight| {
-            let since = self.begun + sight.since;
-            (sight.identity.name.clone(), since)
-        });
-        let changed: BTreeMap<_, _> = changed.collect();
         let score = self.swim.health_score();
         self.sights.send_if_modified(|sights| {
-            let same = |one: &MemberSeen, other: &MemberSeen| {
+            let same = |one: &Sighting, other: &Sighting| {
                 one.state == other.state && one.said_by == other.said_by
             };
             let unchanged = sights.members.len() == fresh.len()
@@ -160,7 +161,6 @@ impl Driver {
             if news {
                 tell(&sights.members, &fresh);
                 sights.members = fresh;
-                sights.changed = changed;
                 sights.health_score = score;
             }
             news
@@ -179,11 +179,7 @@ impl Driver {
     }
 }
 
-pub(super) fn signed(time: Duration) -> SignedDuration {
-    SignedDuration::try_from(time).unwrap_or(SignedDuration::MAX)
-}
-
-fn tell(before: &BTreeMap<NodeName, MemberSeen>, after: &BTreeMap<NodeName, MemberSeen>) {
+fn tell(before: &BTreeMap<NodeName, Sighting>, after: &BTreeMap<NodeName, Sighting>) {
     for (name, seen) in after {
         let known = before.get(name).map(|known| known.state);
         if known != Some(seen.state) {

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::documents::Documents;
-use super::gossip::{Sights, signed};
+use super::gossip::{Sights, time_of};
 use super::{Shared, now};
 use crate::datastore::{AdminError, ListedMember, Standing};
 use crate::failover::{Datastore, Liveness, Seen, Server};
@@ -137,7 +137,7 @@ fn record_of<'a>(documents: &'a Documents, member: &ListedMember) -> Option<&'a 
 fn server(shared: &Shared, documents: &Documents, record: &MemberRecord) -> Server {
     let sights = shared.sights.borrow();
     let (state, since) = match record.name == *shared.name() {
-        true => (Liveness::Alive, sights.started),
+        true => (Liveness::Alive, time_of(sights.begun)),
         false => heard_of(&sights, record),
     };
     Server {
@@ -170,14 +170,7 @@ fn heard_of(sights: &Sights, record: &MemberRecord) -> (Liveness, Timestamp) {
         let joined = record.joined.min(now());
         return (Liveness::Dead, joined.max(time_of(sights.begun)));
     };
-    let since = sights.changed.get(&record.name);
-    let since = since.map_or(seen.since, |since| time_of(*since));
-    (liveness(seen.state), since)
-}
-
-/// What the time of day was then, by what it is now.
-fn time_of(then: Instant) -> Timestamp {
-    now() - signed(then.elapsed())
+    (liveness(seen.state), time_of(seen.since))
 }
 
 fn liveness(state: MemberState) -> Liveness {
@@ -186,48 +179,5 @@ fn liveness(state: MemberState) -> Liveness {
         MemberState::Suspect => Liveness::Suspect,
         MemberState::Dead => Liveness::Dead,
         MemberState::Left => Liveness::Left,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use bunraku_model::NodeName;
-    use bunraku_wire::api::cluster::MemberSeen;
-    use jiff::SignedDuration;
-
-    use super::*;
-
-    #[tokio::test]
-    async fn how_long_a_server_is_dead_does_not_change_when_the_clock_is_set() {
-        let name = NodeName::new("s2").expect("a name");
-        let record = MemberRecord {
-            name: name.clone(),
-            api_address: "s2:8150".to_owned(),
-            member_address: "s2:8151".to_owned(),
-            client_url: "https://s2:8152".to_owned(),
-            peer_url: "https://s2:8153".to_owned(),
-            eligible: true,
-            draining: false,
-            joined: now(),
-        };
-        let minute = Duration::from_secs(60);
-        let died = Instant::now().checked_sub(minute).expect("a minute ago");
-        for hours in [-1, 1] {
-            let mut sights = Sights::new(now());
-            // As the clock showed it, which was set since.
-            let seen = MemberSeen {
-                name: name.clone(),
-                state: MemberState::Dead,
-                since: now() + SignedDuration::from_hours(hours),
-                said_by: name.clone(),
-            };
-            sights.members.insert(name.clone(), seen);
-            sights.changed.insert(name.clone(), died);
-            let (state, since) = heard_of(&sights, &record);
-            assert_eq!(state, Liveness::Dead);
-            let dead_for = now().duration_since(since);
-            let about = SignedDuration::from_secs(60)..SignedDuration::from_mins(30);
-            assert!(about.contains(&dead_for), "{dead_for}");
-        }
     }
 }

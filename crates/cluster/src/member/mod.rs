@@ -298,12 +298,18 @@ impl Member {
         let own = MemberSeen {
             name: self.name().clone(),
             state: MemberState::Alive,
-            since: sights.started,
+            since: gossip::time_of(sights.begun),
             said_by: self.name().clone(),
         };
         let known = self.shared.known();
         let is_member = |seen: &MemberSeen| known.members.iter().any(|it| it.name == seen.name);
-        let mut members: Vec<MemberSeen> = sights.members.into_values().collect();
+        let seen = sights.members.into_iter().map(|(name, one)| MemberSeen {
+            name,
+            state: one.state,
+            since: gossip::time_of(one.since),
+            said_by: one.said_by,
+        });
+        let mut members: Vec<MemberSeen> = seen.collect();
         // One that was removed is nobody's concern any more.
         members.retain(is_member);
         members.push(own);

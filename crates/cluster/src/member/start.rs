@@ -64,7 +64,7 @@ impl Member {
         let order = wanted_order(&directory, &me, &known, &tls).await?;
         let (orders, ordered) = watch::channel(order);
         let (state_sender, state) = watch::channel(DatastoreState::None);
-        let (sights_sender, sights) = watch::channel(gossip::Sights::new(now()));
+        let (sights_sender, sights) = watch::channel(gossip::Sights::new());
         let shared = Arc::new(Shared {
             program: program(&options, &me),
             inspector: Inspector::new(options.etcd.clone()),

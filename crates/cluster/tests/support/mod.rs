@@ -74,6 +74,13 @@ impl Server {
         pid.expect("a process")
     }
 
+    /// Stops with its datastore: nothing is closed or refused, and nothing is
+    /// answered, as when a machine loses its power.
+    pub(crate) fn fall_silent(&self) {
+        kill_process(self.datastore_pid(), Signal::STOP).expect("it can be stopped");
+        self.signal(Signal::STOP);
+    }
+
     /// `kill -9`; its datastore ends with it.
     pub(crate) fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {
