@@ -195,7 +195,12 @@ fn a_trigger_resource_hands_the_chain_of_its_run_on_and_one_node_holds_the_lock(
     let stopped = || told(&server.operator(&["trigger", "history"])).contains("no hops are left");
     eventually("the chain ends", stopped);
     assert_eq!(text(&runs), "a\nb\na\nb\n");
-    let reports = server.json(&["report", "list", "--node", "b"]);
+    // The chain ends within b's second run: its report comes after that.
+    let mut reports = server.json(&["report", "list", "--node", "b"]);
+    eventually("both runs are reported", || {
+        reports = server.json(&["report", "list", "--node", "b"]);
+        reports.as_array().is_some_and(|list| list.len() == 2)
+    });
     let chain = &reports[0]["started"]["causes"][0]["chain"];
     let nodes: Vec<Option<&str>> = chain
         .as_array()
