@@ -1,8 +1,8 @@
 //! The demo with several servers: one that keeps data is killed.
 
-use std::net::TcpListener;
 use std::time::Instant;
 
+use bunraku_store::HeldPort;
 use bunraku_wire::api::cluster::{ClusterInvitation, ClusterInviteRequest, ClusterStatus};
 
 use super::fleet::{Fleet, LOOK, Ready};
@@ -27,19 +27,6 @@ pub(super) struct Member {
     name: String,
     address: String,
     process: Option<Process>,
-}
-
-/// A port that nobody listens on, below those that outgoing connections get:
-/// one of them could take it before its server does.
-fn free_port() -> Result<u16, Failure> {
-    for _ in 0..1_000 {
-        let random = uuid::Uuid::new_v4().as_u128() % 12_000;
-        let port = 20_000 + u16::try_from(random).unwrap_or(0);
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return Ok(port);
-        }
-    }
-    Err(Failure::new("no port is free between 20000 and 32000"))
 }
 
 impl Fleet {
@@ -72,7 +59,7 @@ impl Fleet {
         Ok(())
     }
 
-    fn place(&self, number: usize) -> Result<Vec<String>, Failure> {
+    fn place(&mut self, number: usize) -> Result<Vec<String>, Failure> {
         let mut place = vec![
             format!("--config={}", self.path("cluster.toml")),
             format!("--data-dir={}", self.member_dir(number)),
@@ -85,7 +72,9 @@ impl Fleet {
             "datastore-port",
             "datastore-peer-port",
         ] {
-            place.push(format!("--{flag}={}", free_port()?));
+            let port = HeldPort::any()?;
+            place.push(format!("--{flag}={}", port.number()));
+            self.ports.push(port);
         }
         Ok(place)
     }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use bunraku_model::{NodeName, StatusWord};
+use bunraku_store::HeldPort;
 use bunraku_wire::api::{
     Command, CommandState, CommandStatus, DisableRequest, FactsReply, NewToken, NodeSummary,
     SendCommand, SentCommand, TokenRequest,
@@ -39,6 +40,8 @@ pub(crate) struct Fleet {
     pub(super) members: Vec<super::cluster::Member>,
     agents: BTreeMap<&'static str, Process>,
     pub(super) ready: Option<Ready>,
+    /// Where servers listen: theirs also while they are dead.
+    pub(super) ports: Vec<HeldPort>,
     /// Up to when the cluster's events were told.
     pub(super) told: Option<jiff::Timestamp>,
 }
@@ -70,16 +73,22 @@ impl Fleet {
             members: Vec::new(),
             agents: BTreeMap::new(),
             ready: None,
+            ports: Vec::new(),
             told: None,
         })
     }
 
     pub(crate) async fn start_server(&mut self, stage: &Stage) -> Result<(), Failure> {
         let started = Instant::now();
-        let listen = self.ready.as_ref().map_or_else(
-            || "127.0.0.1:0".to_owned(),
-            |ready| ready.listening.to_string(),
-        );
+        let listen = match &self.ready {
+            Some(ready) => ready.listening.to_string(),
+            None => {
+                let port = HeldPort::any()?;
+                let listen = format!("127.0.0.1:{}", port.number());
+                self.ports.push(port);
+                listen
+            }
+        };
         let mut server = Process::start(
             "the server",
             &self.directory.join("server.log"),

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use bunraku_store::testing::free_port;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -177,6 +178,11 @@ impl Site {
         environment: &[(&str, &str)],
     ) -> ServerProcess {
         let data_dir = self.path(name);
+        // One that it can come back to, as no outgoing connection gets it.
+        let port = match port {
+            0 => free_port(),
+            port => port,
+        };
         let mut command = bunraku();
         command.envs(environment.iter().copied());
         command.args([

@@ -3,8 +3,11 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 
 use rustix::process::{Pid, Signal, kill_process};
+
+use crate::HeldPort;
 
 const PROGRAM: &str = "/usr/bin/etcd";
 
@@ -101,14 +104,12 @@ impl Drop for EtcdMember {
     }
 }
 
-/// A port that nobody listens on. Below the range from which the kernel takes
-/// ports for outgoing connections, so that a member can come back to its own.
+/// A port for a server of this test, which it can come back to: nobody else gets it
+/// before the test ends.
 pub fn free_port() -> u16 {
-    loop {
-        let random = uuid::Uuid::new_v4().as_u128();
-        let port = 20_000 + u16::try_from(random % 12_000).expect("less than 12,000");
-        if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
+    static HELD: Mutex<Vec<HeldPort>> = Mutex::new(Vec::new());
+    let port = HeldPort::any().expect("a port is free");
+    let number = port.number();
+    HELD.lock().expect("nobody panics with it").push(port);
+    number
 }
