@@ -7,7 +7,9 @@
 //! exclusive (embedded), the next start does so at once. A server that starts
 //! while nothing can be written registers later, and before its first session.
 //!
-//! Invariant: a node is `connected` only while some living server holds its stream.
+//! Invariant: a node is `connected` only while some living server holds its stream,
+//! but for the time in which nothing can be written: what could not be marked lost
+//! is tried again.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -59,6 +61,14 @@ pub struct Session {
     agent_version: String,
 }
 
+/// How a session ended.
+#[derive(Clone, Debug)]
+struct Ended {
+    session: Uuid,
+    since: Timestamp,
+    reason: String,
+}
+
 /// The handle on this server's presence.
 #[derive(Clone)]
 pub struct Presence {
@@ -73,6 +83,8 @@ struct Inner {
     /// Told of nodes that are lost.
     inbox: ReactorInbox,
     sessions: Mutex<HashMap<Uuid, Session>>,
+    /// Nodes whose session is over, and which may still be marked connected.
+    unmarked: Mutex<HashMap<NodeName, Ended>>,
     /// What the registration is bound to. Held while it is made or renewed, so
     /// that there is one at a time.
     lease: tokio::sync::Mutex<Option<LeaseId>>,
@@ -97,7 +109,8 @@ impl Presence {
                 server,
                 options,
                 inbox,
-                sessions: Mutex::new(HashMap::new()),
+                sessions: Mutex::default(),
+                unmarked: Mutex::default(),
                 lease: tokio::sync::Mutex::default(),
                 registered: AtomicBool::new(false),
             }),
@@ -138,7 +151,8 @@ impl Presence {
         tokio::join!(self.keep_alive(&shutdown), self.watch_servers(&shutdown));
     }
 
-    /// Marks a node connected to this server.
+    /// Marks a node connected to this server. Once begun, this must not be dropped
+    /// before its end: nobody would mark the node lost.
     pub async fn connect(
         &self,
         node: &NodeName,
@@ -151,19 +165,54 @@ impl Presence {
             agent_version: agent_version.to_owned(),
         };
         self.ensure_registered().await?;
-        self.write_connected(&session).await?;
+        // Before it is written: what is written and not among these is over.
         self.sessions().insert(session.id, session.clone());
+        if let Err(error) = self.write_connected(&session, |_| true).await {
+            // It may have been written nevertheless, or will be.
+            self.note_end(&session, "its server could not tell that it is connected");
+            return Err(error);
+        }
         Ok(session)
     }
 
-    /// Marks its node lost, unless a newer session took its place.
+    /// Marks its node lost, unless a newer session took its place. What cannot be
+    /// written now is written later.
     pub async fn disconnect(&self, session: &Session, reason: &str) -> Result<(), ServiceError> {
+        self.note_end(session, reason);
+        self.mark_ended(&session.node).await
+    }
+
+    fn note_end(&self, session: &Session, reason: &str) {
+        let ended = Ended {
+            session: session.id,
+            since: self.inner.clock.now(),
+            reason: reason.to_owned(),
+        };
+        self.unmarked().insert(session.node.clone(), ended);
         self.sessions().remove(&session.id);
-        let now = self.inner.clock.now();
-        self.mark_lost(&session.node, now, reason, |stored| {
-            stored.session == session.id
+    }
+
+    /// Marks a node lost if what it is connected by has ended here.
+    async fn mark_ended(&self, node: &NodeName) -> Result<(), ServiceError> {
+        let ended = self.unmarked().get(node).cloned();
+        let Some(Ended {
+            session,
+            since,
+            reason,
+        }) = ended
+        else {
+            return Ok(());
+        };
+        self.mark_lost(node, since, &reason, |stored| {
+            let here = matches!(&stored.connection, Connection::Connected { server, .. } if *server == self.inner.server);
+            here && !self.sessions().contains_key(&stored.session)
         })
-        .await
+        .await?;
+        let mut unmarked = self.unmarked();
+        if unmarked.get(node).is_some_and(|it| it.session == session) {
+            unmarked.remove(node);
+        }
+        Ok(())
     }
 
     /// How many streams this server holds.
@@ -186,6 +235,13 @@ impl Presence {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn unmarked(&self) -> std::sync::MutexGuard<'_, HashMap<NodeName, Ended>> {
+        self.inner
+            .unmarked
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
     async fn register(&self) -> Result<LeaseId, ServiceError> {
         let lease = self
             .inner
@@ -200,7 +256,13 @@ impl Presence {
         Ok(lease)
     }
 
-    async fn write_connected(&self, session: &Session) -> Result<(), ServiceError> {
+    /// Over what was read: a write that is late, as nobody heard of it any more, never
+    /// replaces that of a newer session. Only `if_now` what is there is like that.
+    async fn write_connected(
+        &self,
+        session: &Session,
+        if_now: impl Fn(Option<&StoredConnection>) -> bool,
+    ) -> Result<(), ServiceError> {
         let stored = StoredConnection {
             connection: Connection::Connected {
                 since: session.since,
@@ -209,15 +271,27 @@ impl Presence {
             session: session.id,
             agent_version: session.agent_version.clone(),
         };
-        let transaction = Transaction::new()
-            .when(Compare::Exists(keys::node_record(&session.node)))
-            .put(
-                keys::node_connection(&session.node),
-                document::encode(&stored),
-            );
-        match self.inner.store.commit(transaction).await? {
-            TransactionOutcome::Committed(_) => Ok(()),
-            TransactionOutcome::Refused(_) => Err(ServiceError::no_such_node(&session.node)),
+        let (record, key) = (
+            keys::node_record(&session.node),
+            keys::node_connection(&session.node),
+        );
+        loop {
+            let read = document::read::<StoredConnection>(&*self.inner.store, &key).await?;
+            if !if_now(read.as_ref().map(|read| &read.document)) {
+                return Ok(());
+            }
+            let transaction = Transaction::new()
+                .when(Compare::Exists(record.clone()))
+                .when_unchanged(&key, read.as_ref().map(|read| &read.entry))
+                .put(key.clone(), document::encode(&stored))
+                .read_on_failure(record.clone());
+            match self.inner.store.commit(transaction).await? {
+                TransactionOutcome::Committed(_) => return Ok(()),
+                TransactionOutcome::Refused(found) if found.iter().all(Option::is_none) => {
+                    return Err(ServiceError::no_such_node(&session.node));
+                }
+                TransactionOutcome::Refused(_) => {}
+            }
         }
     }
 
@@ -265,6 +339,14 @@ impl Presence {
             }
             if let Err(error) = self.renew().await {
                 tracing::warn!(error = %crate::http::chain(&error), "cannot keep this server registered");
+                continue;
+            }
+            let unmarked: Vec<NodeName> = self.unmarked().keys().cloned().collect();
+            for node in unmarked {
+                if let Err(error) = self.mark_ended(&node).await {
+                    tracing::warn!(error = %error, "nodes that are lost cannot be marked so yet");
+                    break;
+                }
             }
         }
     }
@@ -289,11 +371,14 @@ impl Presence {
         let lease = self.register().await?;
         let open: Vec<Session> = self.sessions().values().cloned().collect();
         for session in open {
-            let key = keys::node_connection(&session.node);
-            let current = document::read::<StoredConnection>(&*self.inner.store, &key).await?;
             // A node that moved to another server in the meantime has another session there.
-            if current.is_some_and(|stored| stored.document.session == session.id) {
-                self.write_connected(&session).await?;
+            let mine = |stored: Option<&StoredConnection>| {
+                stored.is_some_and(|stored| stored.session == session.id)
+            };
+            self.write_connected(&session, mine).await?;
+            // It may have ended, and been marked so, right before that.
+            if !self.sessions().contains_key(&session.id) {
+                self.note_end(&session, "its connection closed");
             }
         }
         Ok(lease)

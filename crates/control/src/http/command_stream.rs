@@ -61,12 +61,7 @@ pub(super) async fn open(
     services.certificates.admit(node).await?;
     // Subscribed before the look at what waits: nothing falls in between.
     let subscription = services.hub.subscribe(node);
-    let session = services.presence.connect(node, version).await?;
-    services.metrics.connected_agents.inc();
-    let guard = SessionGuard {
-        services: services.clone(),
-        session,
-    };
+    let guard = connect(services, node, version).await?;
     let open = Open {
         services: services.clone(),
         subscription,
@@ -89,6 +84,26 @@ pub(super) async fn open(
             Some((Ok::<_, Infallible>(line), open))
         },
     )))
+}
+
+/// Marks the node connected. An agent that goes away meanwhile takes the caller with
+/// it, but not this: what is written to its end has a guard that undoes it.
+async fn connect(
+    services: &Services,
+    node: &NodeName,
+    version: &str,
+) -> Result<SessionGuard, ServiceError> {
+    let (services, node, version) = (services.clone(), node.clone(), version.to_owned());
+    let tasks = services.closing.clone();
+    let connecting = tasks.spawn(async move {
+        let session = services.presence.connect(&node, &version).await?;
+        services.metrics.connected_agents.inc();
+        Ok(SessionGuard { services, session })
+    });
+    match connecting.await {
+        Ok(connected) => connected,
+        Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
+    }
 }
 
 impl Open {

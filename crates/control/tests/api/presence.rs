@@ -1,12 +1,20 @@
 //! Node status is exact.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
 use bunraku_model::{Activity, Administration, Connection, StatusWord};
+use bunraku_store::testing::{MemoryStore, Overlay};
+use bunraku_store::{Operation, SharedStore, StoreError, Transaction, TransactionOutcome};
 use bunraku_wire::api::{
     ActivityReceipt, ActivityReport, DisableRequest, NodeSummary, StreamMessage,
 };
 use jiff::Timestamp;
+use tempfile::TempDir;
+use tokio::sync::Semaphore;
 
-use crate::support::{TestServer, eventually, opened, status};
+use crate::support::{TestServer, eventually, opened, options, status};
 
 async fn show(server: &TestServer) -> NodeSummary {
     server
@@ -132,5 +140,84 @@ async fn after_a_restart_nobody_counts_as_connected_who_is_not() {
     let mut server = TestServer::open(directory, options).await;
     let lost = show(&server).await;
     assert_eq!(lost.word, StatusWord::Lost, "{lost:?}");
+    server.shutdown().await;
+}
+
+/// A store that is slow to say, or does not say, that a node's connection is written.
+struct Hesitant {
+    inner: SharedStore,
+    /// Without a permit, what was written is not answered.
+    answers: Semaphore,
+    /// Nothing is written.
+    away: AtomicBool,
+}
+
+impl Overlay for Hesitant {
+    fn inner(&self) -> &SharedStore {
+        &self.inner
+    }
+
+    async fn do_commit(&self, transaction: Transaction) -> Result<TransactionOutcome, StoreError> {
+        let concerned = transaction.operations.iter().any(|operation| {
+            matches!(operation, Operation::Put { key, .. } if key.ends_with("/connection"))
+        });
+        if concerned && self.away.load(Ordering::Acquire) {
+            return Err(StoreError::Unavailable("on purpose".into()));
+        }
+        let outcome = self.inner.commit(transaction).await;
+        if concerned {
+            let answer = self.answers.acquire().await;
+            drop(answer.expect("it is never closed"));
+        }
+        outcome
+    }
+}
+
+async fn hesitant() -> (Arc<Hesitant>, TestServer) {
+    let store = Arc::new(Hesitant {
+        inner: Arc::new(MemoryStore::new()),
+        answers: Semaphore::new(0),
+        away: AtomicBool::new(false),
+    });
+    let directory = Arc::new(TempDir::new().expect("a directory"));
+    let options = options(directory.path());
+    let server = TestServer::on_shared_store(directory, options, store.clone()).await;
+    (store, server)
+}
+
+#[tokio::test]
+async fn an_agent_that_goes_while_it_is_marked_connected_is_lost() {
+    let (store, mut server) = hesitant().await;
+    let node = server.node("web-1").await;
+    let asking = tokio::spawn(async move {
+        let stream = node.stream::<StreamMessage>("/v1/nodes/web-1/stream").await;
+        drop(stream);
+    });
+    // Written, and its server was not told so yet.
+    eventually(|| async { show(&server).await.word == StatusWord::Idle }).await;
+    asking.abort();
+    // In this time the server sees that the connection is closed.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    store.answers.add_permits(1);
+    eventually(|| async { show(&server).await.word == StatusWord::Lost }).await;
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_node_that_goes_while_nothing_can_be_written_is_marked_lost_later() {
+    let (store, mut server) = hesitant().await;
+    store.answers.add_permits(1);
+    let node = server.node("web-1").await;
+    let mut stream = node
+        .stream::<StreamMessage>("/v1/nodes/web-1/stream")
+        .await
+        .expect("a stream");
+    opened(&mut stream).await;
+    store.away.store(true, Ordering::Release);
+    drop((stream, node));
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(show(&server).await.word, StatusWord::Idle);
+    store.away.store(false, Ordering::Release);
+    eventually(|| async { show(&server).await.word == StatusWord::Lost }).await;
     server.shutdown().await;
 }
