@@ -109,4 +109,22 @@ impl Inner {
         }
         Ok(held)
     }
+    /// Lets those go that the run still has, whoever held them.
+    pub(super) async fn let_go_of(
+        &self,
+        run: RunId,
+        nodes: &[NodeName],
+    ) -> Result<(), ServiceError> {
+        for key in nodes.iter().map(keys::node_hold) {
+            let held = document::read::<Hold>(&*self.store, &key).await?;
+            if let Some(held) = held.filter(|held| held.document.run == run) {
+                let transaction = Transaction::new()
+                    .when_unchanged(&key, Some(&held.entry))
+                    .delete(key);
+                // Refused: some other run has it by now.
+                self.store.commit(transaction).await?;
+            }
+        }
+        Ok(())
+    }
 }

@@ -71,7 +71,11 @@ impl Leader<'_> {
         }
         let nodes: Vec<NodeName> = self.run.plan().nodes().into_keys().cloned().collect();
         let held = match self.run.outcome() {
-            Some(_) => None,
+            // Decided by a leader that died before it let them go.
+            Some(_) => {
+                self.inner.let_go_of(self.run.id(), &nodes).await?;
+                None
+            }
             None => {
                 let holding = self.inner.hold_nodes(self.run.id(), &nodes, &self.writer);
                 Some(holding.await?)
@@ -91,11 +95,11 @@ impl Leader<'_> {
                 };
             }
             if self.run.outcome().is_some() {
-                let over = self.finish().await?;
-                if let Some(held) = held.filter(|_| over) {
+                // First: whoever hears that the run is over may use its nodes.
+                if let Some(held) = held {
                     held.let_go().await;
                 }
-                return Ok(over);
+                return self.finish().await;
             }
             events = self.happens().await?;
         }

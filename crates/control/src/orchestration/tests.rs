@@ -247,6 +247,10 @@ async fn through(at: u64, cut: Cut) -> bool {
     }
     let end = over(&living, run).await;
     assert_eq!(end.outcome, RunOutcome::Succeeded, "{at} {cut:?}");
+    for node in NODES.map(name) {
+        let hold = living.hold_of(&node).await.expect("readable");
+        assert_eq!(hold, None, "{at} {cut:?}: a run that is over has nothing");
+    }
     let ran = world.ran.lock().expect("not poisoned").clone();
     let mut times: BTreeMap<NodeName, usize> = BTreeMap::new();
     for (node, _) in &ran {
@@ -338,7 +342,7 @@ async fn nodes_are_held_through_the_death_of_a_leader_and_let_go_at_the_end() {
         world.store.commit(again).await.expect("written");
     }
     assert_eq!(over(&living, run).await.outcome, RunOutcome::Succeeded);
-    until(None).await;
+    assert_eq!(held().await, None, "a run that is over has nothing");
     stop.cancel();
     next.await.expect("it ends");
     agents.abort();
