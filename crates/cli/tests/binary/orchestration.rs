@@ -192,6 +192,10 @@ fn queries_choose_nodes_on_the_server_and_from_a_file_of_facts() {
     let site = Site::new();
     let server = site.server("server", 0, &[]);
     let (_agents, order) = fleet(&site, &[&server], "true");
+    eventually("the index knows the nodes", || {
+        let found = server.json(&["query", "nodes"]);
+        found.as_array().is_some_and(|found| found.len() == 4)
+    });
     let path = site_file(
         &site,
         "

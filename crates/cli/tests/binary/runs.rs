@@ -83,11 +83,10 @@ fn a_run_goes_on_while_the_server_is_dead_and_its_report_comes_whole() {
     eventually("the run is known", || {
         reports(&server, &["--unfinished"]).len() == 1
     });
-    let queue = server.json(&["node", "queue", "web-1"]);
-    assert_eq!(
-        queue["running"]["causes"][0]["cause"], "operator",
-        "{queue}"
-    );
+    eventually("its queue tells who asked for it", || {
+        let queue = server.json(&["node", "queue", "web-1"]);
+        queue["running"]["causes"][0]["cause"] == "operator"
+    });
     server.running.kill();
     std::fs::write(&gate, "").expect("written");
     let server = site.server("server", port, &[]);

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::support::{Running, ServerProcess, Site, eventually, told};
+use crate::support::{Running, ServerProcess, Site, eventually, eventually_or, told};
 
 fn text(file: &Path) -> String {
     std::fs::read_to_string(file).unwrap_or_default()
@@ -98,9 +98,15 @@ fn agents_that_cue_each_other_from_their_runs_come_to_an_end() {
     server.wait_for("a", "idle");
     server.wait_for("b", "idle");
     fire(&server, "go", "a");
-    eventually("the chain is stopped", || text(&codes).ends_with("4\n"));
+    // Who fired may write down its code after the run that it started wrote its own.
+    let codes = || {
+        let mut codes: Vec<String> = text(&codes).lines().map(str::to_owned).collect();
+        codes.sort();
+        codes
+    };
+    eventually("the chain is stopped", || codes().len() == 3);
     assert_eq!(text(&runs), "a\nb\na\n");
-    assert_eq!(text(&codes), "0\n0\n4\n");
+    assert_eq!(codes(), ["0", "0", "4"]);
     let history = told(&server.operator(&["trigger", "history"]));
     assert!(
         history.contains("stopped: the same node fired it before"),
@@ -193,7 +199,10 @@ fn a_trigger_resource_hands_the_chain_of_its_run_on_and_one_node_holds_the_lock(
     }
     fire(&server, "go", "a");
     let stopped = || told(&server.operator(&["trigger", "history"])).contains("no hops are left");
-    eventually("the chain ends", stopped);
+    eventually_or("the chain ends", stopped, || {
+        let words = [&["trigger", "history"][..], &["report", "list"]];
+        words.map(|words| told(&server.operator(words))).concat()
+    });
     assert_eq!(text(&runs), "a\nb\na\nb\n");
     // The chain ends within b's second run: its report comes after that.
     let mut reports = server.json(&["report", "list", "--node", "b"]);
