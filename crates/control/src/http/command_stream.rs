@@ -13,11 +13,12 @@ use std::convert::Infallible;
 use axum::body::Body;
 use bunraku_model::NodeName;
 use bunraku_store::Revision;
-use bunraku_wire::api::StreamMessage;
+use bunraku_wire::api::{Command, Envelope, RunSubject, StreamMessage};
 use bytes::Bytes;
 use futures::stream;
 
 use super::routes::Services;
+use crate::targets::KnownTarget;
 use crate::{ServiceError, Session, Subscription, Told};
 
 /// One open stream.
@@ -27,6 +28,8 @@ struct Open {
     stage: Stage,
     /// The target that the agent was told last: when it was written.
     told: Option<Revision>,
+    /// A run that comes after what was told right before it.
+    next: Option<Box<Envelope>>,
     /// Last, so that the node counts as connected until all else is gone.
     session: SessionGuard,
 }
@@ -67,6 +70,7 @@ pub(super) async fn open(
         subscription,
         stage: Stage::Welcome,
         told: None,
+        next: None,
         session: guard,
     };
     Ok(Body::from_stream(stream::unfold(
@@ -136,6 +140,9 @@ impl Open {
     }
 
     async fn next_line(&mut self) -> Line {
+        if let Some(run) = self.next.take() {
+            return Line::Message(StreamMessage::Command(*run));
+        }
         loop {
             let told = tokio::select! {
                 () = self.services.shutdown.cancelled() => {
@@ -146,9 +153,7 @@ impl Open {
                 () = tokio::time::sleep(self.services.heartbeat) => return Line::Heartbeat,
             };
             match told {
-                Ok(Some(Told::Command(envelope))) => {
-                    return Line::Message(StreamMessage::Command(*envelope));
-                }
+                Ok(Some(Told::Command(envelope))) => return self.command(envelope).await,
                 Ok(Some(Told::Target)) => match self.target().await {
                     Ok((true, message)) => return Line::Message(message),
                     Ok((false, _)) => {}
@@ -173,14 +178,40 @@ impl Open {
         }
     }
 
+    /// What was released before a run was asked for is told before it, though it comes
+    /// here by another watch.
+    async fn command(&mut self, envelope: Box<Envelope>) -> Line {
+        let catalogs = matches!(&envelope.command,
+            Command::Run(run) if !matches!(run.subject, RunSubject::Configured { .. }));
+        if catalogs {
+            let node = &self.session.session.node;
+            match self.services.board.get_newest(node).await {
+                Ok(known) => {
+                    if let (true, message) = self.tell(known.as_deref()) {
+                        self.next = Some(envelope);
+                        return Line::Message(message);
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(%node, error = %error, "whether there is a newer target for a run is not known");
+                }
+            }
+        }
+        Line::Message(StreamMessage::Command(*envelope))
+    }
+
     /// The node's target, and whether the agent does not know it yet.
     async fn target(&mut self) -> Result<(bool, StreamMessage), ServiceError> {
         let known = self.services.board.get(&self.session.session.node).await?;
-        let written = known.as_ref().map(|known| known.modified);
+        Ok(self.tell(known.as_deref()))
+    }
+
+    fn tell(&mut self, known: Option<&KnownTarget>) -> (bool, StreamMessage) {
+        let written = known.map(|known| known.modified);
         let news = self.told != written;
         self.told = written;
         let target = known.map(|known| known.stored.target.clone());
-        Ok((news, StreamMessage::Target { target }))
+        (news, StreamMessage::Target { target })
     }
 
     /// Which run has the node for itself.

@@ -1,7 +1,7 @@
 //! Every node's target, in memory.
 //!
-//! One watch per server keeps it true. Until the first reading is done, and
-//! only then, a look goes to the store.
+//! One watch per server keeps it true. Until the first reading is done, a look goes
+//! to the store; so does one that must not be old by even a moment.
 //!
 //! Invariant: the board is changed before anyone is told, so whoever is told
 //! sees the change.
@@ -65,6 +65,19 @@ impl TargetBoard {
         }
     }
 
+    /// The same, as it is in the store in this moment: nothing that was released
+    /// before is missing.
+    pub async fn get_newest(
+        &self,
+        node: &NodeName,
+    ) -> Result<Option<Arc<KnownTarget>>, ServiceError> {
+        if let Some(entry) = self.store.get(&keys::target(node)).await? {
+            let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+            put(&mut entries, &entry);
+        }
+        self.get(node).await
+    }
+
     /// The catalogs that a node may read: its target's, and the one before.
     pub async fn catalogs_of(&self, node: &NodeName) -> Result<Vec<CatalogId>, ServiceError> {
         let known = self.get(node).await?;
@@ -108,8 +121,7 @@ impl TargetBoard {
                 for change in batch.changes {
                     touched.extend(match change {
                         Change::Put(entry) => put(&mut entries, &entry),
-                        Change::Delete { key } => keys::parse_target(&key)
-                            .inspect(|node| drop(entries.by_node.remove(node))),
+                        Change::Delete { key } => delete(&mut entries, &key, batch.revision),
                     });
                 }
             }
@@ -120,6 +132,9 @@ impl TargetBoard {
 
 fn put(entries: &mut Entries, entry: &KeyValue) -> Option<NodeName> {
     let node = keys::parse_target(&entry.key)?;
+    if entries.is_after(&node, entry.modified) {
+        return None;
+    }
     match known(entry) {
         Ok(known) => {
             entries.by_node.insert(node.clone(), known);
@@ -130,6 +145,24 @@ fn put(entries: &mut Entries, entry: &KeyValue) -> Option<NodeName> {
             tracing::error!(error = %error, "a target cannot be read and is left as it was");
             None
         }
+    }
+}
+
+fn delete(entries: &mut Entries, key: &str, at: Revision) -> Option<NodeName> {
+    let node = keys::parse_target(key)?;
+    if entries.is_after(&node, at) {
+        return None;
+    }
+    entries.by_node.remove(&node);
+    Some(node)
+}
+
+impl Entries {
+    /// Whether what is known of a node is newer than this: it was looked at in the
+    /// store, and the watch comes later.
+    fn is_after(&self, node: &NodeName, revision: Revision) -> bool {
+        let known = self.by_node.get(node);
+        known.is_some_and(|known| known.modified > revision)
     }
 }
 

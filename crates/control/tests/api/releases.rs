@@ -1,18 +1,25 @@
 //! Releases: from a compiled catalog that nobody sees to a node's target.
 
+use std::sync::Arc;
+
 use bunraku_control::keys;
-use bunraku_model::{CatalogId, ReleaseNumber};
-use bunraku_store::Transaction;
+use bunraku_model::{CatalogId, NodeRunId, ReleaseNumber};
+use bunraku_store::testing::{MemoryStore, Overlay};
+use bunraku_store::{SharedStore, StoreError, Transaction, WatchStart, WatchStream};
 use bunraku_wire::api::{
-    HoldRequest, ReleaseDetail, ReleaseHold, ReleaseKind, ReleaseList, ReleaseReply, ReleaseState,
-    ReleaseTo, RollbackRequest, RunMode, StreamMessage, Target,
+    Command, HoldRequest, ReleaseDetail, ReleaseHold, ReleaseKind, ReleaseList, ReleaseReply,
+    ReleaseState, ReleaseTo, RollbackRequest, RunMode, RunRequest, RunSubject, SendCommand,
+    SentCommand, StreamMessage, Target,
 };
 use bunraku_wire::{Client, ClientError};
+use futures::StreamExt;
 use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::sync::Semaphore;
 
 use crate::fleet::{applied, compile, compile_in, environment, release, try_release};
 use crate::query::{becomes, submit};
-use crate::support::{TestServer, eventually, name, opened, soon, status};
+use crate::support::{TestServer, eventually, name, opened, options, soon, status};
 
 async fn target(client: &Client, node: &str) -> Result<Target, ClientError> {
     client.get(&format!("/v1/nodes/{node}/target")).await
@@ -491,5 +498,95 @@ async fn a_node_of_another_environment_is_not_touched_and_one_that_is_removed_ha
         .expect("released");
     assert_eq!(made.environment, environment("production"));
     assert_eq!(status(target(&server.operator, "db-1").await), 404);
+    server.shutdown().await;
+}
+
+/// A store whose watch of targets is late: nothing comes of it before it may.
+struct LateTargets {
+    inner: SharedStore,
+    may: Arc<Semaphore>,
+}
+
+impl Overlay for LateTargets {
+    fn inner(&self) -> &SharedStore {
+        &self.inner
+    }
+
+    async fn do_watch(&self, prefix: &str, start: WatchStart) -> Result<WatchStream, StoreError> {
+        let changes = self.inner.watch(prefix, start).await?;
+        if prefix != keys::TARGETS {
+            return Ok(changes);
+        }
+        let may = Arc::clone(&self.may);
+        Ok(Box::pin(changes.then(move |batch| {
+            let may = Arc::clone(&may);
+            async move {
+                drop(may.acquire().await);
+                batch
+            }
+        })))
+    }
+}
+
+#[tokio::test]
+async fn what_was_released_before_a_run_was_asked_for_is_told_before_it() {
+    let may = Arc::new(Semaphore::new(0));
+    let store = Arc::new(LateTargets {
+        inner: Arc::new(MemoryStore::new()),
+        may: Arc::clone(&may),
+    });
+    let directory = Arc::new(TempDir::new().expect("a directory"));
+    let options = options(directory.path());
+    let mut server = TestServer::on_shared_store(directory, options, store).await;
+    let node = server.node("web-1").await;
+    let path = "/v1/nodes/web-1/stream";
+    let mut stream = node.stream::<StreamMessage>(path).await.expect("a stream");
+    assert_eq!(opened(&mut stream).await, None);
+    let mut told = Vec::new();
+    for (content, subject) in [
+        ("one", RunSubject::Released),
+        ("two", RunSubject::Released),
+        ("two", RunSubject::Configured { environment: None }),
+    ] {
+        let id = compile(&server, "web-1", content).await;
+        release(&server, ReleaseTo::Everything, RunMode::Enforce).await;
+        let request = SendCommand {
+            nodes: vec![name("web-1")],
+            command: Command::Run(Box::new(RunRequest {
+                id: NodeRunId(uuid::Uuid::now_v7()),
+                causes: Vec::new(),
+                mode: None,
+                subject: subject.clone(),
+                tags: Vec::new(),
+                start_before: None,
+                timeout_seconds: None,
+                coalesce: true,
+            })),
+            ttl_seconds: 60,
+        };
+        let sent: Vec<SentCommand> = (server.operator.post("/v1/commands", &request).await)
+            .expect("the operator may send it");
+        if subject == RunSubject::Released {
+            match soon(stream.next()).await {
+                Some(Ok(StreamMessage::Target { target: Some(new) })) => told.push(new.catalog),
+                other => panic!("a target was expected, not {other:?}"),
+            }
+            assert_eq!(told.last(), Some(&id));
+        }
+        match soon(stream.next()).await {
+            Some(Ok(StreamMessage::Command(envelope))) => assert_eq!(envelope.id, sent[0].id),
+            other => panic!("a command was expected, not {other:?}"),
+        }
+    }
+    // What comes late is no news, and nothing old is told again.
+    may.add_permits(1);
+    compile(&server, "web-1", "three").await;
+    let third = release(&server, ReleaseTo::Everything, RunMode::Enforce).await;
+    match soon(stream.next()).await {
+        Some(Ok(StreamMessage::Target { target: Some(new) })) => {
+            assert_eq!(Some(new.release), third.map(|release| release.number));
+        }
+        other => panic!("a target was expected, not {other:?}"),
+    }
     server.shutdown().await;
 }
