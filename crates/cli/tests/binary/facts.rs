@@ -45,6 +45,11 @@ fn what_changed_between_two_submissions_is_told_fact_by_fact() {
     eventually("facts are there", || {
         server.operator(&["facts", "show", "web-1", "role"]).stdout == b"web\n"
     });
+    // While they wait to be kept, the next ones would take their place.
+    eventually("they are kept", || {
+        let found = server.json(&["query", r#"nodes { facts.role = "web" }"#]);
+        found.as_array().is_some_and(|found| found.len() == 1)
+    });
     let first = server.operator(&["facts", "diff", "web-1"]);
     assert_eq!(
         first.status.code(),

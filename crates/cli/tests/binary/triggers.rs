@@ -47,8 +47,10 @@ fn cues_during_a_run_become_exactly_one_run_after_it() {
     for number in 0..5 {
         fire(&server, &format!("t{number}"), "lb-1");
     }
-    eventually("all are delivered", || {
-        server.json(&["node", "show", "lb-1"])["pending_commands"] == 0
+    eventually("all are in its queue", || {
+        let queue = server.json(&["node", "queue", "lb-1"]);
+        let causes = queue["pending"][0]["causes"].as_array();
+        causes.is_some_and(|causes| causes.len() == 5)
     });
     std::fs::write(&go, "").expect("written");
     eventually("the next ran", || lines(&runs) == 2);
