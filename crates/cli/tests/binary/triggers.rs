@@ -175,7 +175,7 @@ fn a_trigger_resource_hands_the_chain_of_its_run_on_and_one_node_holds_the_lock(
     std::fs::set_permissions(&file, mode).expect("executable");
     let facts = facts.display().to_string();
     let flags = ["--run-interval", "0s"];
-    let _a = site.agent_with("a", &[&server], true, &flags);
+    let a = site.agent_with("a", &[&server], true, &flags);
     let flags = [
         "--run-interval",
         "0s",
@@ -203,7 +203,7 @@ fn a_trigger_resource_hands_the_chain_of_its_run_on_and_one_node_holds_the_lock(
     let stopped = || told(&server.operator(&["trigger", "history"])).contains("no hops are left");
     eventually_or("the chain ends", stopped, || {
         let words = [&["trigger", "history"][..], &["report", "list"]];
-        words.map(|words| told(&server.operator(words))).concat()
+        words.map(|words| told(&server.operator(words))).concat() + &a.log()
     });
     assert_eq!(text(&runs), "a\nb\na\nb\n");
     // The chain ends within b's second run: its report comes after that.
