@@ -212,7 +212,7 @@ impl Outputs {
         catalog: CatalogId,
         run: Option<RunId>,
     ) -> Result<Vec<OtherNodeOutput>, ServiceError> {
-        if !self.board.catalogs_of(node).await?.contains(&catalog) {
+        if !self.board.may_read(node, catalog).await? {
             return Err(crate::catalogs::CatalogError::Missing(catalog).into());
         }
         let reads = reads_of(&self.catalogs.get(catalog).await?);

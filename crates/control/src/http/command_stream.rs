@@ -13,7 +13,7 @@ use std::convert::Infallible;
 use axum::body::Body;
 use bunraku_model::NodeName;
 use bunraku_store::Revision;
-use bunraku_wire::api::{Command, Envelope, RunSubject, StreamMessage};
+use bunraku_wire::api::{Command, Envelope, StreamMessage};
 use bytes::Bytes;
 use futures::stream;
 
@@ -181,9 +181,7 @@ impl Open {
     /// What was released before a run was asked for is told before it, though it comes
     /// here by another watch.
     async fn command(&mut self, envelope: Box<Envelope>) -> Line {
-        let catalogs = matches!(&envelope.command,
-            Command::Run(run) if !matches!(run.subject, RunSubject::Configured { .. }));
-        if catalogs {
+        if let Command::Run(_) = envelope.command {
             let node = &self.session.session.node;
             match self.services.board.get_newest(node).await {
                 Ok(known) => {

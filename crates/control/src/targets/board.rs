@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use bunraku_model::{CatalogId, NodeName};
 use bunraku_store::{Change, Follow, Followed, KeyValue, Revision, SharedStore};
+use bunraku_wire::api::ReleaseEntry;
 use tokio_util::sync::CancellationToken;
 
 use super::StoredTarget;
@@ -80,8 +81,34 @@ impl TargetBoard {
 
     /// The catalogs that a node may read: its target's, and the one before.
     pub async fn catalogs_of(&self, node: &NodeName) -> Result<Vec<CatalogId>, ServiceError> {
-        let known = self.get(node).await?;
-        Ok(known.map_or_else(Vec::new, |known| known.stored.catalogs()))
+        Ok(catalogs_of(self.get(node).await?.as_deref()))
+    }
+
+    /// The same, as it is in the store in this moment. Another server may have told the
+    /// node of its target, and heard of it earlier than this one.
+    pub async fn newest_catalogs_of(
+        &self,
+        node: &NodeName,
+    ) -> Result<Vec<CatalogId>, ServiceError> {
+        Ok(catalogs_of(self.get_newest(node).await?.as_deref()))
+    }
+
+    /// Whether a node may read this catalog.
+    pub async fn may_read(&self, node: &NodeName, id: CatalogId) -> Result<bool, ServiceError> {
+        Ok(self.catalogs_of(node).await?.contains(&id)
+            || self.newest_catalogs_of(node).await?.contains(&id))
+    }
+
+    /// Sees to it that what is in the store of these nodes is known here, if it is not yet
+    /// what it is thought to be.
+    pub async fn catch_up(&self, thought: &[ReleaseEntry]) -> Result<(), ServiceError> {
+        for entry in thought {
+            let known = self.get(&entry.node).await?;
+            if known.is_none_or(|known| known.stored.target.catalog != entry.catalog) {
+                self.get_newest(&entry.node).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Follows the store, and tells connected agents, until cancelled.
@@ -164,6 +191,10 @@ impl Entries {
         let known = self.by_node.get(node);
         known.is_some_and(|known| known.modified > revision)
     }
+}
+
+fn catalogs_of(known: Option<&KnownTarget>) -> Vec<CatalogId> {
+    known.map_or_else(Vec::new, |known| known.stored.catalogs())
 }
 
 fn known(entry: &KeyValue) -> Result<Arc<KnownTarget>, ServiceError> {

@@ -88,6 +88,11 @@ async fn a_command_waits_for_a_node_that_is_away_and_comes_again_until_it_is_ans
         assert_eq!(next_command(&mut stream).await.id, id, "not answered yet");
     }
     answer(&node, "web-1", id).await;
+    // What comes to any node comes after that, here.
+    let other = server.node("web-2").await;
+    let mut later = open(&other, "web-2").await;
+    let last = send(&server.operator, &["web-2"], 600).await[0];
+    assert_eq!(next_command(&mut later).await.id, last);
     let mut stream = open(&node, "web-1").await;
     let next = send(&server.operator, &["web-1"], 600).await[0];
     assert_eq!(

@@ -72,8 +72,13 @@ async fn may_read(services: &Services, caller: &Caller, id: ContentId) -> Result
     if caller.role != Role::Node {
         return Ok(());
     }
-    let catalogs = services.board.catalogs_of(&caller.name).await?;
-    match services.contents.is_named_by(id, &catalogs).await? {
+    let (board, contents) = (&services.board, &services.contents);
+    let known = board.catalogs_of(&caller.name).await?;
+    if contents.is_named_by(id, &known).await? {
+        return Ok(());
+    }
+    let newest = board.newest_catalogs_of(&caller.name).await?;
+    match newest != known && contents.is_named_by(id, &newest).await? {
         true => Ok(()),
         false => Err(no_such_content(id)),
     }

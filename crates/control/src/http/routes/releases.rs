@@ -7,7 +7,7 @@ use axum::extract::{Query, State};
 use bunraku_model::{EnvironmentName, ReleaseNumber};
 use bunraku_wire::api::{
     CreateRelease, HoldRequest, Problem, ReleaseDetail, ReleaseHold, ReleaseList, ReleaseReply,
-    RollbackRequest,
+    ReleaseState, RollbackRequest,
 };
 use http::StatusCode;
 use serde::Deserialize;
@@ -69,6 +69,10 @@ pub(crate) async fn show(
         shown = services.releases.show_applied(&environment, number, most) => shown?,
         () = services.shutdown.cancelled() => services.releases.show(&environment, number).await?,
     };
+    if shown.state == ReleaseState::Current {
+        // Whoever hears that it is applied finds it so here.
+        services.board.catch_up(&shown.map).await?;
+    }
     Ok(Json(shown))
 }
 

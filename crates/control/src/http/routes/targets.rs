@@ -51,7 +51,7 @@ pub(crate) async fn catalog(
     method: Method,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
-    if caller.role == Role::Node && !services.board.catalogs_of(&node).await?.contains(&id) {
+    if caller.role == Role::Node && !services.board.may_read(&node, id).await? {
         return Err(ServiceError::from(crate::catalogs::CatalogError::Missing(id)).into());
     }
     let record = services
