@@ -2,7 +2,7 @@
 //!
 //! Each environment may have as many nodes under way as there are slots; the
 //! slots themselves are shared. So an environment whose compiler hangs keeps
-//! its own nodes waiting and nobody else's.
+//! its own nodes waiting and nobody else's, and no node that leaves it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -15,7 +15,9 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::claim::Claim;
 use super::outcome::Written;
+use super::queue::QueueEntry;
 use super::view::QueueView;
 use super::{Compiles, WorkLease};
 use crate::document;
@@ -34,10 +36,17 @@ enum Ended {
     Later,
 }
 
+/// A node that is worked on.
+struct UnderWay {
+    environment: EnvironmentName,
+    /// The node has another environment by now.
+    moved: CancellationToken,
+}
+
 struct Dispatcher {
     compiles: Compiles,
     view: QueueView,
-    under_way: HashMap<NodeName, EnvironmentName>,
+    under_way: HashMap<NodeName, UnderWay>,
     later: HashMap<NodeName, Instant>,
     tasks: JoinSet<(NodeName, Ended)>,
 }
@@ -67,7 +76,13 @@ impl Compiles {
     }
 
     /// One node, from the claim to the stored outcome.
-    async fn work(&self, node: &NodeName, requested: Revision, lease: &WorkLease) -> Ended {
+    async fn work(
+        &self,
+        node: &NodeName,
+        requested: Revision,
+        lease: &WorkLease,
+        moved: &CancellationToken,
+    ) -> Ended {
         let started = Instant::now();
         let claim = match self.claim(node, requested, lease).await {
             Ok(Some(claim)) => claim,
@@ -86,6 +101,11 @@ impl Compiles {
         let outcome = tokio::select! {
             // Somebody else may be at it from now on.
             () = lease.lost.cancelled() => return Ended::Later,
+            () = moved.cancelled() => {
+                tracing::info!(%node, "the node has another environment: it is compiled there");
+                self.try_to_give_back(&claim).await;
+                return Ended::Done;
+            }
             outcome = work => outcome,
         };
         let seconds = started.elapsed().as_secs_f64();
@@ -99,11 +119,15 @@ impl Compiles {
             Err(error) => {
                 self.inner.metrics.ended("interrupted", seconds);
                 tracing::warn!(%node, error = %chain(&error), "cannot compile now; it is tried again");
-                if let Err(error) = self.give_back(&claim).await {
-                    tracing::warn!(%node, error = %chain(&error), "cannot give a claim back; it ends with the lease");
-                }
+                self.try_to_give_back(&claim).await;
                 Ended::Later
             }
+        }
+    }
+
+    async fn try_to_give_back(&self, claim: &Claim) {
+        if let Err(error) = self.give_back(claim).await {
+            tracing::warn!(node = %claim.node, error = %chain(&error), "cannot give a claim back; it ends with the lease");
         }
     }
 }
@@ -154,8 +178,8 @@ impl Dispatcher {
             return;
         }
         let mut busy: HashMap<&EnvironmentName, usize> = HashMap::new();
-        for environment in self.under_way.values() {
-            *busy.entry(environment).or_default() += 1;
+        for under_way in self.under_way.values() {
+            *busy.entry(&under_way.environment).or_default() += 1;
         }
         let mut chosen = Vec::new();
         for environment in self.view.environments() {
@@ -166,10 +190,15 @@ impl Dispatcher {
             chosen.extend(next.into_iter().map(|next| (environment.clone(), next)));
         }
         for (environment, (node, requested)) in chosen {
-            self.under_way.insert(node.clone(), environment);
+            let moved = CancellationToken::new();
+            let under_way = UnderWay {
+                environment,
+                moved: moved.clone(),
+            };
+            self.under_way.insert(node.clone(), under_way);
             let (compiles, lease) = (self.compiles.clone(), lease.clone());
             self.tasks.spawn(async move {
-                let ended = compiles.work(&node, requested, &lease).await;
+                let ended = compiles.work(&node, requested, &lease, &moved).await;
                 (node, ended)
             });
         }
@@ -205,6 +234,11 @@ impl Dispatcher {
                 Some((Ok(request), modified)) => {
                     // Another request may mend what kept it waiting.
                     self.later.remove(&node);
+                    let request: QueueEntry = request;
+                    let elsewhere = |it: &&UnderWay| it.environment != request.environment;
+                    if let Some(under_way) = self.under_way.get(&node).filter(elsewhere) {
+                        under_way.moved.cancel();
+                    }
                     self.view.put(node, request, modified);
                 }
                 Some((Err(error), _)) => {

@@ -104,7 +104,9 @@ impl TargetBoard {
     pub async fn catch_up(&self, thought: &[ReleaseEntry]) -> Result<(), ServiceError> {
         for entry in thought {
             let known = self.get(&entry.node).await?;
-            if known.is_none_or(|known| known.stored.target.catalog != entry.catalog) {
+            let thought = (entry.catalog, entry.mode);
+            let target = known.as_ref().map(|known| &known.stored.target);
+            if target.map(|target| (target.catalog, target.mode)) != Some(thought) {
                 self.get_newest(&entry.node).await?;
             }
         }

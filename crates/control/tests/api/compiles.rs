@@ -14,7 +14,7 @@ use crate::repository::{
     Repository, add, ask, compile, deploy, external, facts, finished, node, problem, repository_of,
     settled,
 };
-use crate::support::{TestServer, name, soon};
+use crate::support::{TestServer, eventually, name, soon};
 
 async fn server_with(files: &[(&'static str, String)], nodes: &[&str]) -> (TestServer, Repository) {
     let server = TestServer::start().await;
@@ -369,6 +369,33 @@ async fn an_environment_that_hangs_keeps_nobody_else_waiting() {
         .await;
     assigned.expect("assigned");
     catalog_of(&settled(&server, "web-6").await);
+    soon(server.shutdown()).await;
+}
+
+#[tokio::test]
+async fn a_node_that_leaves_an_environment_that_hangs_waits_no_more() {
+    let hangs = external(
+        "def compile(request):\n    time.sleep(3600)",
+        "time_limit: 3600\n",
+    );
+    let (mut server, _hanging) = server_with(&hangs, &["web-1"]).await;
+    ask(&server, "production", None).await;
+    let good = crate::repository::site_repository("good");
+    add(&server, "staging", &good.url()).await;
+    deploy(&server, "staging").await;
+    eventually(|| async {
+        let queue = server.operator.get("/v1/compiles/queue").await;
+        let queue: Vec<QueuedCompile> = queue.expect("a queue");
+        queue.iter().any(|one| one.started.is_some())
+    })
+    .await;
+    let assign = bunraku_wire::api::AssignRequest {
+        environment: "staging".parse().expect("a name"),
+    };
+    let path = "/v1/nodes/web-1/environment";
+    let assigned = server.operator.put::<_, ()>(path, &assign).await;
+    assigned.expect("assigned");
+    catalog_of(&settled(&server, "web-1").await);
     soon(server.shutdown()).await;
 }
 
