@@ -1,6 +1,8 @@
 //! Servers join over a real `sshd`, two of three die for good, and the third
 //! goes on: reading at once, writing after a recovery.
 
+use serde_json::Value;
+
 use crate::cluster_support::{Cluster, healthy, status};
 use crate::ssh::SshServer;
 use crate::support::{Running, ServerProcess, eventually, told};
@@ -50,6 +52,13 @@ fn whole(cluster: &Cluster) -> ([ServerProcess; 3], Running) {
         let known = std::fs::read(cluster.site.path("web-1/servers.json")).unwrap_or_default();
         let known: Vec<String> = serde_json::from_slice(&known).unwrap_or_default();
         known.len() == 3
+    });
+    // From here on it knows without asking who has a vote.
+    eventually("the first server keeps where the data is", || {
+        let known = std::fs::read(cluster.directory(1).join("cluster/known.json"));
+        let known: Value = serde_json::from_slice(&known.unwrap_or_default()).unwrap_or_default();
+        let endpoints = known["endpoints"].as_array();
+        endpoints.is_some_and(|endpoints| endpoints.len() == 3)
     });
     first.wait_for("web-1", "idle");
     let [second, third] = others;

@@ -141,6 +141,10 @@ fn agents_move_when_their_server_dies_and_a_server_started_without_a_majority_re
     eventually("the release is enforced", || {
         page(stays) == "from the code\n"
     });
+    eventually("and reported", || {
+        let reports = first.json(&["report", "list", "--node", stays]);
+        reports.as_array().is_some_and(|list| !list.is_empty())
+    });
 
     third.running.kill();
     fourth.running.kill();
