@@ -130,7 +130,7 @@ impl Backstage {
             reports,
             tasks: JoinSet::new(),
         };
-        let hub = CommandHub::new(store.clone(), commands);
+        let hub = CommandHub::new(store.clone(), commands, backstage.board.clone());
         backstage.work(keeper, metrics, hub, parts.server);
         backstage
     }

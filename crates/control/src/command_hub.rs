@@ -5,18 +5,18 @@
 //! reads what waits afterwards, so nothing falls between the two; it may then
 //! see a command twice, and [`Subscription::next`] leaves the second one out.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bunraku_model::{CommandId, NodeName};
 use bunraku_store::{Change, Revision, SharedStore, StoreError, WatchStart};
-use bunraku_wire::api::Envelope;
+use bunraku_wire::api::{Command, Envelope};
 use futures::StreamExt;
 use tokio_util::sync::CancellationToken;
 
 use crate::document;
-use crate::{Commands, ServiceError, keys, signals};
+use crate::{Commands, ServiceError, TargetBoard, keys, signals};
 
 /// How long the watch waits before it asks a store again that was away.
 const RETRY: Duration = Duration::from_millis(200);
@@ -26,7 +26,7 @@ const QUEUE: usize = 64;
 
 /// What the hub tells a connected agent.
 enum Signal {
-    Command(Envelope),
+    Command(Handed),
     /// The hub may have missed something: read what waits again.
     Reread,
     /// The node's target changed: look at the board.
@@ -37,9 +37,19 @@ enum Signal {
     Servers,
 }
 
+/// A command, and whether the board knows the node's newest target of its time.
+struct Handed {
+    envelope: Envelope,
+    refreshed: bool,
+}
+
 /// What a subscription gives.
 pub enum Told {
-    Command(Box<Envelope>),
+    Command {
+        envelope: Box<Envelope>,
+        /// The board knows every target of the node from before it was sent.
+        refreshed: bool,
+    },
     /// The node's target may have changed.
     Target,
     /// Who has the node for itself is to be told.
@@ -67,6 +77,7 @@ struct Subscribers {
 pub struct CommandHub {
     store: SharedStore,
     commands: Commands,
+    board: TargetBoard,
     subscribers: Arc<Mutex<Subscribers>>,
 }
 
@@ -76,16 +87,17 @@ pub struct Subscription {
     ticket: u64,
     hub: CommandHub,
     signals: signals::Receiver<Signal>,
-    queue: std::collections::VecDeque<Envelope>,
+    queue: std::collections::VecDeque<Handed>,
     delivered: HashSet<CommandId>,
     reread: bool,
 }
 
 impl CommandHub {
-    pub fn new(store: SharedStore, commands: Commands) -> Self {
+    pub fn new(store: SharedStore, commands: Commands, board: TargetBoard) -> Self {
         Self {
             store,
             commands,
+            board,
             subscribers: Arc::default(),
         }
     }
@@ -179,35 +191,65 @@ impl CommandHub {
         }
         while let Some(batch) = batches.next().await {
             let batch = batch?;
-            for change in batch.changes {
-                if let Change::Put(entry) = change {
-                    self.hand_on_command(&entry);
-                }
+            let puts = batch.changes.iter().filter_map(|change| match change {
+                Change::Put(entry) => self.concerned(entry),
+                Change::Delete { .. } => None,
+            });
+            let sent: Vec<(NodeName, Envelope)> = puts.collect();
+            let refreshed = self.refresh_targets(&sent).await;
+            for (node, envelope) in sent {
+                let handed = Handed {
+                    envelope,
+                    refreshed,
+                };
+                self.hand_on_command(&node, handed);
             }
             *next = Some(Revision(batch.revision.0 + 1));
         }
         Ok(())
     }
 
-    fn hand_on_command(&self, entry: &bunraku_store::KeyValue) {
-        let Some((node, _)) = keys::parse_pending_command(&entry.key) else {
-            return;
-        };
-        let mut subscribers = self.subscribers();
-        let Some(subscriber) = subscribers.by_node.get(&node) else {
-            return;
-        };
-        let signal = match document::decode::<Envelope>(entry) {
-            Ok(envelope) => Signal::Command(envelope),
+    /// A command of a node that is connected here.
+    fn concerned(&self, entry: &bunraku_store::KeyValue) -> Option<(NodeName, Envelope)> {
+        let (node, _) = keys::parse_pending_command(&entry.key)?;
+        if !self.subscribers().by_node.contains_key(&node) {
+            return None;
+        }
+        match document::decode::<Envelope>(entry) {
+            Ok(envelope) => Some((node, envelope)),
             Err(error) => {
                 tracing::error!(error = %error, "a command cannot be read and is left out");
-                return;
+                None
             }
+        }
+    }
+
+    /// Targets come by another watch, which may be late: what was released before a run
+    /// was asked for is looked for here, for all of them at once.
+    async fn refresh_targets(&self, sent: &[(NodeName, Envelope)]) -> bool {
+        let runs = (sent.iter())
+            .filter(|(_, envelope)| matches!(envelope.command, Command::Run(_)))
+            .map(|(node, _)| node.clone());
+        let nodes: BTreeSet<NodeName> = runs.collect();
+        let nodes: Vec<NodeName> = nodes.into_iter().collect();
+        match self.board.refresh(&nodes).await {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::warn!(error = %error, "whether there are newer targets is asked again for each run");
+                false
+            }
+        }
+    }
+
+    fn hand_on_command(&self, node: &NodeName, handed: Handed) {
+        let mut subscribers = self.subscribers();
+        let Some(subscriber) = subscribers.by_node.get(node) else {
+            return;
         };
         // A connection that does not take its commands is ended; its agent
         // comes back and reads what waits.
-        if !subscriber.signals.send(signal) {
-            subscribers.by_node.remove(&node);
+        if !subscriber.signals.send(Signal::Command(handed)) {
+            subscribers.by_node.remove(node);
         }
     }
 
@@ -235,16 +277,28 @@ impl Subscription {
                 let waiting: HashSet<CommandId> =
                     pending.iter().map(|envelope| envelope.id).collect();
                 self.delivered.retain(|id| waiting.contains(id));
-                self.queue.extend(pending);
+                self.queue
+                    .extend(pending.into_iter().map(|envelope| Handed {
+                        envelope,
+                        refreshed: false,
+                    }));
                 self.reread = false;
             }
-            while let Some(envelope) = self.queue.pop_front() {
+            while let Some(Handed {
+                envelope,
+                refreshed,
+            }) = self.queue.pop_front()
+            {
                 if self.delivered.insert(envelope.id) {
-                    return Ok(Some(Told::Command(Box::new(envelope))));
+                    let envelope = Box::new(envelope);
+                    return Ok(Some(Told::Command {
+                        envelope,
+                        refreshed,
+                    }));
                 }
             }
             match self.signals.recv().await {
-                Some(Signal::Command(envelope)) => self.queue.push_back(envelope),
+                Some(Signal::Command(handed)) => self.queue.push_back(handed),
                 Some(Signal::Reread) => self.reread = true,
                 Some(Signal::Target) => return Ok(Some(Told::Target)),
                 Some(Signal::Hold) => return Ok(Some(Told::Hold)),

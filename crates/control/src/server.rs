@@ -372,7 +372,7 @@ async fn build_services(
         contents: Contents::new(blobs.clone(), catalogs.clone()),
         once: Once::new(store.clone(), clock.clone()).with_queries(queries.find_nodes()),
         queries,
-        board,
+        board: board.clone(),
         catalogs,
         releases,
         reports,
@@ -380,7 +380,7 @@ async fn build_services(
         facts,
         environments: Environments::new(store.clone(), clock.clone(), code, compiles.clone()),
         compiles,
-        hub: CommandHub::new(store.clone(), commands.clone()),
+        hub: CommandHub::new(store.clone(), commands.clone(), board),
         cluster: Cluster::new(
             store.clone(),
             clock.clone(),

@@ -104,10 +104,9 @@ async fn connect(
         services.metrics.connected_agents.inc();
         Ok(SessionGuard { services, session })
     });
-    match connecting.await {
-        Ok(connected) => connected,
-        Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
-    }
+    connecting
+        .await
+        .map_err(|error| ServiceError::internal("a node cannot be marked connected", error))?
 }
 
 impl Open {
@@ -153,7 +152,10 @@ impl Open {
                 () = tokio::time::sleep(self.services.heartbeat) => return Line::Heartbeat,
             };
             match told {
-                Ok(Some(Told::Command(envelope))) => return self.command(envelope).await,
+                Ok(Some(Told::Command {
+                    envelope,
+                    refreshed,
+                })) => return self.command(envelope, refreshed).await,
                 Ok(Some(Told::Target)) => match self.target().await {
                     Ok((true, message)) => return Line::Message(message),
                     Ok((false, _)) => {}
@@ -180,10 +182,14 @@ impl Open {
 
     /// What was released before a run was asked for is told before it, though it comes
     /// here by another watch.
-    async fn command(&mut self, envelope: Box<Envelope>) -> Line {
+    async fn command(&mut self, envelope: Box<Envelope>, refreshed: bool) -> Line {
         if let Command::Run(_) = envelope.command {
-            let node = &self.session.session.node;
-            match self.services.board.get_newest(node).await {
+            let (board, node) = (&self.services.board, &self.session.session.node);
+            let known = match refreshed {
+                true => board.get(node).await,
+                false => board.get_newest(node).await,
+            };
+            match known {
                 Ok(known) => {
                     if let (true, message) = self.tell(known.as_deref()) {
                         self.next = Some(envelope);

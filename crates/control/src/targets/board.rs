@@ -11,7 +11,10 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use bunraku_model::{CatalogId, NodeName};
-use bunraku_store::{Change, Follow, Followed, KeyValue, Revision, SharedStore};
+use bunraku_store::{
+    Change, Compare, Follow, Followed, KeyValue, Revision, SharedStore, Transaction,
+    TransactionOutcome,
+};
 use bunraku_wire::api::ReleaseEntry;
 use tokio_util::sync::CancellationToken;
 
@@ -21,6 +24,9 @@ use crate::{CommandHub, ServiceError, keys};
 
 /// How long to wait before a store is asked again that failed for good.
 const RETRY: Duration = Duration::from_secs(1);
+
+/// Nodes of one question: no more than a transaction takes.
+const ASKED_TOGETHER: usize = 100;
 
 /// A node's target as this server knows it.
 #[derive(Debug)]
@@ -79,6 +85,36 @@ impl TargetBoard {
         self.get(node).await
     }
 
+    /// Sees to it that what is in the store of these nodes in this moment is known here.
+    /// When all of it is, which is the rule, a question for many costs hardly more than
+    /// one for a single node.
+    pub async fn refresh(&self, nodes: &[NodeName]) -> Result<(), ServiceError> {
+        for chunk in nodes.chunks(ASKED_TOGETHER) {
+            if let [node] = chunk {
+                self.get_newest(node).await?;
+                continue;
+            }
+            let question = {
+                let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+                chunk.iter().fold(Transaction::new(), |question, node| {
+                    let key = keys::target(node);
+                    let as_known = match entries.by_node.get(node) {
+                        Some(known) => Compare::Modified(key.clone(), known.modified),
+                        None => Compare::Absent(key.clone()),
+                    };
+                    question.when(as_known).read_on_failure(key)
+                })
+            };
+            if let TransactionOutcome::Refused(found) = self.store.commit(question).await? {
+                let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+                for entry in found.iter().flatten() {
+                    put(&mut entries, entry);
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// The catalogs that a node may read: its target's, and the one before.
     pub async fn catalogs_of(&self, node: &NodeName) -> Result<Vec<CatalogId>, ServiceError> {
         Ok(catalogs_of(self.get(node).await?.as_deref()))
@@ -102,15 +138,16 @@ impl TargetBoard {
     /// Sees to it that what is in the store of these nodes is known here, if it is not yet
     /// what it is thought to be.
     pub async fn catch_up(&self, thought: &[ReleaseEntry]) -> Result<(), ServiceError> {
+        let mut other = Vec::new();
         for entry in thought {
             let known = self.get(&entry.node).await?;
             let thought = (entry.catalog, entry.mode);
             let target = known.as_ref().map(|known| &known.stored.target);
             if target.map(|target| (target.catalog, target.mode)) != Some(thought) {
-                self.get_newest(&entry.node).await?;
+                other.push(entry.node.clone());
             }
         }
-        Ok(())
+        self.refresh(&other).await
     }
 
     /// Follows the store, and tells connected agents, until cancelled.

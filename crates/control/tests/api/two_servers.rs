@@ -151,6 +151,12 @@ async fn a_report_that_comes_through_two_servers_is_stored_once_and_read_at_both
     let (certificate, key) = first.joined("web-1").await;
     let [at_first, at_second] =
         [&first, &second].map(|server| server.client_with(&certificate, &key));
+    // Of a node that is not connected, nothing more is waited for.
+    let mut connected = (at_first
+        .stream::<StreamMessage>("/v1/nodes/web-1/stream")
+        .await)
+        .expect("a stream of commands");
+    opened(&mut connected).await;
     let run = reports::new_run();
     let all = vec![
         reports::started(),

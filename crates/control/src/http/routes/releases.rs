@@ -69,8 +69,8 @@ pub(crate) async fn show(
         shown = services.releases.show_applied(&environment, number, most) => shown?,
         () = services.shutdown.cancelled() => services.releases.show(&environment, number).await?,
     };
-    if shown.state == ReleaseState::Current {
-        // Whoever hears that it is applied finds it so here.
+    if !most.is_zero() && shown.state == ReleaseState::Current {
+        // Whoever waited until it is applied finds it so here.
         services.board.catch_up(&shown.map).await?;
     }
     Ok(Json(shown))
