@@ -8,8 +8,8 @@ use bunraku_store::testing::{MemoryStore, Overlay};
 use bunraku_store::{SharedStore, StoreError, Transaction, WatchStart, WatchStream};
 use bunraku_wire::api::{
     Command, HoldRequest, ReleaseDetail, ReleaseHold, ReleaseKind, ReleaseList, ReleaseReply,
-    ReleaseState, ReleaseTo, RollbackRequest, RunMode, RunRequest, RunSubject, SendCommand,
-    SentCommand, StreamMessage, Target,
+    ReleaseState, ReleaseSummary, ReleaseTo, RollbackRequest, RunMode, RunRequest, RunSubject,
+    SendCommand, SentCommand, StreamMessage, Target,
 };
 use bunraku_wire::{Client, ClientError};
 use futures::StreamExt;
@@ -528,8 +528,7 @@ impl Overlay for LateTargets {
     }
 }
 
-#[tokio::test]
-async fn what_was_released_before_a_run_was_asked_for_is_told_before_it() {
+async fn late_targets() -> (Arc<Semaphore>, TestServer) {
     let may = Arc::new(Semaphore::new(0));
     let store = Arc::new(LateTargets {
         inner: Arc::new(MemoryStore::new()),
@@ -537,7 +536,50 @@ async fn what_was_released_before_a_run_was_asked_for_is_told_before_it() {
     });
     let directory = Arc::new(TempDir::new().expect("a directory"));
     let options = options(directory.path());
-    let mut server = TestServer::on_shared_store(directory, options, store).await;
+    let server = TestServer::on_shared_store(directory, options, store).await;
+    (may, server)
+}
+
+/// Released and applied; the server that is asked for it does not catch up, as nobody
+/// waits there.
+async fn release_unseen(server: &TestServer) -> Option<ReleaseSummary> {
+    let made = try_release(server, None, ReleaseTo::Everything, RunMode::Enforce).await;
+    let release = made.expect("made").release?;
+    let path = format!("/v1/releases/production/{}", release.number);
+    eventually(|| async {
+        let shown: ReleaseDetail = server.operator.get(&path).await.expect("shown");
+        shown.state != ReleaseState::Applying
+    })
+    .await;
+    Some(release)
+}
+
+async fn ask_for_runs(
+    server: &TestServer,
+    nodes: &[&str],
+    subject: RunSubject,
+) -> Vec<SentCommand> {
+    let request = SendCommand {
+        nodes: nodes.iter().map(|node| name(node)).collect(),
+        command: Command::Run(Box::new(RunRequest {
+            id: NodeRunId(uuid::Uuid::now_v7()),
+            causes: Vec::new(),
+            mode: None,
+            subject,
+            tags: Vec::new(),
+            start_before: None,
+            timeout_seconds: None,
+            coalesce: true,
+        })),
+        ttl_seconds: 60,
+    };
+    let sent = server.operator.post("/v1/commands", &request).await;
+    sent.expect("the operator may send it")
+}
+
+#[tokio::test]
+async fn what_was_released_before_a_run_was_asked_for_is_told_before_it() {
+    let (may, mut server) = late_targets().await;
     let node = server.node("web-1").await;
     let path = "/v1/nodes/web-1/stream";
     let mut stream = node.stream::<StreamMessage>(path).await.expect("a stream");
@@ -551,23 +593,8 @@ async fn what_was_released_before_a_run_was_asked_for_is_told_before_it() {
         ("two", configured, false),
     ] {
         let id = compile(&server, "web-1", content).await;
-        release(&server, ReleaseTo::Everything, RunMode::Enforce).await;
-        let request = SendCommand {
-            nodes: vec![name("web-1")],
-            command: Command::Run(Box::new(RunRequest {
-                id: NodeRunId(uuid::Uuid::now_v7()),
-                causes: Vec::new(),
-                mode: None,
-                subject,
-                tags: Vec::new(),
-                start_before: None,
-                timeout_seconds: None,
-                coalesce: true,
-            })),
-            ttl_seconds: 60,
-        };
-        let sent: Vec<SentCommand> = (server.operator.post("/v1/commands", &request).await)
-            .expect("the operator may send it");
+        release_unseen(&server).await;
+        let sent = ask_for_runs(&server, &["web-1"], subject).await;
         if news {
             match soon(stream.next()).await {
                 Some(Ok(StreamMessage::Target { target: Some(new) })) => told.push(new.catalog),
@@ -583,12 +610,48 @@ async fn what_was_released_before_a_run_was_asked_for_is_told_before_it() {
     // What comes late is no news, and nothing old is told again.
     may.add_permits(1);
     compile(&server, "web-1", "three").await;
-    let third = release(&server, ReleaseTo::Everything, RunMode::Enforce).await;
+    let third = release_unseen(&server).await;
     match soon(stream.next()).await {
         Some(Ok(StreamMessage::Target { target: Some(new) })) => {
             assert_eq!(Some(new.release), third.map(|release| release.number));
         }
         other => panic!("a target was expected, not {other:?}"),
+    }
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn many_nodes_hear_of_what_was_released_before_their_runs() {
+    const NODES: [&str; 3] = ["web-1", "web-2", "web-3"];
+    let (_may, mut server) = late_targets().await;
+    let mut nodes = Vec::new();
+    for node in NODES {
+        let client = server.node(node).await;
+        let path = format!("/v1/nodes/{node}/stream");
+        let mut stream = client.stream::<StreamMessage>(&path).await.expect("opened");
+        assert_eq!(opened(&mut stream).await, None);
+        nodes.push((client, stream));
+    }
+    // At first all are new; then one of them only.
+    for (content, changed) in [("one", &NODES[..]), ("two", &NODES[1..2])] {
+        for node in changed {
+            compile(&server, node, content).await;
+        }
+        release_unseen(&server).await;
+        let sent = ask_for_runs(&server, &NODES, RunSubject::Released).await;
+        for ((_, stream), (node, sent)) in nodes.iter_mut().zip(NODES.iter().zip(sent)) {
+            if changed.contains(node) {
+                let next = soon(stream.next()).await;
+                assert!(
+                    matches!(next, Some(Ok(StreamMessage::Target { target: Some(_) }))),
+                    "{node}: a target was expected, not {next:?}"
+                );
+            }
+            match soon(stream.next()).await {
+                Some(Ok(StreamMessage::Command(envelope))) => assert_eq!(envelope.id, sent.id),
+                other => panic!("{node}: a command was expected, not {other:?}"),
+            }
+        }
     }
     server.shutdown().await;
 }
