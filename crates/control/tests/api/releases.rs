@@ -655,3 +655,27 @@ async fn many_nodes_hear_of_what_was_released_before_their_runs() {
     }
     server.shutdown().await;
 }
+
+#[tokio::test]
+async fn what_is_applied_is_served_though_the_watch_is_late() {
+    let (_may, mut server) = late_targets().await;
+    let node = server.node("web-1").await;
+    let held = compile(&server, "web-1", "one").await;
+    // Nobody waited here: the node, which another server told of it, reads it all the same.
+    release_unseen(&server).await.expect("released");
+    assert_eq!(status(target(&node, "web-1").await), 404);
+    catalog(&node, "web-1", held).await.expect("its own");
+    // Whoever waited finds it.
+    let next = compile(&server, "web-1", "two").await;
+    let made = release(&server, ReleaseTo::Everything, RunMode::Enforce).await;
+    let known = target(&node, "web-1").await.expect("served");
+    assert_eq!(
+        (known.catalog, Some(known.release)),
+        (next, made.map(|made| made.number))
+    );
+    let file = bunraku_model::ContentId::of(b"two");
+    node.download(&format!("/v1/content/{file}"))
+        .await
+        .expect("and its file");
+    server.shutdown().await;
+}
