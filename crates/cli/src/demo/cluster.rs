@@ -2,7 +2,6 @@
 
 use std::time::Instant;
 
-use bunraku_store::HeldPort;
 use bunraku_wire::api::cluster::{ClusterInvitation, ClusterInviteRequest, ClusterStatus};
 
 use super::fleet::{Fleet, LOOK, Ready};
@@ -72,9 +71,7 @@ impl Fleet {
             "datastore-port",
             "datastore-peer-port",
         ] {
-            let port = HeldPort::any()?;
-            place.push(format!("--{flag}={}", port.number()));
-            self.ports.push(port);
+            place.push(format!("--{flag}={}", self.hold_port()?));
         }
         Ok(place)
     }

@@ -41,7 +41,7 @@ pub(crate) struct Fleet {
     agents: BTreeMap<&'static str, Process>,
     pub(super) ready: Option<Ready>,
     /// Where servers listen: theirs also while they are dead.
-    pub(super) ports: Vec<HeldPort>,
+    ports: Vec<HeldPort>,
     /// Up to when the cluster's events were told.
     pub(super) told: Option<jiff::Timestamp>,
 }
@@ -78,16 +78,19 @@ impl Fleet {
         })
     }
 
+    /// A port for a server, kept for it to the demo's end.
+    pub(super) fn hold_port(&mut self) -> Result<u16, Failure> {
+        let port = HeldPort::any()?;
+        let number = port.number();
+        self.ports.push(port);
+        Ok(number)
+    }
+
     pub(crate) async fn start_server(&mut self, stage: &Stage) -> Result<(), Failure> {
         let started = Instant::now();
         let listen = match &self.ready {
             Some(ready) => ready.listening.to_string(),
-            None => {
-                let port = HeldPort::any()?;
-                let listen = format!("127.0.0.1:{}", port.number());
-                self.ports.push(port);
-                listen
-            }
+            None => format!("127.0.0.1:{}", self.hold_port()?),
         };
         let mut server = Process::start(
             "the server",
