@@ -7,7 +7,7 @@
 //!
 //! Rule: who is at the other end is what its certificate says, and the
 //! certificate comes from the members' authority. See
-//! `docs/adr/0020-members-speak-tls.md`.
+//! `docs/adr/0007-tls-between-members.md`.
 
 mod connect;
 mod frame;
