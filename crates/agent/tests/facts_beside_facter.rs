@@ -17,26 +17,26 @@ use serde_json::Value;
 const NOT_COVERED: &[(&str, &str)] = &[
     (
         "aio_agent_version",
-        "tells the version of Puppet's own package",
+        "version of Puppet's own package",
     ),
     (
         "augeas",
-        "tells the version of a library that we do not use",
+        "version of a library that Bunraku does not use",
     ),
-    ("az_metadata", "asks the network: Azure's metadata service"),
+    ("az_metadata", "needs the network: Azure's metadata service"),
     (
         "cloud",
-        "asks the network: follows from the metadata services",
+        "needs the network: derived from the metadata services",
     ),
     (
         "ec2_metadata",
-        "asks the network: Amazon's metadata service",
+        "needs the network: Amazon's metadata service",
     ),
-    ("ec2_userdata", "asks the network, and may hold secrets"),
-    ("facterversion", "there is no Facter: see `bunraku_version`"),
-    ("gce", "asks the network: Google's metadata service"),
-    ("ruby", "there is no Ruby"),
-    ("xen", "lists guests by running Xen's own tools"),
+    ("ec2_userdata", "needs the network, and may contain secrets"),
+    ("facterversion", "Facter is not used: see `bunraku_version`"),
+    ("gce", "needs the network: Google's metadata service"),
+    ("ruby", "Ruby is not used"),
+    ("xen", "requires Xen's own tools"),
 ];
 
 /// What we print and Facter 4.3 does not. `*` stands for any one key.
@@ -44,14 +44,14 @@ const ONLY_OURS: &[(&str, &str)] = &[
     ("bunraku_version", "the version of the agent"),
     (
         "fqdn",
-        "Facter prints it only with `--show-legacy`; much code uses it",
+        "Facter prints it only with `--show-legacy`, but a lot of code uses it",
     ),
     (
         "hostname",
-        "Facter prints it only with `--show-legacy`; much code uses it",
+        "Facter prints it only with `--show-legacy`, but a lot of code uses it",
     ),
-    ("hypervisors", "Facter needs to read /proc/1/environ for it"),
-    ("is_virtual", "Facter needs to read /proc/1/environ for it"),
+    ("hypervisors", "Facter must read /proc/1/environ for it"),
+    ("is_virtual", "Facter must read /proc/1/environ for it"),
     (
         "networking.interfaces.*.duplex",
         "newer Facter versions have it",
@@ -71,9 +71,9 @@ const ONLY_OURS: &[(&str, &str)] = &[
     ("processors.extensions", "newer Facter versions have it"),
     (
         "system_uptime",
-        "Facter needs to read /proc/1/environ for it",
+        "Facter must read /proc/1/environ for it",
     ),
-    ("virtual", "Facter needs to read /proc/1/environ for it"),
+    ("virtual", "Facter must read /proc/1/environ for it"),
 ];
 
 /// What changes between two looks: same type, and numbers not far apart.
