@@ -15,14 +15,8 @@ use serde_json::Value;
 
 /// What Facter prints and we do not, and why. A name covers what is below it.
 const NOT_COVERED: &[(&str, &str)] = &[
-    (
-        "aio_agent_version",
-        "version of Puppet's own package",
-    ),
-    (
-        "augeas",
-        "version of a library that Bunraku does not use",
-    ),
+    ("aio_agent_version", "version of Puppet's own package"),
+    ("augeas", "version of a library that Bunraku does not use"),
     ("az_metadata", "needs the network: Azure's metadata service"),
     (
         "cloud",
@@ -69,10 +63,7 @@ const ONLY_OURS: &[(&str, &str)] = &[
         "newer Facter versions have it",
     ),
     ("processors.extensions", "newer Facter versions have it"),
-    (
-        "system_uptime",
-        "Facter must read /proc/1/environ for it",
-    ),
+    ("system_uptime", "Facter must read /proc/1/environ for it"),
     ("virtual", "Facter must read /proc/1/environ for it"),
 ];
 
