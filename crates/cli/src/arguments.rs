@@ -1,14 +1,13 @@
-//! Everything that can stand on the command line.
+//! The command line: all commands, and the options that they share.
 
-use std::path::PathBuf;
-
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand};
 
 use crate::commands::{
     agent, apply, bound, catalog, cert, cluster, compile, completions, config, console, demo,
     environment, facts, lock, man, module, node, once, plan, query, reactor, release, report,
     restore, run, server, states, token, trigger,
 };
+use crate::global_options::Global;
 
 /// An asynchronous control plane for configuration management.
 ///
@@ -30,67 +29,6 @@ const EXAMPLES: &str = "Examples:
 
 Exit codes: 0 done, 1 error, 2 changes pending or made (where asked for),
 3 some nodes failed or were lost, 4 refused, 64 usage.";
-
-/// Flags that every command takes.
-#[derive(Args, Clone)]
-pub(crate) struct Global {
-    /// Configuration file [default: /etc/bunraku/bunraku.toml where it exists]
-    #[arg(
-        long,
-        global = true,
-        help_heading = "Global options",
-        env = "BUNRAKU_CONFIG",
-        value_name = "FILE"
-    )]
-    pub(crate) config: Option<PathBuf>,
-
-    /// Print data as JSON
-    #[arg(long, global = true, help_heading = "Global options")]
-    pub(crate) json: bool,
-
-    /// Server to talk to, HOST:PORT; may be given several times
-    #[arg(
-        long = "server",
-        global = true,
-        help_heading = "Global options",
-        env = "BUNRAKU_SERVERS",
-        value_delimiter = ',',
-        value_name = "HOST:PORT"
-    )]
-    pub(crate) servers: Vec<String>,
-
-    /// Directory with ca.pem, cert.pem and key.pem to talk to it with
-    #[arg(
-        long,
-        global = true,
-        help_heading = "Global options",
-        env = "BUNRAKU_CREDENTIALS",
-        value_name = "DIR"
-    )]
-    pub(crate) credentials: Option<PathBuf>,
-
-    /// What to log, for example `debug` or `bunraku_control=trace`
-    #[arg(
-        long,
-        global = true,
-        help_heading = "Global options",
-        env = "BUNRAKU_LOG",
-        value_name = "FILTER"
-    )]
-    pub(crate) log: Option<String>,
-
-    /// How to log
-    #[arg(long, global = true, help_heading = "Global options", env = "BUNRAKU_LOG_FORMAT", value_enum, default_value_t = LogFormat::Auto)]
-    pub(crate) log_format: LogFormat,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum LogFormat {
-    /// JSON unless standard error is a terminal
-    Auto,
-    Json,
-    Text,
-}
 
 #[derive(Subcommand)]
 pub(crate) enum Command {

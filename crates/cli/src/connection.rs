@@ -9,10 +9,10 @@ use bunraku_wire::{
     Client, ClientError, ClientOptions, Credentials, ReloadableClientTls, ServerAddress,
 };
 
-use crate::arguments::Global;
 use crate::config::Loaded;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::global_options::Global;
 
 /// Longer than the longest answer that a server holds back.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(75);

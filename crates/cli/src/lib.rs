@@ -1,25 +1,34 @@
 //! What the `bunraku` binary does: flags, configuration, wiring, rendering.
 //!
 //! Only this crate reads the environment, prints, and turns errors into text
-//! and exit codes. One file per command under `commands/`. The binary calls
+//! and exit codes. One file per command under `commands/`, which
+//! use the modules beside it and not each other; only `dispatch` and
+//! `arguments` are above them. The binary calls
 //! [`main_with`] and nothing else; the fault tests call it with a guard taken
 //! away.
 
 mod apply_view;
 mod arguments;
 mod bound_child;
+mod cluster_view;
 mod commands;
+mod compile_view;
 mod config;
 mod connection;
 mod console;
+mod context;
 mod cues;
 mod demo;
 mod diff_view;
+mod dispatch;
 mod duration;
 mod exit;
 mod failure;
+mod global_options;
 mod logging;
 mod machine_modules;
+mod node_commands;
+mod node_view;
 mod output;
 mod plan_view;
 mod puppet_server;
@@ -29,34 +38,21 @@ mod run_follow;
 mod run_hooks;
 mod run_progress;
 mod run_view;
+mod signals;
 mod site_queries;
 mod site_source;
 mod ssh;
 mod state_tree;
+mod wiring;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use bunraku_store::SharedStore;
 use clap::Parser;
 
 use arguments::Arguments;
 use exit::Exit;
-
-/// What a program may put between the parts. The `bunraku` binary puts nothing.
-#[derive(Clone, Copy)]
-pub struct Wiring {
-    /// Between the services of a cluster's server and its store.
-    pub store: fn(SharedStore) -> SharedStore,
-}
-
-impl Default for Wiring {
-    fn default() -> Self {
-        Self {
-            store: |store| store,
-        }
-    }
-}
+pub use wiring::Wiring;
 
 /// Carries out a command line, the program's name first.
 pub fn main_with(words: impl IntoIterator<Item = OsString>, wiring: Wiring) -> ExitCode {
@@ -64,7 +60,7 @@ pub fn main_with(words: impl IntoIterator<Item = OsString>, wiring: Wiring) -> E
         Ok(arguments) => arguments,
         Err(error) => return usage(&error).into(),
     };
-    match commands::run(arguments, wiring) {
+    match dispatch::run(arguments, wiring) {
         Ok(code) => code,
         Err(failure) => failure.report().into(),
     }

@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 
 use tracing_subscriber::EnvFilter;
 
-use crate::arguments::LogFormat;
+use crate::global_options::LogFormat;
 
 /// Starts logging. `BUNRAKU_LOG` (or `--log`) takes levels as `tracing` writes them.
 pub(crate) fn start(filter: &str, format: LogFormat) {

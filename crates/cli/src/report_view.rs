@@ -5,16 +5,15 @@ use std::time::Duration;
 use bunraku_model::NodeName;
 use bunraku_wire::Client;
 use bunraku_wire::api::{
-    EventStatus, LogLine, NumberedEvent, ReportEvent, ReportStreamMessage, ReportSummary,
-    ResourceEvent, RunFinished, RunStarted,
+    EventCounts, EventStatus, LogLine, NumberedEvent, ReportEvent, ReportState,
+    ReportStreamMessage, ReportSummary, ResourceEvent, RunEnding, RunFinished, RunMode, RunStarted,
 };
 use bunraku_wire::client::{BackOff, Lines};
 
-use crate::commands::node_queue::causes;
-use crate::commands::report::counts;
 use crate::connection::failed;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::node_view::causes;
 use crate::output;
 
 /// Resources that are named as the slowest.
@@ -158,6 +157,74 @@ fn log_line(line: &LogLine) -> String {
         source.unwrap_or_default(),
         line.message
     )
+}
+
+/// `succeeded`, `failed, noop`, `running`, `lost`.
+pub(crate) fn state(report: &ReportSummary) -> String {
+    let word = match (&report.finished, report.state) {
+        (Some(finished), _) => finished.ending.as_str().replace('_', " "),
+        (None, ReportState::Lost) => "lost".to_owned(),
+        (None, _) => "running".to_owned(),
+    };
+    match report.started.mode {
+        RunMode::Noop => format!("{word}, noop"),
+        RunMode::Enforce => word,
+    }
+}
+
+/// What is unusual, and how many there are in all.
+pub(crate) fn counts(counts: &EventCounts) -> String {
+    let intentional = (counts.changed + counts.pending).saturating_sub(counts.corrective);
+    let verb = if counts.pending > 0 {
+        "would change"
+    } else {
+        "changed"
+    };
+    let mut words = Vec::new();
+    for (count, word) in [
+        (counts.failed, "failed"),
+        (counts.skipped, "skipped"),
+        (intentional, verb),
+        (counts.corrective, "corrected"),
+    ] {
+        if count > 0 {
+            words.push(format!("{count} {word}"));
+        }
+    }
+    match (words.is_empty(), counts.total()) {
+        (true, 0) => "–".to_owned(),
+        (true, total) => format!("{total} unchanged"),
+        (false, total) => format!("{} of {total}", words.join(", ")),
+    }
+}
+
+/// The end of a run in one line, with why.
+pub(crate) fn ending_line(report: &ReportSummary) -> String {
+    let good =
+        (report.finished.as_ref()).is_some_and(|finished| finished.ending == RunEnding::Succeeded);
+    let mark = if good { "✓" } else { "✗" };
+    let seconds = report
+        .finished
+        .as_ref()
+        .map_or(0.0, |finished| finished.duration_seconds);
+    let mut line = format!(
+        "{mark} {}  {}  {}  {seconds:.1} s",
+        report.node,
+        state(report),
+        counts(&report.counts)
+    );
+    let message = report
+        .finished
+        .as_ref()
+        .and_then(|finished| finished.message.clone());
+    if let Some(message) = message.filter(|message| !message.is_empty()) {
+        line.push_str(&format!("  {message}"));
+    }
+    if let Some(failure) = report.failures.first() {
+        let message = failure.message.as_deref().unwrap_or("failed");
+        line.push_str(&format!("  {}: {message}", failure.resource));
+    }
+    format!("{line}\n")
 }
 
 /// Everybody's events, for ever. A broken stream goes on where it broke.

@@ -12,12 +12,14 @@ use bunraku_wire::Fingerprint;
 use clap::Args;
 use tokio_util::sync::CancellationToken;
 
-use super::{Context, asked_to_end, end_with_parent, facts};
+use super::facts;
 use crate::config::{AgentSection, RunMethodKind};
 use crate::connection::servers;
+use crate::context::Context;
 use crate::duration::HumanDuration;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::signals::{asked_to_end, end_with_parent};
 
 #[derive(Args)]
 #[command(after_help = "Examples:

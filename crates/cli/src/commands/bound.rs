@@ -7,9 +7,9 @@ use std::os::unix::process::CommandExt;
 
 use clap::Args;
 
-use super::end_with_parent;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::signals::end_with_parent;
 
 #[derive(Args)]
 pub(crate) struct BoundArguments {

@@ -11,8 +11,8 @@ use bunraku_wire::{Client, Credentials, Request};
 use clap::Subcommand;
 use jiff::Timestamp;
 
-use super::Context;
 use crate::connection::failed;
+use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{self, Table, ago};

@@ -9,9 +9,9 @@ use bunraku_wire::api::{
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
 
-use super::Context;
-use super::environment::{counted, place};
+use crate::compile_view::{counted, place};
 use crate::connection::failed;
+use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{self, Table, ago};

@@ -1,9 +1,8 @@
 //! `bunraku completions`.
 
-use clap::{Args, CommandFactory};
+use clap::Args;
 use clap_complete::Shell;
 
-use crate::arguments::Arguments;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output;
@@ -14,14 +13,12 @@ pub(crate) struct CompletionsArguments {
     shell: Shell,
 }
 
-pub(crate) fn run(arguments: &CompletionsArguments) -> Result<Exit, Failure> {
+pub(crate) fn run(
+    arguments: &CompletionsArguments,
+    mut program: clap::Command,
+) -> Result<Exit, Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(
-        arguments.shell,
-        &mut Arguments::command(),
-        "bunraku",
-        &mut script,
-    );
+    clap_complete::generate(arguments.shell, &mut program, "bunraku", &mut script);
     output::write(&String::from_utf8_lossy(&script))?;
     Ok(Exit::Done)
 }

@@ -2,11 +2,11 @@
 
 use clap::Subcommand;
 
-use crate::arguments::Global;
 use crate::config::{AuthorityKind, StoreKind, load};
 use crate::connection::servers;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::global_options::Global;
 use crate::output;
 
 #[derive(Subcommand)]

@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 
 use clap::Args;
 
-use super::Context;
 use crate::connection::own_name;
 use crate::console;
+use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
 

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::asked_to_end;
 use crate::demo::{Fleet, Stage};
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::signals::asked_to_end;
 
 #[derive(Args)]
 #[command(after_help = "Examples:

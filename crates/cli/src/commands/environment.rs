@@ -3,15 +3,16 @@
 use bunraku_model::EnvironmentName;
 use bunraku_wire::Client;
 use bunraku_wire::api::{
-    CompileProblem, CompileProgress, Deploy, DeployRequest, DeployState, DeployStatus,
-    EnvironmentChange, EnvironmentChanged, EnvironmentDetail, EnvironmentSummary, FailureGroup,
-    NewEnvironment, ReleasePolicy, VolatileChange,
+    Deploy, DeployRequest, DeployState, DeployStatus, EnvironmentChange, EnvironmentChanged,
+    EnvironmentDetail, EnvironmentSummary, FailureGroup, NewEnvironment, ReleasePolicy,
+    VolatileChange,
 };
 use clap::{Subcommand, ValueEnum};
 use jiff::Timestamp;
 
-use super::Context;
+use crate::compile_view::{counted, place, progress};
 use crate::connection::failed;
+use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{self, Table, ago};
@@ -407,45 +408,4 @@ pub(crate) fn failures(groups: &[FailureGroup]) -> String {
         text.push_str(&format!("  on {count}: {}{more}\n", named.join(", ")));
     }
     text
-}
-
-/// `file:line:column: message`, as far as it is known.
-pub(crate) fn place(problem: &CompileProblem) -> String {
-    let mut text = String::new();
-    if let Some(file) = &problem.file {
-        text.push_str(file);
-        for number in [problem.line, problem.column]
-            .into_iter()
-            .map_while(|number| number)
-        {
-            text.push_str(&format!(":{number}"));
-        }
-        text.push_str(": ");
-    }
-    text + &problem.message
-}
-
-pub(crate) fn progress(progress: &CompileProgress) -> String {
-    let parts = [
-        (progress.compiled, "compiled"),
-        (progress.failed, "failed"),
-        (progress.waiting, "waiting"),
-        (progress.without_facts, "without facts"),
-    ];
-    let told: Vec<String> = parts
-        .iter()
-        .filter(|(count, _)| *count > 0)
-        .map(|(count, word)| format!("{count} {word}"))
-        .collect();
-    match told.is_empty() {
-        true => progress.nodes.to_string(),
-        false => format!("{}: {}", progress.nodes, told.join(", ")),
-    }
-}
-
-pub(crate) fn counted(nodes: usize) -> String {
-    match nodes {
-        1 => "1 node".to_owned(),
-        count => format!("{count} nodes"),
-    }
 }

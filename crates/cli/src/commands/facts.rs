@@ -8,12 +8,12 @@ use clap::Subcommand;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::Context;
-use super::node::{report_answers, send_and_wait};
 use crate::connection::failed;
+use crate::context::Context;
 use crate::duration::HumanDuration;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::node_commands::{report_answers, send_and_wait};
 use crate::output::{self, Table};
 
 #[derive(Subcommand)]

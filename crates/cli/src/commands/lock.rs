@@ -13,13 +13,14 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::{Context, asked_to_end};
 use crate::bound_child::{self, Ended, Job, Log};
 use crate::connection::failed;
+use crate::context::Context;
 use crate::duration::HumanDuration;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{self, Table, ago};
+use crate::signals::asked_to_end;
 
 /// Others hold it, and the time to wait is over.
 const BUSY: u8 = 11;

@@ -2,9 +2,8 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, CommandFactory};
+use clap::Args;
 
-use crate::arguments::Arguments;
 use crate::exit::Exit;
 use crate::failure::Failure;
 
@@ -15,9 +14,9 @@ pub(crate) struct ManArguments {
     directory: PathBuf,
 }
 
-pub(crate) fn run(arguments: &ManArguments) -> Result<Exit, Failure> {
+pub(crate) fn run(arguments: &ManArguments, program: clap::Command) -> Result<Exit, Failure> {
     std::fs::create_dir_all(&arguments.directory)?;
-    clap_mangen::generate_to(Arguments::command(), &arguments.directory)?;
+    clap_mangen::generate_to(program, &arguments.directory)?;
     eprintln!("the pages are in {}", arguments.directory.display());
     Ok(Exit::Done)
 }

@@ -2,20 +2,18 @@
 
 use bunraku_model::{Activity, Administration, Connection, EnvironmentName, NodeName};
 use bunraku_wire::Client;
-use bunraku_wire::api::{
-    AssignRequest, Command, CommandOutcome, CommandState, CommandStatus, DisableRequest,
-    NodeSummary, SendCommand, SentCommand,
-};
+use bunraku_wire::api::{AssignRequest, Command, DisableRequest, NodeSummary};
 use clap::Subcommand;
-use futures::StreamExt;
-use jiff::Timestamp;
 
-use super::{Context, node_queue, node_run};
+use super::{node_queue, node_run};
 use crate::connection::failed;
+use crate::context::Context;
 use crate::duration::HumanDuration;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::output::{self, Table, ago};
+use crate::node_commands::{report_answers, send_and_wait};
+use crate::node_view::table;
+use crate::output;
 
 #[derive(Subcommand)]
 pub(crate) enum NodeCommand {
@@ -163,48 +161,6 @@ async fn list(client: &Client, json: bool) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// The list as people read it.
-pub(crate) fn table(nodes: Vec<NodeSummary>) -> Table {
-    let now = Timestamp::now();
-    let mut table = Table::new(&["NODE", "STATUS", "SINCE", "FACTS", "NOTE"]);
-    for node in nodes {
-        let facts = match node.facts_received {
-            None => "none".to_owned(),
-            Some(received) => format!("{} ago", ago(received, now)),
-        };
-        let since = ago(node.since, now);
-        let note = note(&node);
-        table.row(vec![
-            node.name.to_string(),
-            node.word.as_str().to_owned(),
-            since,
-            facts,
-            note,
-        ]);
-    }
-    table
-}
-
-/// What is unusual about a node, in a few words.
-pub(crate) fn note(node: &NodeSummary) -> String {
-    let mut notes = Vec::new();
-    if let Connection::Lost { reason, .. } = &node.status.connection {
-        notes.push(reason.clone());
-    }
-    if let Administration::Disabled { reason, by, .. } = &node.status.administration {
-        notes.push(format!("disabled by {by}: {reason}"));
-    }
-    if let Activity::Running { what, .. } = &node.status.activity {
-        notes.push(what.clone());
-    }
-    match node.pending_commands {
-        0 => {}
-        1 => notes.push("1 command waits".to_owned()),
-        count => notes.push(format!("{count} commands wait")),
-    }
-    notes.join("; ")
-}
-
 async fn show(client: &Client, node: &NodeName, json: bool) -> Result<Exit, Failure> {
     let summary: NodeSummary = client
         .get(&format!("/v1/nodes/{node}"))
@@ -260,62 +216,4 @@ async fn show(client: &Client, node: &NodeName, json: bool) -> Result<Exit, Fail
         .collect();
     output::write(&text)?;
     Ok(Exit::Done)
-}
-
-/// Sends a command to nodes and waits for every answer, up to the timeout.
-pub(crate) async fn send_and_wait(
-    client: &Client,
-    nodes: Vec<NodeName>,
-    command: Command,
-    timeout: HumanDuration,
-) -> Result<Vec<CommandStatus>, Failure> {
-    let ttl_seconds = timeout.0.as_secs().max(1);
-    let request = SendCommand {
-        nodes,
-        command,
-        ttl_seconds,
-    };
-    let sent: Vec<SentCommand> = client
-        .post("/v1/commands", &request)
-        .await
-        .map_err(|error| failed(&error))?;
-    let wait = ttl_seconds.min(60);
-    let statuses: Vec<_> = futures::stream::iter(sent)
-        .map(|sent| async move {
-            let path = format!(
-                "/v1/nodes/{}/commands/{}?wait_seconds={wait}",
-                sent.node, sent.id
-            );
-            client.get::<CommandStatus>(&path).await
-        })
-        .buffered(32)
-        .collect()
-        .await;
-    statuses
-        .into_iter()
-        .collect::<Result<_, _>>()
-        .map_err(|error| failed(&error))
-}
-
-/// Prints answers. Silence is never success.
-pub(crate) fn report_answers(statuses: &[CommandStatus], json: bool) -> Result<Exit, Failure> {
-    let done = |status: &CommandStatus| matches!(&status.state, CommandState::Answered { result } if result.outcome == CommandOutcome::Done);
-    if json {
-        output::json(&statuses)?;
-    } else {
-        for status in statuses {
-            let mark = if done(status) { "✓" } else { "✗" };
-            let text = match &status.state {
-                CommandState::Answered { result } => &result.message,
-                CommandState::Pending { .. } => "no answer yet",
-                CommandState::Expired { .. } => "no answer in time",
-            };
-            output::write(&format!("{mark} {}  {text}\n", status.node))?;
-        }
-    }
-    Ok(if statuses.iter().all(done) {
-        Exit::Done
-    } else {
-        Exit::SomeNodesFailed
-    })
 }

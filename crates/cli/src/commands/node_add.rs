@@ -9,11 +9,11 @@ use bunraku_model::NodeName;
 use bunraku_wire::Client;
 use bunraku_wire::api::{Command, NewToken, TokenRequest};
 
-use super::node::{report_answers, send_and_wait};
 use crate::connection::failed;
 use crate::duration::HumanDuration;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::node_commands::{report_answers, send_and_wait};
 use crate::ssh::{Binary, Remote, SshArgs, Upload, quoted};
 
 /// How long the token can be used: the whole call.

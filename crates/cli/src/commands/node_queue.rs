@@ -2,12 +2,13 @@
 
 use bunraku_model::NodeName;
 use bunraku_wire::Client;
-use bunraku_wire::api::{Cause, NodeQueue, QueueEntry, RunMode, RunSubject};
+use bunraku_wire::api::NodeQueue;
 use jiff::Timestamp;
 
 use crate::connection::failed;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::node_view::{causes, what};
 use crate::output::{self, Table, ago};
 
 pub(crate) async fn show(client: &Client, node: &NodeName, json: bool) -> Result<Exit, Failure> {
@@ -60,44 +61,4 @@ fn table(queue: &NodeQueue, now: Timestamp) -> Table {
         ]);
     }
     table
-}
-
-pub(crate) fn what(entry: &QueueEntry) -> String {
-    let subject = match &entry.subject {
-        RunSubject::Released => "released catalog".to_owned(),
-        RunSubject::Catalog { release, catalog } => {
-            format!("release {release}, catalog {}", catalog.0.short())
-        }
-        RunSubject::Configured { environment: None } => "as configured".to_owned(),
-        RunSubject::Configured {
-            environment: Some(environment),
-        } => format!("as configured, in {environment}"),
-    };
-    match entry.mode {
-        Some(RunMode::Noop) => format!("{subject}, noop"),
-        _ => subject,
-    }
-}
-
-/// Why, in a few words.
-pub(crate) fn causes(causes: &[Cause], more: u64) -> String {
-    let mut words: Vec<String> = causes.iter().map(cause).collect();
-    if more > 0 {
-        words.push(format!("and {more} more"));
-    }
-    words.join(", ")
-}
-
-fn cause(cause: &Cause) -> String {
-    match cause {
-        Cause::Schedule => "schedule".to_owned(),
-        Cause::Release { release } => format!("release {release}"),
-        Cause::Operator { name, reason: None } => name.clone(),
-        Cause::Operator {
-            name,
-            reason: Some(reason),
-        } => format!("{name} ({reason})"),
-        Cause::Run { run } => format!("run {run}"),
-        Cause::Trigger(trigger) => format!("trigger {}", trigger.name),
-    }
 }

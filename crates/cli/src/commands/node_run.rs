@@ -16,12 +16,12 @@ use jiff::Timestamp;
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::report::ending_line;
 use crate::connection::failed;
 use crate::duration::HumanDuration;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output;
+use crate::report_view::ending_line;
 
 /// Nodes whose reports are followed at the same time.
 const AT_ONCE: usize = 64;

@@ -12,8 +12,8 @@ use bunraku_wire::api::once::{AttemptOutcome, OnceStanding, StatOnce};
 use clap::Args;
 use serde_json::{Map, Value};
 
-use super::Context;
 use crate::connection::connect;
+use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output;

@@ -3,7 +3,7 @@
 use bunraku_plan::{Plan, dot, plan_svg};
 use clap::ValueEnum;
 
-use super::Context;
+use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output;

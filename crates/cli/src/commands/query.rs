@@ -4,8 +4,8 @@ use bunraku_wire::api::{QueryReply, QueryRequest};
 use clap::Args;
 use serde_json::Value;
 
-use super::Context;
 use crate::connection::failed;
+use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{self, Table};

@@ -11,9 +11,9 @@ use bunraku_wire::api::triggers::{TriggerEvent, TriggerNews};
 use clap::Subcommand;
 use serde_json::Value;
 
-use super::Context;
 use super::trigger::{holding_words, sentence};
 use crate::connection::failed;
+use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{self, Table};

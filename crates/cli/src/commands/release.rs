@@ -9,8 +9,8 @@ use bunraku_wire::api::{
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
 
-use super::Context;
 use crate::connection::failed;
+use crate::context::Context;
 use crate::diff_view;
 use crate::exit::Exit;
 use crate::failure::Failure;

@@ -2,21 +2,19 @@
 
 use bunraku_model::NodeName;
 use bunraku_wire::Client;
-use bunraku_wire::api::{
-    EventCounts, NumberedEvent, ReportPage, ReportState, ReportSummary, RunEnding, RunMode,
-};
+use bunraku_wire::api::{NumberedEvent, ReportPage, ReportSummary};
 use bunraku_wire::client::Lines;
 use clap::Subcommand;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::Context;
-use super::node_queue::causes;
 use crate::connection::failed;
+use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::node_view::causes;
 use crate::output::{self, Table, ago};
-use crate::report_view;
+use crate::report_view::{self, counts, state};
 
 #[derive(Subcommand)]
 pub(crate) enum ReportCommand {
@@ -117,74 +115,6 @@ async fn list(client: &Client, query: &str, limit: usize, json: bool) -> Result<
     }
     table.print()?;
     Ok(Exit::Done)
-}
-
-/// `succeeded`, `failed, noop`, `running`, `lost`.
-pub(crate) fn state(report: &ReportSummary) -> String {
-    let word = match (&report.finished, report.state) {
-        (Some(finished), _) => finished.ending.as_str().replace('_', " "),
-        (None, ReportState::Lost) => "lost".to_owned(),
-        (None, _) => "running".to_owned(),
-    };
-    match report.started.mode {
-        RunMode::Noop => format!("{word}, noop"),
-        RunMode::Enforce => word,
-    }
-}
-
-/// What is unusual, and how many there are in all.
-pub(crate) fn counts(counts: &EventCounts) -> String {
-    let intentional = (counts.changed + counts.pending).saturating_sub(counts.corrective);
-    let verb = if counts.pending > 0 {
-        "would change"
-    } else {
-        "changed"
-    };
-    let mut words = Vec::new();
-    for (count, word) in [
-        (counts.failed, "failed"),
-        (counts.skipped, "skipped"),
-        (intentional, verb),
-        (counts.corrective, "corrected"),
-    ] {
-        if count > 0 {
-            words.push(format!("{count} {word}"));
-        }
-    }
-    match (words.is_empty(), counts.total()) {
-        (true, 0) => "–".to_owned(),
-        (true, total) => format!("{total} unchanged"),
-        (false, total) => format!("{} of {total}", words.join(", ")),
-    }
-}
-
-/// The end of a run in one line, with why.
-pub(crate) fn ending_line(report: &ReportSummary) -> String {
-    let good =
-        (report.finished.as_ref()).is_some_and(|finished| finished.ending == RunEnding::Succeeded);
-    let mark = if good { "✓" } else { "✗" };
-    let seconds = report
-        .finished
-        .as_ref()
-        .map_or(0.0, |finished| finished.duration_seconds);
-    let mut line = format!(
-        "{mark} {}  {}  {}  {seconds:.1} s",
-        report.node,
-        state(report),
-        counts(&report.counts)
-    );
-    let message = report
-        .finished
-        .as_ref()
-        .and_then(|finished| finished.message.clone());
-    if let Some(message) = message.filter(|message| !message.is_empty()) {
-        line.push_str(&format!("  {message}"));
-    }
-    if let Some(failure) = report.failures.first() {
-        let message = failure.message.as_deref().unwrap_or("failed");
-        line.push_str(&format!("  {}: {message}", failure.resource));
-    }
-    format!("{line}\n")
 }
 
 #[derive(Serialize)]

@@ -7,8 +7,8 @@ use bunraku_plan::run::{NewRun, OnFailure, RunOptions, RunOutcome, RunRecord, Sh
 use bunraku_wire::Client;
 use clap::Subcommand;
 
-use super::Context;
 use crate::connection::failed;
+use crate::context::Context;
 use crate::duration::HumanDuration;
 use crate::exit::Exit;
 use crate::failure::Failure;

@@ -21,11 +21,13 @@ use bunraku_wire::Authority;
 use clap::Args;
 use jiff::Timestamp;
 
-use super::{Context, asked_to_end, end_with_parent, member};
-use crate::Wiring;
+use super::member;
 use crate::config::{AuthorityKind, ServerSection, StoreKind, StoreSection};
+use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::signals::{asked_to_end, end_with_parent};
+use crate::wiring::Wiring;
 
 #[derive(Args)]
 #[command(after_help = "Examples:

@@ -4,8 +4,8 @@ use bunraku_model::NodeName;
 use bunraku_wire::api::{NewToken, TokenEntry, TokenRequest};
 use clap::Subcommand;
 
-use super::Context;
 use crate::connection::failed;
+use crate::context::Context;
 use crate::duration::HumanDuration;
 use crate::exit::Exit;
 use crate::failure::Failure;

@@ -11,8 +11,8 @@ use bunraku_wire::api::triggers::{TriggerEvent, TriggerNews, TriggerSummary};
 use clap::Subcommand;
 use jiff::Timestamp;
 
-use super::Context;
 use crate::connection::failed;
+use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{self, Table, ago};
@@ -75,7 +75,7 @@ fn watch(arguments: crate::cues::WatchArguments) -> Result<Exit, Failure> {
         let stop = shutdown.clone();
         tokio::spawn(async move {
             // Without signals it is ended by other means.
-            let _ = super::asked_to_end().await;
+            let _ = crate::signals::asked_to_end().await;
             stop.cancel();
         });
         crate::cues::watch(arguments, shutdown).await?;

@@ -5,7 +5,7 @@ use bunraku_wire::api::cluster::{ClusterStatus, MemberRecord, MemberState};
 use jiff::Timestamp;
 
 use super::page::{Problem, Source, local, tone_of};
-use crate::commands::cluster::status::{DataRole, hints, role, seen, summary, word};
+use crate::cluster_view::{DataRole, hints, role, seen, summary, word};
 use crate::output::ago;
 
 pub(super) async fn page(source: &Source) -> Result<ClusterPage, Problem> {

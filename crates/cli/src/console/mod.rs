@@ -22,9 +22,9 @@ use axum::{Router, http::header};
 use bunraku_model::NodeName;
 use bunraku_wire::Client;
 
-use crate::commands::asked_to_end;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::signals::asked_to_end;
 use door::Door;
 use page::{Problem, Source, rendered};
 

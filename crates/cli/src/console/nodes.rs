@@ -10,10 +10,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::page::{Problem, Source};
-use crate::commands::node::note;
-use crate::commands::node_queue::{causes, what};
-use crate::commands::report::{counts, state};
+use crate::node_view::{causes, note, what};
 use crate::output::ago;
+use crate::report_view::{counts, state};
 
 /// More than this on one page helps nobody.
 const MOST_NODES: usize = 500;

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use super::nodes::{by_status, report_line};
 use super::page::{Problem, Source};
 use super::runs;
-use crate::commands::environment::progress;
+use crate::compile_view::progress;
 use crate::output::ago;
 
 const MOST_RUNS: usize = 5;

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::de::DeserializeOwned;
 
-use crate::commands::cluster::status::is_whole;
+use crate::cluster_view::is_whole;
 use crate::plan_view::count;
 
 /// Where pages get what they show.

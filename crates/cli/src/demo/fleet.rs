@@ -328,7 +328,7 @@ impl Fleet {
 
     pub(crate) async fn show_nodes(&self, stage: &mut Stage) -> Result<(), Failure> {
         stage.act("where every node stands (`bunraku node list`)");
-        let table = crate::commands::node::table(nodes(&self.client()?).await?);
+        let table = crate::node_view::table(nodes(&self.client()?).await?);
         stage.text(&table.render());
         Ok(())
     }

@@ -12,8 +12,8 @@ use bunraku_wire::api::cluster::{
 };
 use clap::Subcommand;
 
-use super::Context;
 use crate::connection::failed;
+use crate::context::Context;
 use crate::duration::HumanDuration;
 use crate::exit::Exit;
 use crate::failure::Failure;

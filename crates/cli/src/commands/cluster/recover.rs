@@ -11,8 +11,9 @@ use bunraku_cluster::transport::Progress;
 use bunraku_model::NodeName;
 use clap::Args;
 
-use super::super::{Context, member};
+use super::super::member;
 use super::data_dir;
+use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
 

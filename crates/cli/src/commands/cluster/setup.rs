@@ -18,9 +18,9 @@ use clap::Args;
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use super::super::Context;
 use super::data_dir;
 use crate::connection::failed;
+use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
 

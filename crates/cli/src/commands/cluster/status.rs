@@ -2,13 +2,12 @@
 
 use bunraku_cluster::directory::Directory;
 use bunraku_cluster::operator::Operator;
-use bunraku_wire::api::cluster::{
-    ClusterSight, ClusterStatus, MemberRecord, MemberSeen, MemberState,
-};
+use bunraku_wire::api::cluster::{ClusterSight, ClusterStatus};
 use jiff::Timestamp;
 
-use super::super::Context;
+use crate::cluster_view::{hints, is_whole, role, seen, summary, word};
 use crate::connection::failed;
+use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{self, Table, ago};
@@ -33,116 +32,6 @@ pub(crate) fn run(context: &Context) -> Result<Exit, Failure> {
         Err(failure) => without_store(context).unwrap_or(Err(failure)),
         answered => answered,
     }
-}
-
-pub(crate) fn is_whole(status: &ClusterStatus) -> bool {
-    let alive = |seen: &MemberSeen| seen.state == MemberState::Alive;
-    status.without_majority_seconds.is_none()
-        && status.sight.members.iter().all(alive)
-        && status.datastores.iter().all(|it| it.healthy)
-}
-
-pub(crate) fn word(state: MemberState) -> &'static str {
-    match state {
-        MemberState::Alive => "alive",
-        MemberState::Suspect => "suspect",
-        MemberState::Dead => "dead",
-        MemberState::Left => "left",
-    }
-}
-
-/// How the datastores are, in one line.
-pub(crate) fn summary(status: &ClusterStatus) -> String {
-    let voters = status.datastores.iter().filter(|it| !it.learner).count();
-    let healthy = status
-        .datastores
-        .iter()
-        .filter(|it| it.healthy && !it.learner);
-    let (healthy, majority) = (healthy.count(), voters / 2 + 1);
-    match status.without_majority_seconds {
-        Some(seconds) => format!(
-            "NO MAJORITY of {voters} datastores for {seconds} s: nothing can be changed, looking still works"
-        ),
-        None => format!(
-            "{healthy} of {voters} datastores healthy, {} may be lost",
-            healthy.saturating_sub(majority)
-        ),
-    }
-}
-
-/// What a server is to the data.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum DataRole {
-    /// It keeps data, and does not answer.
-    Away,
-    CatchingUp,
-    /// It keeps data until another one does.
-    Draining,
-    Healthy,
-    Drained,
-    Eligible,
-    Never,
-}
-
-impl DataRole {
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::Away => "does not answer",
-            Self::CatchingUp => "catching up",
-            Self::Draining => "draining",
-            Self::Healthy => "healthy",
-            Self::Drained => "drained",
-            Self::Eligible => "eligible",
-            Self::Never => "never",
-        }
-    }
-}
-
-pub(crate) fn role(status: &ClusterStatus, member: &MemberRecord) -> DataRole {
-    let datastore = status
-        .datastores
-        .iter()
-        .find(|it| it.name.as_ref() == Some(&member.name));
-    match datastore {
-        Some(_) if is_away(status, seen(status, member)) => DataRole::Away,
-        Some(it) if it.learner => DataRole::CatchingUp,
-        Some(it) if !it.healthy => DataRole::Away,
-        Some(_) if member.draining => DataRole::Draining,
-        Some(_) => DataRole::Healthy,
-        None if member.draining => DataRole::Drained,
-        None if member.eligible => DataRole::Eligible,
-        None => DataRole::Never,
-    }
-}
-
-/// What is known of whether a server is there.
-pub(crate) fn seen<'a>(status: &'a ClusterStatus, member: &MemberRecord) -> Option<&'a MemberSeen> {
-    let mut members = status.sight.members.iter();
-    members.find(|it| it.name == member.name)
-}
-
-/// What somebody should do about it.
-pub(crate) fn hints(status: &ClusterStatus) -> Vec<String> {
-    let mut hints = Vec::new();
-    if status.sight.health_score > 0 {
-        hints.push(format!(
-            "warning: {} itself gets too little CPU (score {})",
-            status.sight.seen_by, status.sight.health_score
-        ));
-    }
-    if status.without_majority_seconds.is_some() {
-        hints.push("hint: start the machines of the datastores again; only if they are gone for good: `bunraku cluster recover`".to_owned());
-    }
-    if status.leader.is_none() {
-        hints.push(
-            "warning: nobody looks after the datastores at the moment; how they do may be old news"
-                .to_owned(),
-        );
-    }
-    if status.members.len() == 2 {
-        hints.push("warning: two servers keep the data on one; a third makes it safe".to_owned());
-    }
-    hints
 }
 
 fn show(status: &ClusterStatus) -> Result<(), Failure> {
@@ -194,12 +83,6 @@ fn show(status: &ClusterStatus) -> Result<(), Failure> {
         ))?;
     }
     Ok(())
-}
-
-/// Without a majority nobody writes down who answers: what this server sees counts.
-fn is_away(status: &ClusterStatus, seen: Option<&MemberSeen>) -> bool {
-    let away = |seen: &MemberSeen| !matches!(seen.state, MemberState::Alive | MemberState::Suspect);
-    status.without_majority_seconds.is_some() && seen.is_none_or(away)
 }
 
 /// On a server whose store does not answer: what its member sees, all the same.

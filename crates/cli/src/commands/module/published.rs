@@ -9,8 +9,8 @@ use bunraku_wire::api::modules::{
 };
 
 use super::source::{SourceArgs, read};
-use crate::commands::Context;
 use crate::connection::failed;
+use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{self, Table};

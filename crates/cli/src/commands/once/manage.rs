@@ -12,8 +12,8 @@ use clap::Subcommand;
 use jiff::Timestamp;
 
 use super::read_object;
-use crate::commands::Context;
 use crate::connection::failed;
+use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{self, Table, ago};

@@ -9,8 +9,8 @@ use uuid::Uuid;
 
 use super::providers::{self, Provider, ProviderArguments};
 use super::{counted, hops, path};
-use crate::commands::Context;
 use crate::connection::failed;
+use crate::context::Context;
 use crate::cues;
 use crate::duration::HumanDuration;
 use crate::exit::Exit;

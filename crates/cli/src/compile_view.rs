@@ -1,0 +1,44 @@
+//! Compile problems and progress in words.
+
+use bunraku_wire::api::{CompileProblem, CompileProgress};
+
+/// `file:line:column: message`, as far as it is known.
+pub(crate) fn place(problem: &CompileProblem) -> String {
+    let mut text = String::new();
+    if let Some(file) = &problem.file {
+        text.push_str(file);
+        for number in [problem.line, problem.column]
+            .into_iter()
+            .map_while(|number| number)
+        {
+            text.push_str(&format!(":{number}"));
+        }
+        text.push_str(": ");
+    }
+    text + &problem.message
+}
+
+pub(crate) fn progress(progress: &CompileProgress) -> String {
+    let parts = [
+        (progress.compiled, "compiled"),
+        (progress.failed, "failed"),
+        (progress.waiting, "waiting"),
+        (progress.without_facts, "without facts"),
+    ];
+    let told: Vec<String> = parts
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, word)| format!("{count} {word}"))
+        .collect();
+    match told.is_empty() {
+        true => progress.nodes.to_string(),
+        false => format!("{}: {}", progress.nodes, told.join(", ")),
+    }
+}
+
+pub(crate) fn counted(nodes: usize) -> String {
+    match nodes {
+        1 => "1 node".to_owned(),
+        count => format!("{count} nodes"),
+    }
+}

@@ -1,0 +1,41 @@
+//! The values that every command gets.
+
+use std::future::Future;
+
+use bunraku_wire::Client;
+
+use crate::config::Loaded;
+use crate::connection::connect;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::global_options::Global;
+use crate::wiring::Wiring;
+
+/// The options, configuration and wiring of this call.
+pub(crate) struct Context {
+    pub(crate) global: Global,
+    pub(crate) loaded: Loaded,
+    pub(crate) wiring: Wiring,
+}
+
+impl Context {
+    /// Runs what talks to a server: one thread is enough, and starts at once.
+    pub(crate) fn with_client<F, R>(&self, work: F) -> Result<Exit, Failure>
+    where
+        F: FnOnce(Client) -> R,
+        R: Future<Output = Result<Exit, Failure>>,
+    {
+        let client = connect(&self.global, &self.loaded)?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let outcome = runtime.block_on(work(client.clone()));
+        if let Some(lasting) = client.old_data() {
+            eprintln!(
+                "warning: no majority of the datastores has answered for {} s: this may be old, and nothing can be changed; see `bunraku cluster status`",
+                lasting.as_secs()
+            );
+        }
+        outcome
+    }
+}

@@ -1,0 +1,70 @@
+//! Runs the command that the command line names.
+
+use std::process::ExitCode;
+
+use clap::CommandFactory;
+
+use crate::arguments::{Arguments, Command};
+use crate::commands::{
+    agent, apply, bound, catalog, cert, cluster, compile, completions, config, console, demo,
+    environment, facts, lock, man, module, node, once, plan, query, reactor, release, report,
+    restore, run, server, states, token, trigger,
+};
+use crate::config::load;
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::logging;
+use crate::wiring::Wiring;
+
+pub(crate) fn run(arguments: Arguments, wiring: Wiring) -> Result<ExitCode, Failure> {
+    let Arguments { global, command } = arguments;
+    // Daemons say what they do; commands speak only when something is wrong.
+    let usual = match command {
+        Command::Server(_) | Command::Agent(_) => "info",
+        _ => "warn",
+    };
+    logging::start(global.log.as_deref().unwrap_or(usual), global.log_format);
+    if let Command::Config(command) = command {
+        return config::run(&command, &global).map(ExitCode::from);
+    }
+    let context = Context {
+        loaded: load(global.config.as_deref())?,
+        global,
+        wiring,
+    };
+    let exit = match command {
+        Command::Apply(arguments) => return Ok(apply::run(&arguments, context.global.json)),
+        Command::Restore(arguments) => return Ok(restore::run(&arguments, context.global.json)),
+        Command::States(arguments) => return Ok(states::run(&arguments, context.global.json)),
+        Command::Stat(arguments) => return once::stat(&arguments, &context),
+        Command::Init(arguments) => return once::init(&arguments, &context),
+        Command::Lock(command) => return lock::run(command, &context),
+        Command::Once(command) => once::run(command, &context),
+        Command::Trigger(command) => trigger::run(command, &context),
+        Command::Reactor(command) => reactor::run(command, &context),
+        Command::Bound(arguments) => bound::run(&arguments),
+        Command::Module(command) => module::run(command, &context),
+        Command::Server(arguments) => server::run(arguments, &context),
+        Command::Agent(arguments) => agent::run(arguments, &context),
+        Command::Demo(arguments) => demo::run(&arguments),
+        Command::Run(arguments) => run::run(*arguments, &context),
+        Command::Plan(arguments) => plan::run(&arguments, &context),
+        Command::Node(command) => node::run(command, &context),
+        Command::Report(command) => report::run(command, &context),
+        Command::Environment(command) => environment::run(command, &context),
+        Command::Compile(arguments) => compile::run(arguments, &context),
+        Command::Facts(command) => facts::run(command, &context),
+        Command::Catalog(command) => catalog::run(command, &context),
+        Command::Release(command) => release::run(command, &context),
+        Command::Query(arguments) => query::run(arguments, &context),
+        Command::Cert(command) => cert::run(command, &context),
+        Command::Token(command) => token::run(command, &context),
+        Command::Cluster(command) => cluster::run(command, &context),
+        Command::Console(arguments) => console::run(&arguments, &context),
+        Command::Completions(arguments) => completions::run(&arguments, Arguments::command()),
+        Command::Man(arguments) => man::run(&arguments, Arguments::command()),
+        Command::Config(_) => Ok(Exit::Done),
+    };
+    exit.map(ExitCode::from)
+}

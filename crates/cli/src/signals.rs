@@ -1,0 +1,39 @@
+//! Signals that end this process.
+
+use crate::failure::Failure;
+
+/// Resolves when the process is asked to end. A second request ends it at once.
+pub(crate) async fn asked_to_end() -> Result<&'static str, std::io::Error> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let name = tokio::select! {
+        _ = terminate.recv() => "SIGTERM",
+        _ = interrupt.recv() => "SIGINT",
+    };
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        std::process::exit(130);
+    });
+    Ok(name)
+}
+
+/// Asks the kernel to end this process when its parent ends, even by `kill -9`.
+///
+/// The parent may be gone before the kernel was asked; then this process has
+/// another parent already, and ends by itself.
+pub(crate) fn end_with_parent(parent: Option<i32>) -> Result<(), Failure> {
+    let Some(parent) = parent else {
+        return Ok(());
+    };
+    let signal = rustix::process::Signal::TERM;
+    rustix::process::set_parent_process_death_signal(Some(signal))?;
+    let now = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get());
+    match now == Some(parent) {
+        true => Ok(()),
+        false => Err(Failure::new("the process that started this one has ended")),
+    }
+}
