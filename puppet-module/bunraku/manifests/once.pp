@@ -1,25 +1,25 @@
-# @summary Has an application initialised once for the whole fleet, however many hosts ask.
+# @summary Initialises an application once for the whole fleet, however many hosts ask.
 #
-# On each host that has an instance of the application; the deploy host
-# collects what they export:
+# Declare it on each host with an instance of the application. The deploy host
+# collects the exported resources:
 #
 #     Exec <<| tag == 'bunraku_once' |>>
 #
-# `bunraku stat` says whether there is anything to do, and `bunraku init` does
-# it: of several that start at the same moment, one does, and the others wait
-# and end as it did. A failing init fails the run.
+# `bunraku stat` tells whether there is anything to do, and `bunraku init` does
+# it. If several hosts start at the same time, one runs the task, and the others
+# wait and end with its result. If the task fails, the run fails.
 #
 # @param app
 #   The application.
 # @param file
-#   The definition, as a file on the host that carries it out. Without it, the
-#   definition is the one that the server has.
+#   The definition, as a file on the host that runs the task. Without it, the
+#   server's definition is used.
 # @param export
-#   Export the resource for the deploy host. Without it, this host does it.
+#   Export the resource for the deploy host. If false, this host runs the task.
 # @param wait
-#   How long to wait for somebody else who is doing it.
+#   How long to wait if another host is running the task.
 # @param path
-#   Where `bunraku` is looked for.
+#   Where to look for `bunraku`.
 define bunraku::once (
   Pattern[/\A[A-Za-z0-9_][A-Za-z0-9._-]*\z/] $app = $title,
   Optional[Pattern[/\A\//]] $file = undef,

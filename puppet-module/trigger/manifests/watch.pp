@@ -1,24 +1,24 @@
 # @summary Runs a command on this node when a trigger names it, through etcd.
 #
-# With the `bunraku` provider nothing of this is needed: the agent does it.
+# The `bunraku` provider does not need this: the agent starts the runs.
 #
 # @param run_cmd
-#   What a trigger starts: `puppet agent --onetime --no-daemonize`,
+#   The command to run: `puppet agent --onetime --no-daemonize`,
 #   `puppet apply manifest.pp`, or any command with its arguments.
 # @param endpoints
 #   The client addresses of etcd.
 # @param keyprefix
-#   What every key begins with.
+#   The prefix of every key.
 # @param host
-#   This node, as triggers name it.
+#   The name of this node in triggers.
 # @param bunraku
-#   Where the program is.
+#   The path of the program.
 # @param state_file
-#   Where the watcher remembers what it saw.
+#   Where the watcher stores its position.
 # @param unit_directory
-#   Where systemd's units are.
+#   The directory for systemd units.
 # @param manage_service
-#   Whether the service is started and kept running.
+#   Whether to start the service and keep it running.
 class trigger::watch (
   String[1] $run_cmd = 'puppet agent --onetime --no-daemonize',
   Array[String[1], 1] $endpoints = ['http://127.0.0.1:2379'],

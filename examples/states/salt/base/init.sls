@@ -1,6 +1,6 @@
 {% from tpldir ~ '/map.jinja' import base with context %}
 
-# Everything else stands below this directory.
+# Everything else is below this directory.
 {{ base.etc }}:
   file.directory:
     - makedirs: True

@@ -10,7 +10,7 @@ database directory:
     - makedirs: True
     - mode: 0700
 
-# Made once, and never shown again: later states read it from the output.
+# Created once and never shown again. Later states read it from the output.
 database cluster id:
   cmd.run:
     - name: test -e {{ base.srv }}/database/cluster || printf 'cluster-%s' 42 > {{ base.srv }}/database/cluster

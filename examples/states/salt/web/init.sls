@@ -16,7 +16,7 @@ web server:
       - file: web configuration
       - sls: web.sites
 {% else %}
-# Where services are not managed, a change is written down instead.
+# If services are not managed, record the change instead.
 web server reloads:
   cmd.run:
     - name: echo reloaded >> {{ base.srv }}/web/reloads

@@ -2,7 +2,7 @@
 
 require 'json'
 
-# Who holds which lock: { 'db-master' => ['db-1.example.com'] }.
+# The holders of all locks: { 'db-master' => ['db-1.example.com'] }.
 Facter.add(:bunraku_locks) do
   confine { Facter::Core::Execution.which('bunraku') }
 

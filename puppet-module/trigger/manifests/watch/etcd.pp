@@ -1,7 +1,7 @@
-# @summary The name that the watcher had before. Use `trigger::watch`.
+# @summary The older name of `trigger::watch`. Use that instead.
 #
 # @param run_cmd
-#   What a trigger starts.
+#   The command to run.
 class trigger::watch::etcd (
   String[1] $run_cmd = 'puppet agent --onetime --no-daemonize',
 ) {

@@ -1,4 +1,4 @@
-# The database. It tells those that consume `Sql` how to reach it.
+# The database. Consumers of `Sql` learn its address.
 define lamp::mysql (
   String $db_user,
   String $db_password,

@@ -1,4 +1,4 @@
-# A web server. What it needs to know of the database comes through `Sql`.
+# A web server. It gets the database's address through `Sql`.
 define lamp::webapp (
   String  $db_user,
   String  $db_password,

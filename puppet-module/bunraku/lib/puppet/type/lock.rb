@@ -2,8 +2,8 @@
 
 Puppet::Type.newtype(:lock) do
   @doc = <<-DOC
-    Holds a lock that the whole fleet shares, for example to be the one
-    database master.
+    Holds a lock that the whole fleet shares, for example to elect a database
+    master.
 
         lock { 'db-master':
           ensure => held,
@@ -11,14 +11,14 @@ Puppet::Type.newtype(:lock) do
           notify => Service['postgresql'],
         }
 
-    Whoever asks first holds it, and renews it with every run; the others are
-    content that somebody does. It is a change, and notifies, only when this
-    node comes to hold it. The lease should be longer than the time between
-    two runs: a node that stays away for longer loses the lock.
+    The first node that asks holds the lock, and renews it with every run. On
+    other nodes, the resource is in sync. It changes, and sends notifications,
+    only when this node acquires the lock. The lease should be longer than the
+    interval between two runs: a node that does not run for longer loses the lock.
   DOC
 
   newproperty(:ensure) do
-    desc 'Whether this node wants the lock.'
+    desc 'Whether this node should hold the lock.'
     newvalue(:held) { provider.acquire }
     newvalue(:released) { provider.release }
     defaultto :held
@@ -27,7 +27,7 @@ Puppet::Type.newtype(:lock) do
       provider.standing
     end
 
-    # Held by another node is as good as held: one of them has it.
+    # A lock that another node holds is in sync: one of them has it.
     def insync?(is)
       case should
       when :held
@@ -44,11 +44,11 @@ Puppet::Type.newtype(:lock) do
   end
 
   newparam(:lease) do
-    desc 'How long the lock stays without a run, for example `2h`.'
+    desc 'How long the lock is held without a run, for example `2h`.'
     defaultto '2h'
   end
 
   newparam(:reason) do
-    desc 'Shown to those who look and wait.'
+    desc 'Shown to everyone who looks at the lock or waits for it.'
   end
 end

@@ -1,16 +1,16 @@
 # frozen_string_literal: true
 
-# What the providers that call `bunraku trigger fire` have in common.
+# Common code of the providers that call `bunraku trigger fire`.
 class Puppet::Provider::Trigger < Puppet::Provider
-  # The chain of causes ends here: told, and no failure of this run.
+  # Exit code for a stopped chain of causes: a warning, not a failure of this run.
   STOPPED = 4
 
   def hosts
     Array(@resource[:hosts])
   end
 
-  # Runs `bunraku trigger fire`. The environment is handed on: it carries the
-  # causes of the run that this is part of.
+  # Runs `bunraku trigger fire`. It inherits the environment, which contains the
+  # causes of the current run.
   def fire_with(flags)
     words = [command(:bunraku), 'trigger', 'fire', @resource[:name], '--changed'] + flags
     words += ['--hosts', hosts.join(',')] unless hosts.empty?

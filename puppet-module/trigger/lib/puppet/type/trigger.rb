@@ -2,10 +2,9 @@
 
 Puppet::Type.newtype(:trigger) do
   @doc = <<-DOC
-    Starts a run on other nodes when something notifies it.
+    Starts a run on other nodes when it is notified.
 
-    Nothing happens when it is declared: only a refresh fires it. Under noop
-    it is not fired.
+    Declaring a trigger does nothing. A refresh fires it, except in noop mode.
 
         trigger { 'refresh load balancers':
           hosts => ['lb01.example.com', 'lb02.example.com'],
@@ -28,15 +27,15 @@ Puppet::Type.newtype(:trigger) do
   end
 
   newparam(:hosts, array_matching: :all) do
-    desc 'The nodes to start a run on. With the bunraku provider, without: those that the trigger is defined for.'
+    desc 'The nodes to start. Optional with the bunraku provider, which then uses the definition of the trigger.'
   end
 
   newparam(:query) do
-    desc 'Every node that this query finds. For the bunraku provider.'
+    desc 'Start the nodes that this query finds. For the bunraku provider.'
   end
 
   newparam(:ttl) do
-    desc 'How many triggers may follow from it, one from the other.'
+    desc 'How many triggers can follow from this one in a chain.'
 
     validate do |value|
       raise ArgumentError, "ttl must be a whole number, not #{value.inspect}" unless value.to_s =~ /\A\d+\z/
@@ -44,20 +43,20 @@ Puppet::Type.newtype(:trigger) do
   end
 
   newparam(:reason) do
-    desc 'Shown wherever the trigger is.'
+    desc 'Shown wherever the trigger appears.'
   end
 
   newparam(:deadline) do
-    desc 'How long to wait for a node that is away, for example `4h`. For the bunraku provider.'
+    desc 'How long to wait for a disconnected node, for example `4h`. For the bunraku provider.'
   end
 
   newparam(:keyprefix) do
-    desc 'What every key begins with. For the etcd provider.'
+    desc 'The prefix of every key. For the etcd provider.'
     defaultto '/trigger'
   end
 
   newparam(:keyttl) do
-    desc 'How many seconds a key stays. For the etcd provider.'
+    desc 'The lifetime of a key, in seconds. For the etcd provider.'
     defaultto 180
   end
 
@@ -67,7 +66,7 @@ Puppet::Type.newtype(:trigger) do
   end
 
   validate do
-    # Only a Bunraku server knows whom a trigger is for when nobody says.
+    # Only a Bunraku server knows the definition of a trigger.
     if Array(self[:hosts]).empty? && !%i[bunraku dummy].include?(provider.class.name)
       raise Puppet::Error, 'a trigger needs `hosts` with this provider'
     end

@@ -2,11 +2,11 @@
 
 require 'json'
 
-# Which node holds a lock, as the name in its certificate; undef when none does.
+# Returns the certificate name of the node that holds a lock, or undef.
 Puppet::Functions.create_function(:'bunraku::lock_holder') do
   # @param name The lock.
   # @return The holder.
-  # @example Which node is the database master
+  # @example Find the database master
   #   $master = bunraku::lock_holder('db-master')
   dispatch :holder do
     param 'String[1]', :name

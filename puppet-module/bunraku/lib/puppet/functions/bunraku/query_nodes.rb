@@ -2,12 +2,12 @@
 
 require 'json'
 
-# The nodes that a query finds, by name and in their order, for example to fill
-# the `hosts` of a trigger.
+# Returns the sorted names of the nodes that a query finds, for example for the
+# `hosts` of a trigger.
 Puppet::Functions.create_function(:'bunraku::query_nodes') do
-  # @param query A query of nodes, in Bunraku's language.
-  # @return The names in their certificates.
-  # @example Every load balancer
+  # @param query A query for nodes, in Bunraku's query language.
+  # @return The certificate names of the nodes.
+  # @example All load balancers
   #   trigger { 'refresh load balancers':
   #     hosts => bunraku::query_nodes('nodes { facts.role = "loadbalancer" }'),
   #   }
@@ -20,7 +20,7 @@ Puppet::Functions.create_function(:'bunraku::query_nodes') do
     words = ['bunraku', 'query', '--json', query]
     output = Puppet::Util::Execution.execute(words, failonfail: true, combine: false)
     names = JSON.parse(output).map { |row| row['certname'] }
-    # A query of something else would quietly name nobody.
+    # A query for another entity would silently return no node.
     raise Puppet::Error, "`#{query}` finds no nodes' names: ask for `nodes[certname] { … }`" if names.any?(&:nil?)
 
     names.uniq.sort

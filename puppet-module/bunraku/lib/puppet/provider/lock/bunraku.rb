@@ -3,7 +3,7 @@
 require 'json'
 
 Puppet::Type.type(:lock).provide(:bunraku) do
-  desc 'Through a Bunraku server.'
+  desc 'Uses a Bunraku server.'
 
   commands bunraku: 'bunraku'
 
@@ -42,7 +42,7 @@ Puppet::Type.type(:lock).provide(:bunraku) do
 
   def release
     output = run(['lock', 'release', @resource[:name], '--token', @holder['token'].to_s])
-    # 4: it is not held any more, which is what was wanted.
+    # 4: the lock is no longer held, which is the desired state.
     return if [0, 4].include?(output.exitstatus)
 
     raise Puppet::Error, "the lock cannot be released: #{output.strip}"

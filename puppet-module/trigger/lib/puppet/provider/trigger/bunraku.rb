@@ -3,7 +3,7 @@
 require_relative '../trigger'
 
 Puppet::Type.type(:trigger).provide(:bunraku, parent: Puppet::Provider::Trigger) do
-  desc 'Through a Bunraku server: every host is told, also one that is away, until the deadline.'
+  desc 'Uses a Bunraku server. Disconnected hosts are started when they return, until the deadline.'
 
   commands bunraku: 'bunraku'
   defaultfor kernel: :linux

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 Puppet::Type.type(:trigger).provide(:dummy) do
-  desc 'Says that it was fired, and starts nothing.'
+  desc 'Logs that the trigger was fired, and starts nothing.'
 
   def fire
     Puppet.notice("Trigger[#{@resource[:name]}]: fired, and nothing was started")

@@ -3,7 +3,7 @@
 require_relative '../trigger'
 
 Puppet::Type.type(:trigger).provide(:etcd, parent: Puppet::Provider::Trigger) do
-  desc 'Through keys in etcd, for `trigger::watch` on the hosts. No server is needed.'
+  desc 'Uses keys in etcd, for `trigger::watch` on the hosts. Needs no server.'
 
   commands bunraku: 'bunraku'
 

@@ -3,7 +3,7 @@
 require_relative '../trigger'
 
 Puppet::Type.type(:trigger).provide(:mcollective, parent: Puppet::Provider::Trigger) do
-  desc 'Through MCollective or Choria: `mco puppet runonce` on each host.'
+  desc 'Uses MCollective or Choria: `mco puppet runonce` on each host.'
 
   commands bunraku: 'bunraku', mco: 'mco'
 
