@@ -6,7 +6,7 @@ use regex::{Regex, RegexBuilder};
 
 use super::digest;
 use super::emit;
-use super::mutable::{Dict, List, from_json, owned, to_json};
+use super::mutable::{Dict, List, from_json, owned, to_json, within_depth};
 use super::python;
 use super::traverse::traverse;
 
@@ -104,7 +104,7 @@ fn within_limits(value: Value) -> Result<Value, Error> {
             "the template makes a value that is too long",
         ));
     }
-    Ok(value)
+    within_depth(value)
 }
 
 fn is_list(value: &Value) -> bool {

@@ -5,21 +5,116 @@
 //! here, and the variables that a template is given. As in Python, two names
 //! may mean the same list.
 
+use std::cell::Cell;
+use std::cmp::Ordering as CmpOrdering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use minijinja::value::{Enumerator, Kwargs, Object, ObjectRepr, ValueKind, from_args};
+use minijinja::value::{DynObject, Enumerator, Kwargs, Object, ObjectRepr, ValueKind, from_args};
 use minijinja::{Error, ErrorKind, State, Value};
 use serde_json::{Map, Value as Json};
 
-/// A list that is extended by itself must have an end.
+/// The most items of one list.
 const MOST_ITEMS: usize = 5_000_000;
+/// The deepest nesting of lists and maps that a template may build.
+pub(crate) const DEEPEST: usize = 128;
 
 #[derive(Debug, Default)]
-pub(crate) struct List(Mutex<Vec<Value>>);
+pub(crate) struct List {
+    items: Mutex<Vec<Value>>,
+    height: Height,
+}
 
 /// In the order of insertion, as Python's.
 #[derive(Debug, Default)]
-pub(crate) struct Dict(Mutex<Entries>);
+pub(crate) struct Dict {
+    entries: Mutex<Entries>,
+    height: Height,
+}
+
+/// The levels of lists and maps in a container, itself included, when something was last put into
+/// it. A container that grows after it was put into another one does not raise the other's height:
+/// what walks values stops at [`DEEPEST`] on its own, and dropping does not recurse.
+#[derive(Debug, Default)]
+struct Height(AtomicUsize);
+
+impl Height {
+    fn raise_above(&self, item: &Value) {
+        self.0.fetch_max(height(item) + 1, Ordering::Relaxed);
+    }
+}
+
+/// The levels of lists and maps in a value; 0 for a scalar.
+fn height(value: &Value) -> usize {
+    let Some(object) = value.as_object() else {
+        return 0;
+    };
+    if let Some(list) = object.downcast_ref::<List>() {
+        return list.height.0.load(Ordering::Relaxed).max(1);
+    }
+    if let Some(dict) = object.downcast_ref::<Dict>() {
+        return dict.height.0.load(Ordering::Relaxed).max(1);
+    }
+    0
+}
+
+/// Refuses a value that nests deeper than [`DEEPEST`].
+pub(crate) fn within_depth(value: Value) -> Result<Value, Error> {
+    if height(&value) > DEEPEST {
+        return Err(Error::new(
+            ErrorKind::OutOfFuel,
+            format!("the template nests lists and maps deeper than {DEEPEST} levels"),
+        ));
+    }
+    Ok(value)
+}
+
+/// Drops containers one after the other. Dropped recursively, a chain of lists would need a stack
+/// as deep as the chain is long.
+fn drop_flat(values: &mut Vec<Value>) {
+    while let Some(value) = values.pop() {
+        let list = value.downcast_object::<List>();
+        let dict = value.downcast_object::<Dict>();
+        drop(value);
+        if let Some(mut list) = list.and_then(Arc::into_inner) {
+            values.append(list.items.get_mut().unwrap_or_else(PoisonError::into_inner));
+        }
+        if let Some(mut dict) = dict.and_then(Arc::into_inner) {
+            let entries = dict
+                .entries
+                .get_mut()
+                .unwrap_or_else(PoisonError::into_inner);
+            values.extend(
+                entries
+                    .pairs
+                    .drain(..)
+                    .flat_map(|(key, value)| [key, value]),
+            );
+        }
+    }
+}
+
+impl Drop for List {
+    fn drop(&mut self) {
+        let items = self.items.get_mut().unwrap_or_else(PoisonError::into_inner);
+        drop_flat(&mut std::mem::take(items));
+    }
+}
+
+impl Drop for Dict {
+    fn drop(&mut self) {
+        let entries = self
+            .entries
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
+        let mut values = entries
+            .pairs
+            .drain(..)
+            .flat_map(|(key, value)| [key, value])
+            .collect();
+        drop_flat(&mut values);
+    }
+}
 
 #[derive(Debug, Default, Clone)]
 struct Entries {
@@ -65,21 +160,28 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl List {
     pub(crate) fn value(items: impl IntoIterator<Item = Value>) -> Value {
-        Value::from_object(Self(Mutex::new(items.into_iter().collect())))
+        let items: Vec<Value> = items.into_iter().collect();
+        let list = Self::default();
+        for item in &items {
+            list.height.raise_above(item);
+        }
+        *lock(&list.items) = items;
+        Value::from_object(list)
     }
 }
 
 impl Dict {
     pub(crate) fn value(pairs: impl IntoIterator<Item = (Value, Value)>) -> Value {
-        let mut entries = Entries::default();
+        let dict = Self::default();
         for (key, value) in pairs {
-            entries.insert(key, value);
+            dict.set(key, value);
         }
-        Value::from_object(Self(Mutex::new(entries)))
+        Value::from_object(dict)
     }
 
     pub(crate) fn set(&self, key: Value, value: Value) {
-        lock(&self.0).insert(key, value);
+        self.height.raise_above(&value);
+        lock(&self.entries).insert(key, value);
     }
 }
 
@@ -182,22 +284,57 @@ fn index_of(index: &Value, length: usize) -> Option<usize> {
     usize::try_from(index).ok().filter(|index| *index < length)
 }
 
+thread_local! {
+    /// How deep the comparison under way is.
+    static COMPARED: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Compares two containers, unless that went [`DEEPEST`] levels down already: then they count as
+/// different, in the order of their addresses.
+fn bounded_cmp<T>(
+    one: &Arc<T>,
+    other: &T,
+    compare: impl FnOnce() -> CmpOrdering,
+) -> Option<CmpOrdering> {
+    let address = |of: &T| std::ptr::from_ref(of).addr();
+    let by_address = address(one).cmp(&address(other));
+    if by_address.is_eq() {
+        return Some(by_address);
+    }
+    let depth = COMPARED.get();
+    if depth > DEEPEST {
+        return Some(by_address);
+    }
+    COMPARED.set(depth + 1);
+    let answer = compare();
+    COMPARED.set(depth);
+    Some(answer)
+}
+
 impl Object for List {
+    fn custom_cmp(self: &Arc<Self>, other: &DynObject) -> Option<CmpOrdering> {
+        let other = other.downcast_ref::<Self>()?;
+        bounded_cmp(self, other, || {
+            let (one, other) = (lock(&self.items).clone(), lock(&other.items).clone());
+            one.cmp(&other)
+        })
+    }
+
     fn repr(self: &Arc<Self>) -> ObjectRepr {
         ObjectRepr::Seq
     }
 
     fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
-        let items = lock(&self.0);
+        let items = lock(&self.items);
         index_of(key, items.len()).map(|index| items[index].clone())
     }
 
     fn enumerate(self: &Arc<Self>) -> Enumerator {
-        Enumerator::Values(lock(&self.0).clone())
+        Enumerator::Values(lock(&self.items).clone())
     }
 
     fn enumerator_len(self: &Arc<Self>) -> Option<usize> {
-        Some(lock(&self.0).len())
+        Some(lock(&self.items).len())
     }
 
     fn call_method(
@@ -210,14 +347,19 @@ impl Object for List {
         match method {
             "append" => {
                 let (item,): (&Value,) = from_args(args)?;
-                let item = owned(item);
-                lock(&self.0).push(item);
+                let item = within_depth(owned(item))?;
+                self.height.raise_above(&item);
+                lock(&self.items).push(item);
                 none
             }
             "extend" => {
                 let (more,): (&Value,) = from_args(args)?;
-                let more: Vec<Value> = more.try_iter()?.map(|item| owned(&item)).collect();
-                let mut items = lock(&self.0);
+                let more: Vec<Value> = more
+                    .try_iter()?
+                    .map(|item| within_depth(owned(&item)))
+                    .collect::<Result<_, Error>>()?;
+                more.iter().for_each(|item| self.height.raise_above(item));
+                let mut items = lock(&self.items);
                 if items.len() + more.len() > MOST_ITEMS {
                     return Err(Error::new(
                         ErrorKind::OutOfFuel,
@@ -229,8 +371,9 @@ impl Object for List {
             }
             "insert" => {
                 let (at, item): (i64, &Value) = from_args(args)?;
-                let item = owned(item);
-                let mut items = lock(&self.0);
+                let item = within_depth(owned(item))?;
+                self.height.raise_above(&item);
+                let mut items = lock(&self.items);
                 let length = items.len() as i64;
                 let at = if at < 0 { at + length } else { at }.clamp(0, length);
                 items.insert(at as usize, item);
@@ -238,7 +381,7 @@ impl Object for List {
             }
             "pop" => {
                 let (at,): (Option<&Value>,) = from_args(args)?;
-                let mut items = lock(&self.0);
+                let mut items = lock(&self.items);
                 let at = match at {
                     None => items.len().checked_sub(1),
                     Some(at) => index_of(at, items.len()),
@@ -248,58 +391,76 @@ impl Object for List {
             }
             "remove" => {
                 let (item,): (&Value,) = from_args(args)?;
-                let items = lock(&self.0).clone();
+                let items = lock(&self.items).clone();
                 let at = items.iter().position(|known| known == item);
                 let at = at.ok_or_else(|| invalid("list.remove(x): x not in list"))?;
-                lock(&self.0).remove(at);
+                lock(&self.items).remove(at);
                 none
             }
             "index" => {
                 let (item,): (&Value,) = from_args(args)?;
-                let items = lock(&self.0).clone();
+                let items = lock(&self.items).clone();
                 let at = items.iter().position(|known| known == item);
                 at.map(Value::from)
                     .ok_or_else(|| invalid("the value is not in the list"))
             }
             "count" => {
                 let (item,): (&Value,) = from_args(args)?;
-                let items = lock(&self.0).clone();
+                let items = lock(&self.items).clone();
                 Ok(Value::from(
                     items.iter().filter(|known| *known == item).count(),
                 ))
             }
             "reverse" => {
-                lock(&self.0).reverse();
+                lock(&self.items).reverse();
                 none
             }
             "sort" => {
-                let mut items = lock(&self.0).clone();
+                let mut items = lock(&self.items).clone();
                 items.sort();
-                *lock(&self.0) = items;
+                *lock(&self.items) = items;
                 none
             }
             "clear" => {
-                lock(&self.0).clear();
+                lock(&self.items).clear();
                 none
             }
-            "copy" => Ok(Self::value(lock(&self.0).clone())),
+            "copy" => Ok(Self::value(lock(&self.items).clone())),
             _ => Err(unknown("list", method)),
         }
     }
 }
 
 impl Object for Dict {
+    /// Equal maps have equal values under the same keys, in any order.
+    fn custom_cmp(self: &Arc<Self>, other: &DynObject) -> Option<CmpOrdering> {
+        let other = other.downcast_ref::<Self>()?;
+        bounded_cmp(self, other, || {
+            let (one, other) = (lock(&self.entries).clone(), lock(&other.entries).clone());
+            let is_same = one.pairs.len() == other.pairs.len()
+                && one.pairs.iter().all(|(key, value)| {
+                    let found = other.position(key).map(|at| &other.pairs[at].1);
+                    found == Some(value)
+                });
+            if is_same {
+                CmpOrdering::Equal
+            } else {
+                one.pairs.cmp(&other.pairs)
+            }
+        })
+    }
+
     fn repr(self: &Arc<Self>) -> ObjectRepr {
         ObjectRepr::Map
     }
 
     fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
-        let entries = lock(&self.0);
+        let entries = lock(&self.entries);
         entries.position(key).map(|at| entries.pairs[at].1.clone())
     }
 
     fn get_value_by_str(self: &Arc<Self>, key: &str) -> Option<Value> {
-        let entries = lock(&self.0);
+        let entries = lock(&self.entries);
         entries
             .by_text
             .get(key)
@@ -308,7 +469,7 @@ impl Object for Dict {
 
     fn enumerate(self: &Arc<Self>) -> Enumerator {
         Enumerator::Values(
-            lock(&self.0)
+            lock(&self.entries)
                 .pairs
                 .iter()
                 .map(|(key, _)| key.clone())
@@ -317,7 +478,7 @@ impl Object for Dict {
     }
 
     fn enumerator_len(self: &Arc<Self>) -> Option<usize> {
-        Some(lock(&self.0).pairs.len())
+        Some(lock(&self.entries).pairs.len())
     }
 
     fn call_method(
@@ -333,23 +494,29 @@ impl Object for Dict {
                 Ok(self.get_value(key).or(default).unwrap_or(none))
             }
             "items" | "iteritems" => {
-                Ok(List::value(lock(&self.0).pairs.iter().map(
+                Ok(List::value(lock(&self.entries).pairs.iter().map(
                     |(key, value)| Value::from(vec![key.clone(), value.clone()]),
                 )))
             }
             "keys" | "iterkeys" => Ok(List::value(
-                lock(&self.0).pairs.iter().map(|(key, _)| key.clone()),
+                lock(&self.entries).pairs.iter().map(|(key, _)| key.clone()),
             )),
             "values" | "itervalues" => Ok(List::value(
-                lock(&self.0).pairs.iter().map(|(_, value)| value.clone()),
+                lock(&self.entries)
+                    .pairs
+                    .iter()
+                    .map(|(_, value)| value.clone()),
             )),
             "update" => {
                 let (other, named): (Option<&Value>, Kwargs) = from_args(args)?;
                 for (key, value) in pairs_of(other)? {
-                    self.set(key, owned(&value));
+                    self.set(key, within_depth(owned(&value))?);
                 }
                 for name in named.args() {
-                    self.set(Value::from(name), owned(&named.get::<Value>(name)?));
+                    self.set(
+                        Value::from(name),
+                        within_depth(owned(&named.get::<Value>(name)?))?,
+                    );
                 }
                 Ok(none)
             }
@@ -358,22 +525,22 @@ impl Object for Dict {
                 if let Some(known) = self.get_value(key) {
                     return Ok(known);
                 }
-                let value = default.map_or(none, owned);
+                let value = within_depth(default.map_or(none, owned))?;
                 self.set(key.clone(), value.clone());
                 Ok(value)
             }
             "pop" => {
                 let (key, default): (&Value, Option<Value>) = from_args(args)?;
-                let removed = lock(&self.0).remove(key);
+                let removed = lock(&self.entries).remove(key);
                 removed
                     .or(default)
                     .ok_or_else(|| invalid(format!("there is no key {key}")))
             }
             "clear" => {
-                *lock(&self.0) = Entries::default();
+                *lock(&self.entries) = Entries::default();
                 Ok(none)
             }
-            "copy" => Ok(Value::from_object(Self(Mutex::new(lock(&self.0).clone())))),
+            "copy" => Ok(Self::value(lock(&self.entries).pairs.clone())),
             "has_key" => {
                 let (key,): (&Value,) = from_args(args)?;
                 Ok(Value::from(self.get_value(key).is_some()))

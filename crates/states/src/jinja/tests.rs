@@ -215,3 +215,49 @@ fn what_is_undefined_is_an_error_also_one_level_down() {
         "d False",
     );
 }
+
+fn refusal(source: &str) -> String {
+    rendered(source).expect_err("the template is refused")
+}
+
+#[test]
+fn nesting_that_grows_with_each_turn_of_a_loop_is_refused() {
+    for step in [
+        "{% set ns.x = [ns.x] %}",
+        "{% set ns.x = {'a': ns.x} %}",
+        "{% set ns.x = dict(a=ns.x) %}",
+        "{% do ns.l.append(ns.l.pop()) %}{% set ns.x = [[ns.x]] %}",
+    ] {
+        let source = format!(
+            "{{% set ns = namespace(x=[], l=[1]) %}}{{% for i in range(100000) %}}{step}{{% endfor %}}"
+        );
+        let text = refusal(&source);
+        assert!(text.contains("deeper than 128 levels"), "{step}: {text}");
+    }
+}
+
+#[test]
+fn a_long_chain_that_was_linked_from_its_end_is_compared_printed_and_dropped() {
+    // Each list is put into the one before while it is still empty, so none looks deep.
+    let chain = |name: &str| {
+        format!(
+            "{{% set {name} = [] %}}{{% set ns = namespace(last={name}) %}}\
+             {{% for i in range(100000) %}}{{% set next = [] %}}{{% do ns.last.append(next) %}}\
+             {{% set ns.last = next %}}{{% endfor %}}"
+        )
+    };
+    let source = format!(
+        "{}{}{{{{ a == b }}}} {{{{ a == a }}}} {{{{ (a | json | length) > 100 }}}}",
+        chain("a"),
+        chain("b")
+    );
+    check(&source, "False True True");
+}
+
+#[test]
+fn maps_are_equal_in_any_order() {
+    check(
+        "{% set a = {'x': 1, 'y': [2]} %}{% set b = {'y': [2], 'x': 1} %}{{ a == b }}{{ a == {'x': 1} }}",
+        "TrueFalse",
+    );
+}

@@ -11,6 +11,8 @@ use super::{Node, Yaml, resolve};
 const MOST_NODES: usize = 5_000_000;
 /// An alias may repeat at most this many nodes in all.
 const MOST_ALIASED: usize = 1_000_000;
+/// The deepest nesting, counted through aliases: an alias adds the height of what it stands for.
+/// Values are built, cloned, hashed and dropped recursively, so this bounds the stack they need.
 const DEEPEST: usize = 128;
 
 /// Why text is not usable YAML. The position is in the text that was parsed.
@@ -69,11 +71,32 @@ type Events<'a> = Parser<'a, granit_parser::StrInput<'a>>;
 
 struct Composer<'a> {
     events: Events<'a>,
-    anchors: HashMap<usize, (Node, usize)>,
+    anchors: HashMap<usize, (Node, Extent)>,
     /// Anchors whose node is not complete yet.
     open: HashSet<usize>,
     nodes: usize,
     aliased: usize,
+}
+
+/// How large a node is, with everything that its aliases stand for.
+#[derive(Clone, Copy)]
+struct Extent {
+    nodes: usize,
+    /// Levels of lists and maps below the node; 0 for a scalar.
+    height: usize,
+}
+
+impl Extent {
+    const SCALAR: Self = Self {
+        nodes: 1,
+        height: 0,
+    };
+
+    /// Adds a node one level below.
+    fn add(&mut self, inner: Self) {
+        self.nodes += inner.nodes;
+        self.height = self.height.max(inner.height + 1);
+    }
 }
 
 impl<'a> Composer<'a> {
@@ -121,13 +144,13 @@ impl<'a> Composer<'a> {
         }))
     }
 
-    /// A node and how many nodes it is made of.
+    /// A node and its extent.
     fn node(
         &mut self,
         event: Event<'a>,
         span: Span,
         depth: usize,
-    ) -> Result<(Node, usize), YamlError> {
+    ) -> Result<(Node, Extent), YamlError> {
         let place = at(&span);
         self.nodes += 1;
         if self.nodes > MOST_NODES {
@@ -140,9 +163,12 @@ impl<'a> Composer<'a> {
         if let Some(anchor) = anchor {
             self.open.insert(anchor);
         }
-        let (value, size) = match event {
-            Event::Alias(anchor) => return self.alias(anchor, place),
-            Event::Scalar(text, style, _, tag) => (scalar(&text, style, tag.as_deref(), place)?, 1),
+        let (value, extent) = match event {
+            Event::Alias(anchor) => return self.alias(anchor, place, depth),
+            Event::Scalar(text, style, _, tag) => {
+                let value = scalar(&text, style, tag.as_deref(), place)?;
+                (value, Extent::SCALAR)
+            }
             Event::SequenceStart(..) => self.list(depth)?,
             Event::MappingStart(..) => self.map(depth)?,
             _ => return Err(YamlError::new("expected a value", place)),
@@ -154,48 +180,57 @@ impl<'a> Composer<'a> {
         };
         if let Some(anchor) = anchor {
             self.open.remove(&anchor);
-            self.anchors.insert(anchor, (node.clone(), size));
+            self.anchors.insert(anchor, (node.clone(), extent));
         }
-        Ok((node, size))
+        Ok((node, extent))
     }
 
-    fn alias(&mut self, anchor: usize, place: (usize, usize)) -> Result<(Node, usize), YamlError> {
+    fn alias(
+        &mut self,
+        anchor: usize,
+        place: (usize, usize),
+        depth: usize,
+    ) -> Result<(Node, Extent), YamlError> {
         if self.open.contains(&anchor) {
             return Err(YamlError::new("an alias to what it is part of", place));
         }
-        let (node, size) = self
+        let (node, extent) = self
             .anchors
             .get(&anchor)
             .ok_or_else(|| YamlError::new("an alias to nothing", place))?;
-        self.aliased += size;
+        if depth + extent.height > DEEPEST {
+            return Err(YamlError::new("nested too deep through an alias", place));
+        }
+        self.aliased += extent.nodes;
         if self.aliased > MOST_ALIASED {
             return Err(YamlError::new(
                 "aliases that stand for too many nodes",
                 place,
             ));
         }
-        Ok((node.clone(), *size))
+        Ok((node.clone(), *extent))
     }
 
-    fn list(&mut self, depth: usize) -> Result<(Yaml, usize), YamlError> {
+    fn list(&mut self, depth: usize) -> Result<(Yaml, Extent), YamlError> {
         let mut items = Vec::new();
-        let mut size = 1;
+        let mut extent = Extent::SCALAR;
         loop {
             let (event, span) = self.next()?;
             if matches!(event, Event::SequenceEnd) {
-                return Ok((Yaml::List(items), size));
+                return Ok((Yaml::List(items), extent));
             }
-            let (item, cost) = self.node(event, span, depth + 1)?;
-            size += cost;
+            let (item, inner) = self.node(event, span, depth + 1)?;
+            extent.add(inner);
             items.push(item);
         }
     }
 
-    fn map(&mut self, depth: usize) -> Result<(Yaml, usize), YamlError> {
+    fn map(&mut self, depth: usize) -> Result<(Yaml, Extent), YamlError> {
         let mut pairs: Vec<(Node, Node)> = Vec::new();
         let mut merged: Vec<(Node, Node)> = Vec::new();
+        let mut merged_keys: HashSet<String> = HashSet::new();
         let mut seen: HashMap<String, usize> = HashMap::new();
-        let mut size = 1;
+        let mut extent = Extent::SCALAR;
         loop {
             let (event, span) = self.next()?;
             if matches!(event, Event::MappingEnd) {
@@ -203,12 +238,13 @@ impl<'a> Composer<'a> {
             }
             let merge =
                 matches!(&event, Event::Scalar(text, ScalarStyle::Plain, _, _) if text == "<<");
-            let (key, key_cost) = self.node(event, span, depth + 1)?;
+            let (key, key_extent) = self.node(event, span, depth + 1)?;
             let (event, span) = self.next()?;
-            let (value, cost) = self.node(event, span, depth + 1)?;
-            size += key_cost + cost;
+            let (value, value_extent) = self.node(event, span, depth + 1)?;
+            extent.add(key_extent);
+            extent.add(value_extent);
             if merge {
-                merge_in(&mut merged, value)?;
+                merge_in(&mut merged, &mut merged_keys, value)?;
                 continue;
             }
             if matches!(key.value, Yaml::List(_) | Yaml::Map(_)) {
@@ -232,25 +268,28 @@ impl<'a> Composer<'a> {
         // What a map says itself wins over what it merges in.
         merged.retain(|(key, _)| !seen.contains_key(&key.key_text()));
         merged.extend(pairs);
-        Ok((Yaml::Map(merged), size))
+        Ok((Yaml::Map(merged), extent))
     }
 }
 
-/// `<<: *other` or `<<: [*one, *two]`; the earlier of a list wins.
-fn merge_in(merged: &mut Vec<(Node, Node)>, value: Node) -> Result<(), YamlError> {
+/// `<<: *other` or `<<: [*one, *two]`; the earlier of a list wins. `known` has the keys of `merged`.
+fn merge_in(
+    merged: &mut Vec<(Node, Node)>,
+    known: &mut HashSet<String>,
+    value: Node,
+) -> Result<(), YamlError> {
     let place = (value.line, value.column);
     match value.value {
         Yaml::Map(pairs) => {
             for (key, value) in pairs {
-                let name = key.key_text();
-                if !merged.iter().any(|(known, _)| known.key_text() == name) {
+                if known.insert(key.key_text()) {
                     merged.push((key, value));
                 }
             }
             Ok(())
         }
         Yaml::List(items) => items.into_iter().try_for_each(|item| match item.value {
-            Yaml::Map(_) => merge_in(merged, item),
+            Yaml::Map(_) => merge_in(merged, known, item),
             _ => Err(YamlError::new("`<<` merges maps", place)),
         }),
         _ => Err(YamlError::new("`<<` merges a map or a list of maps", place)),

@@ -109,6 +109,39 @@ fn nesting_has_an_end() {
 }
 
 #[test]
+fn nesting_is_counted_through_aliases() {
+    let mut text = "a0: &a0 [x]\n".to_owned();
+    for level in 1..20_000 {
+        text.push_str(&format!("a{level}: &a{level} [*a{}]\n", level - 1));
+    }
+    assert!(refusal(&text).contains("nested too deep through an alias"));
+}
+
+#[test]
+fn a_hundred_levels_through_aliases_are_fine() {
+    let mut text = "a0: &a0 [x]\n".to_owned();
+    for level in 1..100 {
+        text.push_str(&format!("a{level}: &a{level} [*a{}]\n", level - 1));
+    }
+    assert_eq!(
+        parse(&text).expect("it is YAML").as_map().map(<[_]>::len),
+        Some(100)
+    );
+}
+
+#[test]
+fn many_merged_maps_keep_the_earlier_value_of_each_key() {
+    let mut text = "one: &one\n".to_owned();
+    for key in 0..20_000 {
+        text.push_str(&format!("  k{key}: 1\n"));
+    }
+    text.push_str("two: &two {k0: 2, other: 2}\nall:\n  <<: [*one, *two]\n");
+    let parsed = parse(&text).expect("it is YAML").to_json();
+    assert_eq!(parsed["all"]["k0"], 1);
+    assert_eq!(parsed["all"]["other"], 2);
+}
+
+#[test]
 fn a_second_document_and_an_unknown_tag_are_refused() {
     assert!(refusal("a: 1\n---\nb: 2\n").contains("another one"));
     assert!(refusal("a: !!python/object 1").contains("cannot be used here"));
