@@ -1,6 +1,6 @@
 //! The filters, tests and globals that Salt adds and people use.
 
-use minijinja::value::{Kwargs, Rest, ValueKind};
+use minijinja::value::{Kwargs, Rest, ValueKind, ValueOrKwargs};
 use minijinja::{Environment, Error, ErrorKind, Value};
 use regex::{Regex, RegexBuilder};
 
@@ -91,6 +91,18 @@ fn data(environment: &mut Environment<'_>) {
     environment.add_function("odict", |pairs: Option<&Value>| match pairs {
         None => Dict::value([]),
         Some(pairs) => owned(pairs),
+    });
+    // Lists and maps in a namespace change in place, as everywhere else.
+    environment.add_function("namespace", |defaults: Option<ValueOrKwargs>| {
+        let Some(defaults) = defaults.map(ValueOrKwargs::into_value) else {
+            return minijinja::functions::namespace(None);
+        };
+        let keys = defaults.try_iter()?;
+        let pairs = keys.map(|key| {
+            let value = defaults.get_item(&key).unwrap_or_default();
+            (key, owned(&value))
+        });
+        minijinja::functions::namespace(Some(Dict::value(pairs).into()))
     });
     environment.add_function("__own", |value: &Value| within_limits(owned(value)));
 }

@@ -226,7 +226,8 @@ fn nesting_that_grows_with_each_turn_of_a_loop_is_refused() {
         "{% set ns.x = [ns.x] %}",
         "{% set ns.x = {'a': ns.x} %}",
         "{% set ns.x = dict(a=ns.x) %}",
-        "{% do ns.l.append(ns.l.pop()) %}{% set ns.x = [[ns.x]] %}",
+        "{% set ns.x = [[ns.x]] %}",
+        "{% do ns.l.append(ns.l.copy()) %}{% set ns.l = [ns.l] %}",
     ] {
         let source = format!(
             "{{% set ns = namespace(x=[], l=[1]) %}}{{% for i in range(100000) %}}{step}{{% endfor %}}"
@@ -252,6 +253,14 @@ fn a_long_chain_that_was_linked_from_its_end_is_compared_printed_and_dropped() {
         chain("b")
     );
     check(&source, "False True True");
+}
+
+#[test]
+fn a_list_in_a_namespace_changes_in_place() {
+    check(
+        "{% set ns = namespace(names=[]) %}{% for n in 'ab' %}{% do ns.names.append(n) %}{% endfor %}{{ ns.names }}",
+        "['a', 'b']",
+    );
 }
 
 #[test]
