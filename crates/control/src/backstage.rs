@@ -15,11 +15,11 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::catalogs::{CatalogOptions, Catalogs};
+use crate::code::{Code, CodeOptions};
 pub use crate::compiles::{
     CompileFailure, CompileOptions, CompileQueue, CompileRequest, Compiler, Compiles,
 };
 use crate::compiles::{CompileParts, LeaseKeeper};
-use crate::environments::{Code, CodeOptions};
 use crate::releases::ReleaseWorker;
 use crate::{
     Clock, CommandHub, CommandOptions, Commands, FactHooks, FactOptions, Facts, Metrics, Nodes,
@@ -159,7 +159,8 @@ impl Backstage {
         let stop = forever.clone();
         self.tasks.spawn(async move { worker.run(stop).await });
         let (board, stop) = (self.board.clone(), forever.clone());
-        self.tasks.spawn(async move { board.run(hub, stop).await });
+        self.tasks
+            .spawn(async move { board.run(|node| hub.tell_target(node), stop).await });
         let queries = self.queries.clone();
         self.tasks.spawn(async move { queries.run(forever).await });
     }

@@ -8,6 +8,7 @@ use bunraku_model::{
     ReleaseNumber, RunId, ServerId, TriggerName,
 };
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 /// All nodes.
 pub const NODES: &str = "nodes/";
@@ -633,11 +634,21 @@ pub fn run_leader(run: RunId) -> String {
     format!("{RUN_LEADERS}{run}")
 }
 
+/// What a person asks of a run that is under way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunRequestKind {
+    /// Nothing new starts.
+    Stop,
+    /// What runs is ended.
+    Cancel,
+}
+
 /// Written by operators: stop, or cancel.
-pub fn run_request(run: RunId, what: crate::RunRequestKind) -> String {
+pub fn run_request(run: RunId, what: RunRequestKind) -> String {
     let word = match what {
-        crate::RunRequestKind::Stop => "stop",
-        crate::RunRequestKind::Cancel => "cancel",
+        RunRequestKind::Stop => "stop",
+        RunRequestKind::Cancel => "cancel",
     };
     format!("{}{word}", run_requests(run))
 }

@@ -15,8 +15,11 @@ pub mod catalogs;
 mod certificates;
 mod clock;
 mod cluster;
+pub mod code;
+mod code_problems;
 mod command_hub;
 mod commands;
+mod compile_failure;
 pub mod compiles;
 mod content;
 mod credentials;
@@ -25,11 +28,14 @@ mod due;
 pub mod environments;
 mod error;
 mod facts;
+pub mod find_nodes;
 mod http;
 pub mod keys;
 mod leader;
 mod locks;
+pub mod metrics;
 pub mod modules;
+mod node_events;
 mod nodes;
 mod once;
 mod orchestration;
@@ -44,6 +50,7 @@ mod signals;
 pub mod targets;
 mod triggers;
 mod upkeep;
+mod webhook_secrets;
 
 pub use catalog_diffs::CatalogDiffs;
 pub use certificates::{CertificateOptions, Certificates};
@@ -54,11 +61,15 @@ pub use commands::{CommandOptions, Commands};
 pub use content::Contents;
 pub use error::ServiceError;
 pub use facts::{EnvironmentOf, FactHooks, FactOptions, Facts, FactsChanged, Persisted};
-pub use http::{AcceptOptions, Metrics, RouterOptions, openapi_document};
+pub use find_nodes::{FindNodes, NoQueries};
+pub use http::{AcceptOptions, RouterOptions, openapi_document};
+pub use keys::RunRequestKind;
 pub use locks::Locks;
+pub use metrics::Metrics;
+pub use node_events::{NoRecorder, NodeEventRecorder};
 pub use nodes::Nodes;
 pub use once::Once;
-pub use orchestration::{Hold, Orchestration, OrchestrationOptions, RunRequestKind};
+pub use orchestration::{Hold, Orchestration, OrchestrationOptions};
 pub use outputs::Outputs;
 pub use presence::{Presence, PresenceOptions, Session};
 pub use query::Queries;
@@ -73,14 +84,3 @@ pub use targets::TargetBoard;
 pub use triggers::Triggers;
 pub use triggers::chain as chains;
 pub use upkeep::UpkeepOptions;
-
-/// Which nodes a query finds, for services that take hosts by a query.
-pub(crate) type FindNodes = std::sync::Arc<
-    dyn Fn(
-            String,
-        ) -> futures::future::BoxFuture<
-            'static,
-            Result<Vec<bunraku_model::NodeName>, ServiceError>,
-        > + Send
-        + Sync,
->;

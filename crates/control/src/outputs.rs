@@ -1,125 +1,27 @@
 //! Outputs that pass from one node to another.
 //!
-//! A node's registered outputs come with its report; the newest of each name
-//! is kept as `node-outputs/<node>/<name>`, before the end of the run is, so
-//! that whoever waits for that end finds them. A node gets what its released
-//! catalog reads and nothing else.
+//! Reports keep what nodes register (`reports/outputs.rs`). A node gets what its
+//! released catalog reads and nothing else.
 //!
 //! In an ordered run, what the source gave *in this run* counts, and nothing
 //! older. Outside of one, or where the source is no part of it, what it gave
-//! last does. Secrets never get here: the node that has them withholds them.
+//! last does.
 
 use std::collections::HashSet;
 
 use bunraku_model::{Catalog, CatalogId, NodeName, NodeRunId, RunId};
 use bunraku_plan::StepIndex;
 use bunraku_plan::run::{Run, StepState};
-use bunraku_store::{SharedStore, Transaction};
+use bunraku_store::SharedStore;
 use bunraku_wire::api::outputs::{NodeReads, OtherNodeOutput, OutputRead};
-use bunraku_wire::api::{EventStatus, NumberedEvent, ReportEvent, ResourceEvent};
-use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
 use crate::catalogs::Catalogs;
 use crate::compiles::Compiled;
 use crate::document;
 use crate::orchestration::Orchestration;
+use crate::reports::NodeOutput;
 use crate::{ServiceError, TargetBoard, keys};
-
-/// A larger output stays on its node.
-const LARGEST: usize = 64 << 10;
-/// Outputs per transaction, all of them together within the store's limit.
-const AT_ONCE: usize = 16;
-/// Longer names are nobody's.
-const LONGEST_NAME: usize = 200;
-
-/// The newest of one name.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-struct NodeOutput {
-    run: NodeRunId,
-    at: Timestamp,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    value: Option<Map<String, Value>>,
-    /// Why there is no value.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    withheld: Option<String>,
-}
-
-/// Keeps what events of a run register. The same again changes nothing.
-pub(crate) async fn note(
-    store: &SharedStore,
-    node: &NodeName,
-    run: NodeRunId,
-    events: &[NumberedEvent],
-    now: Timestamp,
-) -> Result<(), ServiceError> {
-    let given: Vec<(String, NodeOutput)> = (events.iter())
-        .filter_map(|event| match &event.event {
-            ReportEvent::Resource(event) => registered(event, run, now),
-            _ => None,
-        })
-        .collect();
-    for some in given.chunks(AT_ONCE) {
-        // Of two of one name in a batch the later one counts; a store takes a key once.
-        let newest: std::collections::BTreeMap<_, _> =
-            some.iter().map(|(name, output)| (name, output)).collect();
-        let transaction =
-            (newest.into_iter()).fold(Transaction::new(), |transaction, (name, output)| {
-                let key = keys::node_output(node, name);
-                transaction.put(key, document::encode(output))
-            });
-        store.commit(transaction).await?;
-    }
-    Ok(())
-}
-
-fn registered(
-    event: &ResourceEvent,
-    run: NodeRunId,
-    at: Timestamp,
-) -> Option<(String, NodeOutput)> {
-    let plain = |name: &&String| !name.contains('/') && name.len() <= LONGEST_NAME;
-    let name = event.register.as_ref().filter(plain)?;
-    let resource = || format!("{}[{}]", event.type_name, event.title);
-    let withheld = match event.status {
-        // A noop run says nothing new.
-        EventStatus::Pending => return None,
-        EventStatus::Failed => Some(format!("{} failed", resource())),
-        EventStatus::Skipped => Some(format!("{} did not run", resource())),
-        EventStatus::Unchanged | EventStatus::Changed => event.outputs_withheld.clone(),
-    };
-    let value = value_of(event);
-    let size = serde_json::to_string(&value).map_or(0, |text| text.len());
-    let withheld = withheld.or_else(|| {
-        let too_large = format!("it has {size} bytes, and at most {LARGEST} are passed on");
-        (size > LARGEST).then_some(too_large)
-    });
-    let output = NodeOutput {
-        run,
-        at,
-        value: withheld.is_none().then_some(value),
-        withheld,
-    };
-    Some((name.clone(), output))
-}
-
-/// What the node's own later states may read, too.
-fn value_of(event: &ResourceEvent) -> Map<String, Value> {
-    let mut value = event.outputs.clone();
-    let changes: Map<String, Value> = (event.changes.iter())
-        .map(|change| {
-            let sides = json!({"old": change.from, "new": change.to});
-            (change.property.clone(), sides)
-        })
-        .collect();
-    let changed = event.status == EventStatus::Changed;
-    value.entry("changes").or_insert(Value::Object(changes));
-    value.entry("changed").or_insert(json!(changed));
-    value.entry("result").or_insert(json!(true));
-    value.entry("comment").or_insert(json!(event.message));
-    value
-}
 
 /// What a catalog's resources read of other nodes, each once.
 pub(crate) fn reads_of(catalog: &Catalog) -> Vec<OutputRead> {

@@ -28,7 +28,7 @@ use uuid::Uuid;
 
 use crate::clock::Clock;
 use crate::document;
-use crate::reactors::ReactorInbox;
+use crate::node_events::NodeEventRecorder;
 use crate::{ServiceError, keys};
 
 /// How often a server proves that it lives, and whether it is the only one.
@@ -81,7 +81,7 @@ struct Inner {
     server: ServerId,
     options: PresenceOptions,
     /// Told of nodes that are lost.
-    inbox: ReactorInbox,
+    recorder: Arc<dyn NodeEventRecorder>,
     sessions: Mutex<HashMap<Uuid, Session>>,
     /// Nodes whose session is over, and which may still be marked connected.
     unmarked: Mutex<HashMap<NodeName, Ended>>,
@@ -100,7 +100,7 @@ impl Presence {
         clock: Clock,
         server: ServerId,
         options: PresenceOptions,
-        inbox: ReactorInbox,
+        recorder: Arc<dyn NodeEventRecorder>,
     ) -> Result<Self, ServiceError> {
         let presence = Self {
             inner: Arc::new(Inner {
@@ -108,7 +108,7 @@ impl Presence {
                 clock,
                 server,
                 options,
-                inbox,
+                recorder,
                 sessions: Mutex::default(),
                 unmarked: Mutex::default(),
                 lease: tokio::sync::Mutex::default(),
@@ -121,7 +121,7 @@ impl Presence {
         }
         match presence.enter().await {
             Err(error) if presence.inner.store.without_majority_for().is_some() => {
-                tracing::warn!(error = %crate::http::chain(&error), "this server registers when there is a majority of the datastores");
+                tracing::warn!(error = %crate::error::chain(&error), "this server registers when there is a majority of the datastores");
             }
             entered => entered?,
         }
@@ -322,7 +322,10 @@ impl Presence {
             let transaction = Transaction::new()
                 .when_unchanged(&key, Some(&read.entry))
                 .put(key.clone(), document::encode(&lost));
-            let transaction = self.inner.inbox.lost(transaction, node, since, reason);
+            let transaction = self
+                .inner
+                .recorder
+                .node_lost(transaction, node, since, reason);
             if self.inner.store.commit(transaction).await?.is_committed() {
                 return Ok(());
             }
@@ -338,7 +341,7 @@ impl Presence {
                 _ = tick.tick() => {}
             }
             if let Err(error) = self.renew().await {
-                tracing::warn!(error = %crate::http::chain(&error), "cannot keep this server registered");
+                tracing::warn!(error = %crate::error::chain(&error), "cannot keep this server registered");
                 continue;
             }
             let unmarked: Vec<NodeName> = self.unmarked().keys().cloned().collect();

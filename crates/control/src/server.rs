@@ -17,9 +17,10 @@ use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use crate::catalogs::{CatalogOptions, Catalogs};
+use crate::code::{Code, CodeOptions};
 use crate::compiles::{CompileOptions, CompileParts, CompileQueue, Compiles, LeaseKeeper};
 use crate::credentials::{self, Wanted};
-use crate::environments::{Code, CodeOptions, Environments};
+use crate::environments::Environments;
 use crate::http::{self, AcceptOptions, RouterOptions, ServerIdentity, ServiceSet, Services};
 use crate::modules::Modules;
 use crate::reactors::{FactNews, ReactorInbox};
@@ -27,7 +28,7 @@ use crate::releases::ReleaseWorker;
 use crate::upkeep::Upkeep;
 use crate::{
     CatalogDiffs, CertificateOptions, Certificates, Clock, Cluster, ClusterLink, CommandHub,
-    CommandOptions, Commands, Contents, FactHooks, FactOptions, Facts, Locks, Nodes, Once,
+    CommandOptions, Commands, Contents, FactHooks, FactOptions, Facts, Locks, Metrics, Nodes, Once,
     Orchestration, OrchestrationOptions, Presence, PresenceOptions, Queries, Reactors,
     ReleaseOptions, Releases, ReportOptions, Reports, ServiceError, TargetBoard, Triggers,
     UpkeepOptions,
@@ -254,13 +255,13 @@ async fn build_services(
         clock.clone(),
         id,
         presence_options,
-        inbox.clone(),
+        Arc::new(inbox.clone()),
     )
     .await?;
     let nodes = Nodes::new(store.clone(), clock.clone());
     let commands = Commands::new(store.clone(), clock.clone(), options.commands.clone());
     let revocations = Revocations::new([]);
-    let metrics: Arc<http::Metrics> = Arc::default();
+    let metrics: Arc<Metrics> = Arc::default();
     let queue = Arc::new(CompileQueue::new(store.clone(), clock.clone()));
     let facts = Facts::new(
         store.clone(),
@@ -272,7 +273,7 @@ async fn build_services(
         },
         FactHooks {
             changed: Some(Arc::new(FactNews {
-                queue: Arc::clone(&queue),
+                first: queue.clone(),
                 inbox: inbox.clone(),
             })),
             environment: Some(queue),
@@ -299,7 +300,7 @@ async fn build_services(
         clock.clone(),
         options.reports.clone(),
     )
-    .with_reactors(inbox.clone());
+    .with_recorder(Arc::new(inbox.clone()));
     let queries = Queries::new(store.clone(), blobs.clone(), reports.clone(), limits);
     let code = Code::new(
         store.clone(),
@@ -347,7 +348,7 @@ async fn build_services(
         inbox,
         facts.clone(),
         reports.clone(),
-        queries.find_nodes(),
+        Arc::new(queries.clone()),
         Arc::clone(&metrics),
     );
     let board = TargetBoard::new(store.clone());
@@ -362,7 +363,7 @@ async fn build_services(
         modules,
         orchestration,
         triggers: Triggers::new(store.clone(), clock.clone(), Arc::clone(&metrics))
-            .with_queries(queries.find_nodes()),
+            .with_queries(Arc::new(queries.clone())),
         diffs: CatalogDiffs::new(
             store.clone(),
             blobs.clone(),
@@ -370,7 +371,7 @@ async fn build_services(
             releases.clone(),
         ),
         contents: Contents::new(blobs.clone(), catalogs.clone()),
-        once: Once::new(store.clone(), clock.clone()).with_queries(queries.find_nodes()),
+        once: Once::new(store.clone(), clock.clone()).with_queries(Arc::new(queries.clone())),
         queries,
         board: board.clone(),
         catalogs,
@@ -539,7 +540,7 @@ fn spawn_background(
     tasks.spawn(async move { queries.run(stop).await });
     let (board, hub) = (services.board.clone(), services.hub.clone());
     let stop = background.clone();
-    tasks.spawn(async move { board.run(hub, stop).await });
+    tasks.spawn(async move { board.run(|node| hub.tell_target(node), stop).await });
     let (orchestration, hub) = (services.orchestration.clone(), services.hub.clone());
     let stop = background.clone();
     tasks.spawn(async move { orchestration.tell_holds(hub, stop).await });

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use bunraku_cluster::member::Member;
 use bunraku_control::catalogs::CatalogOptions;
+use bunraku_control::code::CodeOptions;
 use bunraku_control::compiles::CompileOptions;
-use bunraku_control::environments::CodeOptions;
 use bunraku_control::{
     AcceptOptions, CertificateOptions, Clock, CommandOptions, FactOptions, ReportOptions,
     RouterOptions, Server, ServerOptions, UpkeepOptions,

@@ -21,7 +21,7 @@ use super::queue::QueueEntry;
 use super::view::QueueView;
 use super::{Compiles, WorkLease};
 use crate::document;
-use crate::http::chain;
+use crate::error::chain;
 use crate::keys;
 
 /// How long a node waits that could not be compiled for reasons around it.

@@ -21,10 +21,12 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::hook::{self, Delivery};
-use super::{Environments, Secret, check_commit, wanted};
+use super::{Environments, wanted};
+use crate::code::check_commit;
 use crate::compiles::{CompileFailure, WorkLease};
 use crate::document::{self, Stored};
-use crate::http::chain;
+use crate::error::chain;
+use crate::webhook_secrets::{Secret, is_signed};
 use crate::{ServiceError, keys};
 
 /// Code that can be taken into use.
@@ -64,7 +66,7 @@ impl Environments {
         let known = secret.map(|secret| secret.document.secret);
         // An environment that does not exist takes as long, and answers the same.
         let secret = known.clone().unwrap_or_else(super::new_secret);
-        if !hook::is_signed(&secret, body, signature) || known.is_none() {
+        if !is_signed(&secret, body, signature) || known.is_none() {
             return Ok(None);
         }
         let settings = self.settings(name).await?;

@@ -9,13 +9,8 @@
 //! What a node has is untouched by a deploy that fails, and by code that does
 //! not compile for it.
 
-mod code;
 mod deploy;
-mod git;
 mod hook;
-mod process_group;
-mod repository;
-mod tree;
 
 use std::time::Duration;
 
@@ -28,22 +23,13 @@ use bunraku_wire::api::{
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-pub use code::{Code, CodeError, CodeOptions};
-pub use git::GitError;
-pub(crate) use git::Mirror;
-pub(crate) use hook::is_signed;
-pub(crate) use process_group::ProcessGroup;
-pub(crate) use repository::{check_url, masked};
-pub use tree::TreeError;
-pub(crate) use tree::is_below;
-
 use crate::clock::Clock;
+use crate::code::{Code, CodeError, Wanted, check_branch, check_commit, check_url, masked};
 use crate::compiles::Compiles;
 use crate::document::{self, Decision};
 use crate::nodes::NodeRecord;
+use crate::webhook_secrets::{Secret, new_secret};
 use crate::{ServiceError, keys};
-use git::Wanted;
-use repository::{check_branch, check_commit};
 
 /// What operators say about an environment: `environments/<name>/settings`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -56,12 +42,6 @@ pub struct EnvironmentSettings {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volatile: Option<Vec<String>>,
     pub created: Timestamp,
-}
-
-/// What webhooks are signed with.
-#[derive(Clone, Serialize, Deserialize)]
-pub(crate) struct Secret {
-    pub(crate) secret: String,
 }
 
 /// The handle on environments.
@@ -360,12 +340,6 @@ fn check_volatile(paths: &[String]) -> Result<(), ServiceError> {
     }
 }
 
-/// 128 bits from the system's own source, in words that headers can hold.
-pub(crate) fn new_secret() -> String {
-    let (one, two) = (uuid::Uuid::new_v4(), uuid::Uuid::new_v4());
-    format!("{}{}", one.simple(), two.simple())
-}
-
 pub(crate) fn no_such_environment(name: &EnvironmentName) -> ServiceError {
     ServiceError::NotFound {
         what: format!("environment `{name}`"),
@@ -377,7 +351,7 @@ fn code_error(error: CodeError) -> ServiceError {
     match error {
         CodeError::Service(error) => error,
         lasting if lasting.is_lasting() => ServiceError::Invalid {
-            message: crate::http::chain(&lasting),
+            message: crate::error::chain(&lasting),
             hint: None,
         },
         other => ServiceError::internal("the code cannot be used", other),

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::queue::QueuedFacts;
 use super::{Facts, Persisted};
-use crate::http::Metrics;
+use crate::metrics::Metrics;
 use crate::{ServiceError, document, keys};
 
 /// How long an entry waits that could not be worked on.
@@ -143,7 +143,7 @@ impl Facts {
 fn finished((node, outcome): Done, waiting: &mut Waiting) {
     waiting.busy.remove(&node);
     if let Err(error) = outcome {
-        let error = crate::http::chain(&error);
+        let error = crate::error::chain(&error);
         tracing::warn!(%node, error, "queued facts could not be persisted; they are tried again");
         waiting.add(node, Instant::now() + RETRY);
     }

@@ -24,9 +24,9 @@ use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
 use super::caller::ConnectionInfo;
-use super::metrics::Metrics;
-use super::reply::chain;
 use crate::Clock;
+use crate::error::chain;
+use crate::metrics::Metrics;
 
 /// Limits on connections.
 #[derive(Clone, Debug)]

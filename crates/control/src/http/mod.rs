@@ -7,7 +7,6 @@ mod caller;
 mod command_stream;
 mod gzip;
 mod health;
-mod metrics;
 mod old_data;
 mod reply;
 mod router;
@@ -15,8 +14,6 @@ mod routes;
 
 pub use accept::AcceptOptions;
 pub(crate) use accept::serve;
-pub use metrics::Metrics;
-pub(crate) use reply::chain;
 pub use router::{RouterOptions, openapi_document};
 pub(crate) use router::{health_router, router};
 pub(crate) use routes::{ServerIdentity, ServiceSet, Services};

@@ -7,6 +7,7 @@ use bunraku_wire::api::{Problem, ProblemBody, ProblemCode};
 use http::StatusCode;
 
 use crate::ServiceError;
+use crate::error::chain;
 
 /// A reply that says no.
 #[derive(Debug)]
@@ -208,16 +209,4 @@ impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         (self.status, Json(Problem { error: self.body })).into_response()
     }
-}
-
-/// An error with everything underneath it, for the log.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        source = error.source();
-    }
-    text
 }

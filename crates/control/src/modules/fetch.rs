@@ -17,7 +17,7 @@ use tokio::io::AsyncReadExt;
 use tokio::process::Command;
 
 use super::LARGEST_PACKAGE;
-use crate::environments::{GitError, Mirror, ProcessGroup, masked};
+use crate::code::{GitError, Mirror, ProcessGroup, masked};
 
 /// How long one package may take to arrive.
 const TIME_LIMIT: Duration = Duration::from_secs(120);
@@ -244,10 +244,10 @@ async fn from_git(
     if !matches!(commit.len(), 40 | 64) || !commit.bytes().all(hexadecimal) {
         return Err(FetchError::Commit(commit.to_owned()));
     }
-    if !crate::environments::is_below(Path::new(path)) || path.contains(['\0', '\n']) {
+    if !crate::code::is_below(Path::new(path)) || path.contains(['\0', '\n']) {
         return Err(FetchError::Path(path.to_owned()));
     }
-    crate::environments::check_url(url).map_err(|_| FetchError::Address(masked(url)))?;
+    crate::code::check_url(url).map_err(|_| FetchError::Address(masked(url)))?;
     let mirror = Mirror {
         directory: scratch.join(format!("git-{}", ContentId::of(url.as_bytes()).short())),
         time_limit: TIME_LIMIT,

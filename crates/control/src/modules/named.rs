@@ -24,8 +24,8 @@ use bunraku_states::{Node, read_document};
 use bunraku_wire::api::CompileProblem;
 
 use super::ModuleSource;
-use crate::compiles::problem_at;
-use crate::environments::is_below;
+use crate::code::is_below;
+use crate::code_problems::{problem_at, problem_of_states};
 
 /// The file at the root of an environment.
 pub(super) const FILE: &str = "modules.yaml";
@@ -79,8 +79,7 @@ pub(super) fn read(tree: &Path) -> Result<Vec<NamedModule>, CompileProblem> {
 }
 
 fn parse(text: &str) -> Result<Vec<NamedModule>, CompileProblem> {
-    let document = read_document(FILE, text)
-        .map_err(|problem| crate::compiles::problem_of_states(&problem))?;
+    let document = read_document(FILE, text).map_err(|problem| problem_of_states(&problem))?;
     if document.is_null() {
         return Ok(Vec::new());
     }

@@ -18,8 +18,8 @@ use super::named::{self, From, NamedModule};
 use super::{FetchError, LARGEST_PACKAGE, Modules, fetch};
 use crate::ServiceError;
 use crate::catalogs::{CatalogFile, FileSource};
-use crate::compiles::CompileFailure;
-use crate::http::chain;
+use crate::compile_failure::CompileFailure;
+use crate::error::chain;
 
 /// The modules of one environment at one commit.
 #[derive(Clone, Default)]

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use super::trust::ReadKeys;
 use super::{LARGEST_PACKAGE, Modules};
 use crate::document;
-use crate::http::chain;
+use crate::error::chain;
 use crate::{ServiceError, keys};
 
 impl Modules {

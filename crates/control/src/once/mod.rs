@@ -16,6 +16,7 @@ mod record;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bunraku_model::{AppName, NodeName, Role};
@@ -27,6 +28,7 @@ use serde_json::{Map, Value};
 
 use crate::clock::Clock;
 use crate::document::{self, Decision};
+use crate::find_nodes::check_node_query;
 use crate::{FindNodes, ServiceError, keys};
 use definition::{Definition, Expected};
 pub(crate) use record::Asker;
@@ -44,7 +46,7 @@ pub(crate) const LEASES: std::ops::RangeInclusive<Duration> =
 pub struct Once {
     store: SharedStore,
     clock: Clock,
-    find_nodes: Option<FindNodes>,
+    find_nodes: Option<Arc<dyn FindNodes>>,
 }
 
 /// A record and the entries that it was read from.
@@ -66,7 +68,7 @@ impl Once {
 
     /// Lets definitions name their hosts by a query.
     #[must_use]
-    pub(crate) fn with_queries(mut self, find_nodes: FindNodes) -> Self {
+    pub(crate) fn with_queries(mut self, find_nodes: Arc<dyn FindNodes>) -> Self {
         self.find_nodes = Some(find_nodes);
         self
     }
@@ -133,7 +135,7 @@ impl Once {
                     hint: Some("an operator may define it: `bunraku once define`".to_owned()),
                 });
             }
-            crate::Queries::check_target(query)?;
+            check_node_query(query)?;
         }
         match current {
             Some(current) if current.document == parsed.document => Ok(Ok(current.clone())),
@@ -332,7 +334,7 @@ impl Once {
         };
         let expected = Definition::parse(defined.document.clone()).map(|parsed| parsed.expected);
         match (expected, &self.find_nodes) {
-            (Ok(Expected::Query(query)), Some(find)) => find(query).await,
+            (Ok(Expected::Query(query)), Some(find)) => find.nodes_matching(&query).await,
             _ => Ok(Vec::new()),
         }
     }

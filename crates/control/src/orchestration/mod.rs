@@ -35,8 +35,10 @@ use uuid::Uuid;
 
 use crate::clock::Clock;
 use crate::document;
+use crate::find_nodes::check_node_query;
+use crate::keys::RunRequestKind;
 use crate::reports::Reports;
-use crate::{Queries, Releases, ServiceError, keys};
+use crate::{Releases, ServiceError, keys};
 pub use holds::Hold;
 
 /// Bytes of a plan per key: stores take a megabyte.
@@ -78,16 +80,6 @@ struct Inner {
     releases: Releases,
     options: OrchestrationOptions,
     holds: hold_board::HoldBoard,
-}
-
-/// What a person asks of a run that is under way.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RunRequestKind {
-    /// Nothing new starts.
-    Stop,
-    /// What runs is ended.
-    Cancel,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -177,7 +169,7 @@ impl Orchestration {
         let hooks = new.hooks.on_success.iter().chain(&new.hooks.on_failure);
         for hook in hooks {
             match (&hook.query, hook.hosts.is_empty()) {
-                (Some(query), _) => Queries::check_target(query)?,
+                (Some(query), _) => check_node_query(query)?,
                 (None, true) => {
                     return Err(ServiceError::invalid(format!(
                         "trigger `{}` needs hosts to start runs on",

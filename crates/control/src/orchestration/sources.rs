@@ -10,7 +10,8 @@ use bunraku_wire::api::RunEnding;
 
 use super::answers::Answers;
 use super::board::Board;
-use super::{Asked, Inner, RunRequestKind};
+use super::{Asked, Inner};
+use crate::keys::RunRequestKind;
 use crate::reports::{NodeRunNews, ReportSubscription};
 use crate::{ServiceError, document, keys};
 

@@ -18,9 +18,9 @@ use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
+use crate::NoQueries;
 use crate::catalogs::{CatalogOptions, Catalogs};
 use crate::presence::StoredConnection;
-use crate::releases::NoQueries;
 use crate::{CommandOptions, Commands, ReleaseOptions, ReportOptions};
 
 const SITE: &str = "applications: {shop: {components: {

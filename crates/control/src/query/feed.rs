@@ -309,7 +309,7 @@ async fn judged<T>(node: &NodeName, read: Result<T, ServiceError>) -> ControlFlo
             ControlFlow::Continue(())
         }
         Err(error) => {
-            let error = crate::http::chain(&error);
+            let error = crate::error::chain(&error);
             tracing::warn!(%node, error, "what a node refers to is not indexed");
             ControlFlow::Break(None)
         }
@@ -324,7 +324,7 @@ fn decoded<T: DeserializeOwned>(entry: Option<&KeyValue>) -> Option<T> {
 fn report<T>(outcome: Result<T, ServiceError>) -> Option<T> {
     outcome
         .inspect_err(|error| {
-            tracing::error!(error = %crate::http::chain(error), "a document is not indexed");
+            tracing::error!(error = %crate::error::chain(error), "a document is not indexed");
         })
         .ok()
 }

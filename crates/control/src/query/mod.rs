@@ -18,7 +18,7 @@ use bunraku_store::blobs::SharedBlobs;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::releases::Targeting;
+use crate::find_nodes::query_refused;
 use crate::reports::Reports;
 use crate::{FindNodes, ServiceError};
 
@@ -59,31 +59,16 @@ impl Queries {
 
     /// Answers a query.
     pub async fn answer(&self, text: &str) -> Result<Answer, ServiceError> {
-        let query = Query::parse(text).map_err(|error| refused(&error, text))?;
+        let query = Query::parse(text).map_err(|error| query_refused(&error, text))?;
         self.look(move |index, limits| index.answer(&query, limits))
             .await
     }
 
     /// The nodes that a query names, by name: for whatever works on nodes.
     pub async fn nodes_matching(&self, text: &str) -> Result<Vec<NodeName>, ServiceError> {
-        let query = Query::parse_target(text).map_err(|error| refused(&error, text))?;
+        let query = Query::parse_target(text).map_err(|error| query_refused(&error, text))?;
         self.look(move |index, limits| index.nodes_matching(&query, limits))
             .await
-    }
-
-    /// For services that take hosts by a query.
-    pub(crate) fn find_nodes(&self) -> FindNodes {
-        let queries = self.clone();
-        Arc::new(move |text| {
-            let queries = queries.clone();
-            Box::pin(async move { queries.nodes_matching(&text).await })
-        })
-    }
-
-    /// Says what is wrong with a query that is to name nodes, without answering it.
-    pub fn check_target(text: &str) -> Result<(), ServiceError> {
-        let query = Query::parse_target(text);
-        query.map(|_| ()).map_err(|error| refused(&error, text))
     }
 
     /// Off the threads that serve: a query may take long.
@@ -124,15 +109,8 @@ impl Queries {
 }
 
 #[async_trait]
-impl Targeting for Queries {
+impl FindNodes for Queries {
     async fn nodes_matching(&self, query: &str) -> Result<Vec<NodeName>, ServiceError> {
         Self::nodes_matching(self, query).await
-    }
-}
-
-fn refused(error: &bunraku_query::QueryError, text: &str) -> ServiceError {
-    ServiceError::Invalid {
-        message: error.render(text),
-        hint: error.hint.clone(),
     }
 }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::inbox::{self, Entry, fields};
 use super::{Reactors, matching};
-use crate::environments::{Secret, is_signed, new_secret};
+use crate::webhook_secrets::{Secret, is_signed, new_secret};
 use crate::{ServiceError, document, keys};
 
 /// Bytes that one call may have.

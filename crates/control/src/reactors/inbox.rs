@@ -14,14 +14,14 @@ use std::sync::{Arc, PoisonError, RwLock};
 use bunraku_model::{EnvironmentName, FactSetId, NodeName, NodeRunId};
 use bunraku_store::{Change, Follow, Followed, KeyValue, SharedStore, Transaction};
 use bunraku_wire::api::reactors::{Happening, HappeningKind, Reactor};
-use bunraku_wire::api::{NumberedEvent, ReportEvent};
+use bunraku_wire::api::{NumberedEvent, ReportEvent, RunStarted};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
 use super::matching;
-use crate::reports::Head;
+use crate::node_events::NodeEventRecorder;
 use crate::{ServiceError, document, keys};
 
 /// Happenings in one entry.
@@ -126,11 +126,32 @@ impl ReactorInbox {
         self.any(|rule| matching::mismatch(rule, happening).is_none())
     }
 
-    /// Events of a run, as they are stored.
-    pub(crate) fn report(
+    /// A node's facts are others now.
+    pub(crate) fn facts(
         &self,
         transaction: Transaction,
-        head: &Head,
+        node: &NodeName,
+        fact_set: FactSetId,
+    ) -> Transaction {
+        if !self.any(|rule| rule.event == HappeningKind::FactChanged) {
+            return transaction;
+        }
+        let entry = Entry {
+            node: Some(node.clone()),
+            fact_set: Some(fact_set),
+            ..Entry::default()
+        };
+        put(transaction, &entry)
+    }
+}
+
+impl NodeEventRecorder for ReactorInbox {
+    fn report_events(
+        &self,
+        transaction: Transaction,
+        node: &NodeName,
+        run: NodeRunId,
+        started: &RunStarted,
         events: &[NumberedEvent],
     ) -> Transaction {
         let about_runs =
@@ -140,15 +161,15 @@ impl ReactorInbox {
         }
         let happenings: Vec<Happening> = events
             .iter()
-            .filter_map(|event| of_report(head, &event.event))
+            .filter_map(|event| of_report(node, started, &event.event))
             .filter(|happening| self.wants(happening))
             .collect();
         happenings
             .chunks(PER_ENTRY)
             .fold(transaction, |transaction, happenings| {
                 let entry = Entry {
-                    node: Some(head.node.clone()),
-                    run: Some(head.run),
+                    node: Some(node.clone()),
+                    run: Some(run),
                     happenings: happenings.to_vec(),
                     ..Entry::default()
                 };
@@ -156,8 +177,7 @@ impl ReactorInbox {
             })
     }
 
-    /// A node is lost.
-    pub(crate) fn lost(
+    fn node_lost(
         &self,
         transaction: Transaction,
         node: &NodeName,
@@ -176,24 +196,6 @@ impl ReactorInbox {
             node: Some(node.clone()),
             lost_since: Some(since),
             happenings: vec![happening],
-            ..Entry::default()
-        };
-        put(transaction, &entry)
-    }
-
-    /// A node's facts are others now.
-    pub(crate) fn facts(
-        &self,
-        transaction: Transaction,
-        node: &NodeName,
-        fact_set: FactSetId,
-    ) -> Transaction {
-        if !self.any(|rule| rule.event == HappeningKind::FactChanged) {
-            return transaction;
-        }
-        let entry = Entry {
-            node: Some(node.clone()),
-            fact_set: Some(fact_set),
             ..Entry::default()
         };
         put(transaction, &entry)
@@ -231,7 +233,7 @@ pub(super) fn read(entry: &KeyValue) -> Option<Entry> {
         .ok()
 }
 
-fn of_report(head: &Head, event: &ReportEvent) -> Option<Happening> {
+fn of_report(node: &NodeName, started: &RunStarted, event: &ReportEvent) -> Option<Happening> {
     let (event, fields) = match event {
         ReportEvent::Resource(resource) => {
             let message = resource.message.as_ref();
@@ -250,7 +252,7 @@ fn of_report(head: &Head, event: &ReportEvent) -> Option<Happening> {
                 "ending": finished.ending,
                 "changed": finished.changed,
                 "failed": finished.failed,
-                "method": head.started.method,
+                "method": started.method,
             });
             (HappeningKind::Run, fields(said))
         }
@@ -258,7 +260,7 @@ fn of_report(head: &Head, event: &ReportEvent) -> Option<Happening> {
     };
     Some(Happening {
         event,
-        node: Some(head.node.clone()),
+        node: Some(node.clone()),
         fields,
     })
 }

@@ -33,7 +33,6 @@ use bunraku_wire::api::reactors::{
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
-use crate::compiles::CompileQueue;
 use crate::facts::FactsChanged;
 use crate::nodes::NodeRecord;
 use crate::triggers::Held;
@@ -53,7 +52,7 @@ pub struct Reactors {
     inbox: ReactorInbox,
     facts: Facts,
     reports: Reports,
-    find_nodes: FindNodes,
+    find_nodes: Arc<dyn FindNodes>,
     metrics: Arc<Metrics>,
 }
 
@@ -64,7 +63,7 @@ impl Reactors {
         inbox: ReactorInbox,
         facts: Facts,
         reports: Reports,
-        find_nodes: FindNodes,
+        find_nodes: Arc<dyn FindNodes>,
         metrics: Arc<Metrics>,
     ) -> Self {
         Self {
@@ -163,7 +162,7 @@ impl Reactors {
         if mismatch.is_none() {
             hosts = react::hosts_of(rule, event);
             if let Some(query) = &rule.query {
-                hosts.extend((self.find_nodes)(query.clone()).await?);
+                hosts.extend(self.find_nodes.nodes_matching(query).await?);
             }
             hosts.sort();
             hosts.dedup();
@@ -187,9 +186,9 @@ impl Reactors {
     }
 }
 
-/// Changed facts ask for a compile, and tell the reactors.
+/// Records changed facts for the reactors, after another listener.
 pub(crate) struct FactNews {
-    pub(crate) queue: Arc<CompileQueue>,
+    pub(crate) first: Arc<dyn FactsChanged>,
     pub(crate) inbox: ReactorInbox,
 }
 
@@ -202,7 +201,7 @@ impl FactsChanged for FactNews {
         fact_set: FactSetId,
     ) -> Result<Transaction, ServiceError> {
         let transaction = self
-            .queue
+            .first
             .facts_changed(transaction, node, fact_set)
             .await?;
         Ok(self.inbox.facts(transaction, node, fact_set))

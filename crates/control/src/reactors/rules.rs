@@ -11,7 +11,8 @@ use bunraku_wire::api::reactors::{HappeningKind, Reactor, ReactorLimits};
 use serde_json::Value;
 
 use super::matching::fields_of;
-use crate::compiles::{problem_at, problem_of_states};
+use crate::code_problems::{problem_at, problem_of_states};
+use crate::find_nodes::check_node_query;
 
 /// Where the files are.
 const DIRECTORY: &str = "reactors";
@@ -198,7 +199,7 @@ impl Reader<'_> {
                 "hosts" => then.hosts = self.hosts(value)?,
                 "query" => {
                     let query = self.text(value, "query")?;
-                    let checked = crate::Queries::check_target(&query);
+                    let checked = check_node_query(&query);
                     checked.map_err(|error| self.at(value, error.to_string()))?;
                     then.query = Some(query);
                 }

@@ -14,7 +14,7 @@ use jiff::Timestamp;
 
 use super::*;
 use crate::presence::StoredConnection;
-use crate::{FactHooks, FactOptions, Nodes, ReportOptions, Triggers};
+use crate::{FactHooks, FactOptions, NoQueries, NodeEventRecorder, Nodes, ReportOptions, Triggers};
 
 /// What one server has of it.
 struct Services {
@@ -34,7 +34,7 @@ impl Services {
             clock.clone(),
             ReportOptions::default(),
         )
-        .with_reactors(inbox.clone());
+        .with_recorder(Arc::new(inbox.clone()));
         let facts = Facts::new(
             store.clone(),
             blobs,
@@ -43,7 +43,7 @@ impl Services {
             FactHooks::default(),
         );
         let metrics: Arc<Metrics> = Arc::default();
-        let nobody: FindNodes = Arc::new(|_| Box::pin(async { Ok(Vec::new()) }));
+        let nobody = Arc::new(NoQueries);
         let reactors = Reactors::new(
             store.clone(),
             clock.clone(),
@@ -290,7 +290,7 @@ async fn what_happens_to_a_node_outside_of_runs_carries_on_the_chain_of_its_newe
     let taken = services.reports.take(&web, run, batch).await;
     taken.expect("stored");
     let inbox = ReactorInbox::open(&store).await.expect("rules");
-    let lost = inbox.lost(
+    let lost = inbox.node_lost(
         Transaction::new(),
         &name("web-1"),
         Timestamp::UNIX_EPOCH,
@@ -371,7 +371,10 @@ async fn lose(store: &SharedStore, services: &Services, seconds_ago: i64) {
         agent_version: "0".to_owned(),
     };
     let put = Transaction::new().put(keys::node_connection(&node), document::encode(&connection));
-    let lost = services.reactors.inbox.lost(put, &node, since, "closed");
+    let lost = services
+        .reactors
+        .inbox
+        .node_lost(put, &node, since, "closed");
     store.commit(lost).await.expect("stored");
     for key in document::keys_under(&**store, keys::REACTOR_EVENTS)
         .await

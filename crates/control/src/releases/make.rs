@@ -219,7 +219,7 @@ impl Releases {
                 nodes.into_iter().collect()
             }
             ReleaseTo::Query { query } => {
-                let found = self.targeting.nodes_matching(query).await?;
+                let found = self.find_nodes.nodes_matching(query).await?;
                 let found = found.into_iter();
                 found.filter(|node| held.contains_key(node)).collect()
             }

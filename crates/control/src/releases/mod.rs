@@ -37,13 +37,12 @@ use bunraku_store::SharedStore;
 use bunraku_store::blobs::SharedBlobs;
 use bunraku_wire::api::{HoldRequest, ReleaseHold};
 
-pub use policy::{NoQueries, Targeting};
 pub(crate) use worker::ReleaseWorker;
 
 use crate::catalogs::Catalogs;
 use crate::clock::Clock;
 use crate::document::{self as documents, Decision, Stored};
-use crate::{ServiceError, keys};
+use crate::{FindNodes, ServiceError, keys};
 use document::{Applied, Head, Release, ReleaseMap};
 use maps::Maps;
 
@@ -82,7 +81,7 @@ pub struct Releases {
     catalogs: Catalogs,
     clock: Clock,
     maps: Maps,
-    targeting: Arc<dyn Targeting>,
+    find_nodes: Arc<dyn FindNodes>,
     options: ReleaseOptions,
 }
 
@@ -95,7 +94,7 @@ impl Releases {
         blobs: SharedBlobs,
         catalogs: Catalogs,
         clock: Clock,
-        targeting: Arc<dyn Targeting>,
+        find_nodes: Arc<dyn FindNodes>,
         options: ReleaseOptions,
     ) -> Self {
         Self {
@@ -104,7 +103,7 @@ impl Releases {
             blobs,
             catalogs,
             clock,
-            targeting,
+            find_nodes,
             options,
         }
     }

@@ -1,7 +1,6 @@
-//! What releases ask of others: the environment's policy, and queries.
+//! The release policy of an environment.
 
-use async_trait::async_trait;
-use bunraku_model::{EnvironmentName, NodeName};
+use bunraku_model::EnvironmentName;
 use serde::Deserialize;
 
 use super::Releases;
@@ -33,25 +32,6 @@ struct Settings {
 pub(super) fn parse_settings(key: &str) -> Option<EnvironmentName> {
     let name = key.strip_prefix(SETTINGS)?.strip_suffix("/settings")?;
     EnvironmentName::new(name).ok()
-}
-
-/// Which nodes a query finds.
-#[async_trait]
-pub trait Targeting: Send + Sync + 'static {
-    async fn nodes_matching(&self, query: &str) -> Result<Vec<NodeName>, ServiceError>;
-}
-
-/// Queries are refused: there is no index.
-#[derive(Clone, Copy, Debug)]
-pub struct NoQueries;
-
-#[async_trait]
-impl Targeting for NoQueries {
-    async fn nodes_matching(&self, _: &str) -> Result<Vec<NodeName>, ServiceError> {
-        Err(ServiceError::invalid(
-            "this server has no index to query: name the nodes, or a percentage",
-        ))
-    }
 }
 
 impl Releases {

@@ -16,6 +16,7 @@ use tempfile::TempDir;
 
 use super::apply::{Extent, Outcome};
 use super::*;
+use crate::NoQueries;
 use crate::catalogs::{CatalogOptions, NewCatalog};
 use crate::targets::StoredTarget;
 

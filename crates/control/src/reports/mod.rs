@@ -13,9 +13,11 @@
 mod follow;
 mod head;
 mod keep;
+mod outputs;
 mod read;
 mod subscribe;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bunraku_model::{NodeName, NodeRunId};
@@ -31,10 +33,11 @@ pub use subscribe::{NodeRunNews, ReportSubscription};
 
 use crate::clock::Clock;
 use crate::document::{self, Stored};
-use crate::reactors::ReactorInbox;
+use crate::node_events::{NoRecorder, NodeEventRecorder};
 use crate::{ServiceError, keys};
 pub(crate) use head::Head;
 use head::{Accepted, Arrival};
+pub(crate) use outputs::NodeOutput;
 
 /// Ids of folded requests that lead to the report of the run that served them.
 const ALSO_INDEXED: usize = 64;
@@ -64,8 +67,8 @@ pub struct Reports {
     blobs: SharedBlobs,
     clock: Clock,
     options: ReportOptions,
-    /// Told of what happens in runs.
-    inbox: ReactorInbox,
+    /// Records the events of runs that reactors ask for.
+    recorder: Arc<dyn NodeEventRecorder>,
 }
 
 /// What became of a batch.
@@ -97,14 +100,14 @@ impl Reports {
             blobs,
             clock,
             options,
-            inbox: ReactorInbox::default(),
+            recorder: Arc::new(NoRecorder),
         }
     }
 
-    /// Tells reactors of what happens in runs.
+    /// Records the events of runs that reactors ask for.
     #[must_use]
-    pub(crate) fn with_reactors(mut self, inbox: ReactorInbox) -> Self {
-        self.inbox = inbox;
+    pub fn with_recorder(mut self, recorder: Arc<dyn NodeEventRecorder>) -> Self {
+        self.recorder = recorder;
         self
     }
 
@@ -136,7 +139,7 @@ impl Reports {
             };
             // Before the end of the run can be seen, as others wait for that.
             let now = arrival.now;
-            crate::outputs::note(&self.store, node, run, &events, now).await?;
+            outputs::note(&self.store, node, run, &events, now).await?;
             if self.store_events(known.as_ref(), &head, &events).await? {
                 return Ok(TakenBatch {
                     receipt: head.receipt(),
@@ -169,7 +172,8 @@ impl Reports {
         if known.is_none() {
             transaction = index(transaction, head);
         }
-        transaction = self.inbox.report(transaction, head, events);
+        transaction =
+            (self.recorder).report_events(transaction, &head.node, head.run, &head.started, events);
         match self.store.commit(transaction).await? {
             TransactionOutcome::Committed(_) => Ok(true),
             TransactionOutcome::Refused(reads) if reads.first().is_some_and(Option::is_none) => {

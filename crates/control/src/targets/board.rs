@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::StoredTarget;
 use crate::document;
-use crate::{CommandHub, ServiceError, keys};
+use crate::{ServiceError, keys};
 
 /// How long to wait before a store is asked again that failed for good.
 const RETRY: Duration = Duration::from_secs(1);
@@ -150,8 +150,8 @@ impl TargetBoard {
         self.refresh(&other).await
     }
 
-    /// Follows the store, and tells connected agents, until cancelled.
-    pub async fn run(&self, hub: CommandHub, shutdown: CancellationToken) {
+    /// Follows the store until cancelled. Calls `on_change` after a node's target changed here.
+    pub async fn run(&self, on_change: impl Fn(&NodeName), shutdown: CancellationToken) {
         let mut follow = Follow::new(self.store.clone(), keys::TARGETS);
         loop {
             let followed = tokio::select! {
@@ -161,7 +161,7 @@ impl TargetBoard {
             match followed {
                 Ok(followed) => {
                     for node in self.take(followed) {
-                        hub.tell_target(&node);
+                        on_change(&node);
                     }
                 }
                 Err(error) => {

@@ -32,6 +32,7 @@ use uuid::Uuid;
 
 use crate::clock::Clock;
 use crate::document::{self, Decision};
+use crate::find_nodes::check_node_query;
 use crate::once::Asker;
 use crate::{FindNodes, Metrics, ServiceError, keys};
 pub(crate) use announced::Announced;
@@ -53,7 +54,7 @@ const DEFAULT_DEADLINE: u64 = 24 * 3_600;
 pub struct Triggers {
     store: SharedStore,
     clock: Clock,
-    find_nodes: Option<FindNodes>,
+    find_nodes: Option<Arc<dyn FindNodes>>,
     metrics: Arc<Metrics>,
     lanes: Arc<lanes::Lanes>,
     /// Those who send out what was held back take turns.
@@ -83,7 +84,7 @@ impl Triggers {
 
     /// Lets triggers name their hosts by a query.
     #[must_use]
-    pub(crate) fn with_queries(mut self, find_nodes: FindNodes) -> Self {
+    pub(crate) fn with_queries(mut self, find_nodes: Arc<dyn FindNodes>) -> Self {
         self.find_nodes = Some(find_nodes);
         self
     }
@@ -170,7 +171,7 @@ impl Triggers {
         };
         match (query, &self.find_nodes) {
             (None, _) => {}
-            (Some(query), Some(find)) => hosts.extend(find(query.clone()).await?),
+            (Some(query), Some(find)) => hosts.extend(find.nodes_matching(query).await?),
             (Some(_), None) => {
                 return Err(ServiceError::invalid(
                     "this server answers no queries: name the hosts",
@@ -404,7 +405,7 @@ impl Triggers {
         limits: &TriggerLimits,
     ) -> Result<(), ServiceError> {
         if let Some(query) = &limits.query {
-            crate::Queries::check_target(query)?;
+            check_node_query(query)?;
         }
         let transaction =
             Transaction::new().put(keys::trigger_limits(trigger), document::encode(limits));

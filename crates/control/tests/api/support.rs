@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bunraku_control::catalogs::CatalogOptions;
+use bunraku_control::code::CodeOptions;
 use bunraku_control::compiles::{CompileOptions, StateFunctions};
-use bunraku_control::environments::CodeOptions;
 use bunraku_control::{
     AcceptOptions, CertificateOptions, Clock, CommandOptions, FactOptions, ReportOptions,
     RouterOptions, Server, ServerOptions, UpkeepOptions,

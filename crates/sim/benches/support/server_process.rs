@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bunraku_control::catalogs::CatalogOptions;
+use bunraku_control::code::CodeOptions;
 use bunraku_control::compiles::CompileOptions;
-use bunraku_control::environments::CodeOptions;
 use bunraku_control::targets::StoredTarget;
 use bunraku_control::{
     AcceptOptions, CertificateOptions, Clock, CommandOptions, FactOptions, Nodes, ReleaseOptions,

@@ -17,7 +17,8 @@ use tokio::sync::Semaphore;
 
 use super::settings::ExternalSettings;
 use super::worker_process::WorkerProcess;
-use super::{CompileFailure, CompileRequest, Compiler, slot};
+use super::{CompileRequest, Compiler, slot};
+use crate::compile_failure::CompileFailure;
 
 /// What of an answer that is not understood is shown.
 const SHOWN: usize = 200;

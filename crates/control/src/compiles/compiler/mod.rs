@@ -15,13 +15,12 @@ mod worker_process;
 
 use async_trait::async_trait;
 use bunraku_model::{Catalog, CodeId, EnvironmentName, FactSet, FactSetId, NodeName};
-use bunraku_wire::api::CompileProblem;
 use tokio::sync::Semaphore;
 
 use super::lock_readers::LockReader;
+use crate::compile_failure::CompileFailure;
 
 pub(crate) use registry::Compilers;
-pub(crate) use settings::{from_states as problem_of_states, problem_at};
 pub(crate) use states::NoStateFunctions;
 pub use states::StateFunctions;
 
@@ -35,42 +34,6 @@ pub struct CompileRequest {
     pub fact_set: FactSetId,
     /// Answers who holds a lock.
     pub(crate) locks: Option<LockReader>,
-}
-
-/// Why there is no catalog.
-#[derive(Debug, thiserror::Error)]
-pub enum CompileFailure {
-    /// The code is at fault: the same code and facts fail again.
-    #[error("{}", shown(.0))]
-    Problems(Vec<CompileProblem>),
-    /// Something around it: worth trying again.
-    #[error("compiling could not be carried out")]
-    Temporary(#[source] Box<dyn std::error::Error + Send + Sync>),
-}
-
-impl CompileFailure {
-    pub(crate) fn problem(problem: CompileProblem) -> Self {
-        Self::Problems(vec![problem])
-    }
-
-    pub(crate) fn said(message: impl Into<String>) -> Self {
-        Self::problem(CompileProblem {
-            message: message.into(),
-            ..CompileProblem::default()
-        })
-    }
-
-    pub(crate) fn temporary(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        Self::Temporary(error.into())
-    }
-}
-
-fn shown(problems: &[CompileProblem]) -> String {
-    let texts: Vec<&str> = problems
-        .iter()
-        .map(|problem| problem.message.as_str())
-        .collect();
-    texts.join("; ")
 }
 
 /// Makes catalogs for one environment at one commit.

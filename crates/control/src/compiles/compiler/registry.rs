@@ -14,8 +14,9 @@ use super::settings::{self, Settings};
 use super::sources::Sources;
 use super::states::StatesCompiler;
 use super::static_files::StaticCompiler;
-use super::{CompileFailure, Compiler, StateFunctions};
-use crate::environments::{Code, CodeError};
+use super::{Compiler, StateFunctions};
+use crate::code::{Code, CodeError};
+use crate::compile_failure::CompileFailure;
 use crate::modules::{Modules, PinnedModules};
 
 /// One that was not used for so long is let go, with its workers.
@@ -149,7 +150,7 @@ impl Compilers {
 }
 
 fn code_failure(error: &CodeError) -> CompileFailure {
-    CompileFailure::said(crate::http::chain(error))
+    CompileFailure::said(crate::error::chain(error))
 }
 
 fn build(

@@ -3,8 +3,10 @@
 use std::path::Path;
 use std::time::Duration;
 
-use bunraku_states::{Node, Problem, read_document};
+use bunraku_states::{Node, read_document};
 use bunraku_wire::api::CompileProblem;
+
+use crate::code_problems::{problem_at, problem_of_states};
 
 /// The file at the root of an environment.
 pub(crate) const FILE: &str = "bunraku.yaml";
@@ -69,7 +71,7 @@ fn detect(root: &Path) -> Result<Settings, CompileProblem> {
 }
 
 pub(super) fn parse(text: &str) -> Result<Settings, CompileProblem> {
-    let document = read_document(FILE, text).map_err(|problem| from_states(&problem))?;
+    let document = read_document(FILE, text).map_err(|problem| problem_of_states(&problem))?;
     let members = Members::of(&document, "`bunraku.yaml`")?;
     let compiler = members.text("compiler")?;
     let settings = match compiler.as_deref() {
@@ -192,7 +194,7 @@ impl<'a> Members<'a> {
         let Some(text) = self.text(name)? else {
             return Ok(None);
         };
-        if text != "." && !crate::environments::is_below(Path::new(&text)) {
+        if text != "." && !crate::code::is_below(Path::new(&text)) {
             let node = self.get(name).unwrap_or(self.node);
             return Err(at(
                 node,
@@ -248,33 +250,6 @@ fn whole(message: String) -> CompileProblem {
         message,
         file: Some(FILE.to_owned()),
         ..CompileProblem::default()
-    }
-}
-
-/// A problem at this place of a file in an environment.
-pub(crate) fn problem_at(file: &str, node: &Node, message: String) -> CompileProblem {
-    CompileProblem {
-        message,
-        file: Some(file.to_owned()),
-        line: Some(node.line as u64),
-        column: Some(node.column as u64),
-        hint: None,
-    }
-}
-
-/// A problem of the states front end, in the words of the API.
-pub(crate) fn from_states(problem: &Problem) -> CompileProblem {
-    let known = |number: usize| (number > 0).then_some(number as u64);
-    let mut message = problem.message.clone();
-    for (what, place) in &problem.also {
-        message.push_str(&format!("; {what}: {place}"));
-    }
-    CompileProblem {
-        message,
-        file: Some(problem.at.file.clone()).filter(|file| !file.is_empty()),
-        line: known(problem.at.line),
-        column: known(problem.at.column),
-        hint: problem.hint.clone(),
     }
 }
 

@@ -15,7 +15,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::catalogs::{CatalogFile, FileSource};
-use crate::environments::is_below;
+use crate::code::is_below;
 
 /// Most entries below one directory that is referred to.
 const MOST_ENTRIES: usize = 10_000;

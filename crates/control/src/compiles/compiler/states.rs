@@ -14,10 +14,11 @@ use bunraku_states::{Input, Lookup, OtherNodes, Tree, World, WorldError, compile
 use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
 
-use super::settings::from_states;
-use super::{CompileFailure, CompileRequest, Compiler, LockReader, slot};
+use super::{CompileRequest, Compiler, LockReader, slot};
 use crate::ServiceError;
-use crate::environments::is_below;
+use crate::code::is_below;
+use crate::code_problems::problem_of_states;
+use crate::compile_failure::CompileFailure;
 
 /// What state functions mean to the engine. This crate does not know the
 /// engine: whoever starts the server does.
@@ -121,7 +122,7 @@ impl Compiler for StatesCompiler {
                     .0
                     .iter()
                     .map(|problem| {
-                        let mut problem = from_states(problem);
+                        let mut problem = problem_of_states(problem);
                         if let Some(file) = &mut problem.file {
                             file.insert_str(0, &self.prefix);
                         }

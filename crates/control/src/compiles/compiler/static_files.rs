@@ -15,9 +15,10 @@ use bunraku_wire::api::CompileProblem;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
-use super::settings::{from_states, problem_at as at};
-use super::{CompileFailure, CompileRequest, Compiler, slot};
-use crate::environments::is_below;
+use super::{CompileRequest, Compiler, slot};
+use crate::code::is_below;
+use crate::code_problems::{problem_at as at, problem_of_states};
+use crate::compile_failure::CompileFailure;
 
 /// A site that is written down.
 pub(crate) struct StaticCompiler {
@@ -262,7 +263,7 @@ fn read(tree: &Path, path: &str) -> Result<Node, CompileProblem> {
         file: Some(path.to_owned()),
         ..CompileProblem::default()
     })?;
-    read_document(path, &text).map_err(|problem| from_states(&problem))
+    read_document(path, &text).map_err(|problem| problem_of_states(&problem))
 }
 
 fn read_bytes(tree: &Path, path: &str) -> Result<Vec<u8>, CompileProblem> {

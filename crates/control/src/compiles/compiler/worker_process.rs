@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-use crate::environments::ProcessGroup;
+use crate::code::ProcessGroup;
 
 /// The end of its words that is kept.
 const MOST_WORDS: usize = 8 << 10;

@@ -34,12 +34,12 @@ use http::request::Parts;
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 
-use super::Metrics;
 use super::reply::Refusal;
 use crate::catalogs::Catalogs;
 use crate::certificates::Certificates;
 use crate::compiles::Compiles;
 use crate::environments::Environments;
+use crate::metrics::Metrics;
 use crate::modules::Modules;
 use crate::{
     CatalogDiffs, Clock, CommandHub, Commands, Contents, Facts, Locks, Nodes, Once, Orchestration,

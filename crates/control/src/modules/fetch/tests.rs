@@ -72,7 +72,7 @@ async fn fetched(url: &str, sha256: ContentId) -> Result<Vec<u8>, String> {
     let url = url.to_owned();
     let source = ModuleSource::Url { url, sha256 };
     let fetched = fetch(&source, scratch.path()).await;
-    fetched.map_err(|error| crate::http::chain(&error))
+    fetched.map_err(|error| crate::error::chain(&error))
 }
 
 #[tokio::test]
@@ -188,7 +188,7 @@ async fn a_file_is_taken_from_git_at_the_commit_and_not_from_a_newer_one() {
         let scratch = scratch.clone();
         async move {
             let fetched = fetch(&source, &scratch).await;
-            fetched.map_err(|error| crate::http::chain(&error))
+            fetched.map_err(|error| crate::error::chain(&error))
         }
     };
     assert_eq!(ask(&first, "dist/x").await, Ok(b"first".to_vec()));

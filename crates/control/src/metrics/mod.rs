@@ -1,5 +1,7 @@
 //! Numbers for Prometheus.
 
+mod compiles;
+
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
@@ -11,6 +13,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
+
+pub use compiles::CompileMetrics;
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
 struct RequestLabels {
@@ -67,7 +71,7 @@ pub struct Metrics {
     reactors: Family<ReactorLabels, Counter>,
     runs: Family<EndingLabels, Counter>,
     report_events: Counter<u64, AtomicU64>,
-    pub(crate) compiles: std::sync::Arc<crate::compiles::CompileMetrics>,
+    pub(crate) compiles: std::sync::Arc<CompileMetrics>,
     members: Family<StateLabels, Gauge>,
     member_health: Gauge,
     datastores: Gauge,

@@ -5,6 +5,11 @@
 //! takes the blob. So code that was deployed can be compiled by every server
 //! for as long as it is kept, also when the repository is gone.
 
+mod git;
+mod process_group;
+mod repository;
+mod tree;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,11 +23,17 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
 use uuid::Uuid;
 
-use super::git::{GitError, Mirror, Wanted};
-use super::tree::{self, TreeError, TreeLimits};
 use crate::clock::Clock;
 use crate::document::{self, Decision};
 use crate::{ServiceError, keys};
+use tree::TreeLimits;
+
+pub use git::GitError;
+pub(crate) use git::{Mirror, Wanted};
+pub(crate) use process_group::ProcessGroup;
+pub(crate) use repository::{check_branch, check_commit, check_url, masked};
+pub use tree::TreeError;
+pub(crate) use tree::is_below;
 
 /// Where code is kept on this server, and how much of it.
 #[derive(Clone, Debug)]
