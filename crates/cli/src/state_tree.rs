@@ -299,7 +299,7 @@ impl std::fmt::Debug for EngineFunctions {
     }
 }
 
-impl bunraku_control::compiles::StateFunctions for EngineFunctions {
+impl bunraku_compile::compiles::StateFunctions for EngineFunctions {
     fn function(&self, name: &str) -> Lookup {
         look_up(&self.0, name)
     }
@@ -311,7 +311,7 @@ impl bunraku_control::compiles::StateFunctions for EngineFunctions {
     fn with_modules(
         &self,
         modules: &[bunraku_module::Verified],
-    ) -> Result<Arc<dyn bunraku_control::compiles::StateFunctions>, String> {
+    ) -> Result<Arc<dyn bunraku_compile::compiles::StateFunctions>, String> {
         let mut registry = Registry::standard();
         for module in modules {
             // Nothing of it is ever unpacked or run here: only its words count.

@@ -21,16 +21,67 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "bunraku-control",
         &[
             "bunraku-model",
+            // For the version in the keys of published modules.
+            "bunraku-module",
+            // To check queries that name nodes.
+            "bunraku-query",
+            // For the place of a problem in a file.
+            "bunraku-states",
+            "bunraku-store",
+            "bunraku-wire",
+        ],
+    ),
+    (
+        "bunraku-cues",
+        &[
+            "bunraku-control",
+            "bunraku-model",
+            "bunraku-states",
+            "bunraku-store",
+            "bunraku-wire",
+        ],
+    ),
+    (
+        "bunraku-compile",
+        &[
+            "bunraku-control",
+            "bunraku-cues",
+            "bunraku-model",
             // To verify what is published and what catalogs pin; nothing of it runs there.
             "bunraku-module",
             "bunraku-query",
             "bunraku-states",
             "bunraku-store",
             "bunraku-wire",
-            "bunraku-plan",
         ],
     ),
-    // Control never uses it: a server that is no member knows nothing of it.
+    (
+        "bunraku-orchestrate",
+        &[
+            "bunraku-compile",
+            "bunraku-control",
+            "bunraku-cues",
+            "bunraku-model",
+            "bunraku-plan",
+            "bunraku-store",
+            "bunraku-wire",
+        ],
+    ),
+    (
+        "bunraku-server",
+        &[
+            "bunraku-compile",
+            "bunraku-control",
+            "bunraku-cues",
+            "bunraku-model",
+            "bunraku-orchestrate",
+            "bunraku-plan",
+            "bunraku-query",
+            "bunraku-store",
+            "bunraku-wire",
+        ],
+    ),
+    // The server never uses it: one that is not a member knows nothing of it.
     (
         "bunraku-cluster",
         &["bunraku-model", "bunraku-store", "bunraku-wire"],
@@ -45,8 +96,11 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "bunraku-sim",
         &[
             "bunraku-agent",
+            "bunraku-compile",
             "bunraku-control",
             "bunraku-model",
+            "bunraku-orchestrate",
+            "bunraku-server",
             "bunraku-store",
             "bunraku-wire",
         ],
@@ -76,7 +130,11 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "bunraku-plan",
             "bunraku-query",
             "bunraku-console",
+            "bunraku-compile",
             "bunraku-control",
+            "bunraku-cues",
+            "bunraku-orchestrate",
+            "bunraku-server",
             "bunraku-cluster",
             "bunraku-agent",
         ],

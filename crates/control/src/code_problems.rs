@@ -7,7 +7,7 @@ use bunraku_states::{Node, Problem};
 use bunraku_wire::api::CompileProblem;
 
 /// A problem at this place of a file in an environment.
-pub(crate) fn problem_at(file: &str, node: &Node, message: String) -> CompileProblem {
+pub fn problem_at(file: &str, node: &Node, message: String) -> CompileProblem {
     CompileProblem {
         message,
         file: Some(file.to_owned()),
@@ -18,7 +18,7 @@ pub(crate) fn problem_at(file: &str, node: &Node, message: String) -> CompilePro
 }
 
 /// A problem of the states front end, in the words of the API.
-pub(crate) fn problem_of_states(problem: &Problem) -> CompileProblem {
+pub fn problem_of_states(problem: &Problem) -> CompileProblem {
     let known = |number: usize| (number > 0).then_some(number as u64);
     let mut message = problem.message.clone();
     for (what, place) in &problem.also {

@@ -14,18 +14,18 @@ use crate::ServiceError;
 const FORGOTTEN_AT_ONCE: usize = 100;
 
 /// A document with the revision at which it was read.
-pub(crate) struct Stored<T> {
-    pub(crate) document: T,
-    pub(crate) entry: KeyValue,
+pub struct Stored<T> {
+    pub document: T,
+    pub entry: KeyValue,
 }
 
 /// The bytes of a document.
-pub(crate) fn encode<T: Serialize>(document: &T) -> Bytes {
+pub fn encode<T: Serialize>(document: &T) -> Bytes {
     Bytes::from(serde_json::to_vec(document).expect("documents are plain data that JSON can hold"))
 }
 
 /// The document in an entry.
-pub(crate) fn decode<T: DeserializeOwned>(entry: &KeyValue) -> Result<T, ServiceError> {
+pub fn decode<T: DeserializeOwned>(entry: &KeyValue) -> Result<T, ServiceError> {
     serde_json::from_slice(&entry.value).map_err(|source| ServiceError::Document {
         key: entry.key.clone(),
         source,
@@ -33,7 +33,7 @@ pub(crate) fn decode<T: DeserializeOwned>(entry: &KeyValue) -> Result<T, Service
 }
 
 /// The document at a key.
-pub(crate) async fn read<T: DeserializeOwned>(
+pub async fn read<T: DeserializeOwned>(
     store: &dyn Store,
     key: &str,
 ) -> Result<Option<Stored<T>>, ServiceError> {
@@ -47,12 +47,12 @@ pub(crate) async fn read<T: DeserializeOwned>(
 }
 
 /// Every entry under a prefix, page by page.
-pub(crate) async fn read_all(store: &dyn Store, prefix: &str) -> Result<Vec<KeyValue>, StoreError> {
+pub async fn read_all(store: &dyn Store, prefix: &str) -> Result<Vec<KeyValue>, StoreError> {
     read_pages(store, Range::prefix(prefix)).await
 }
 
 /// Every key under a prefix.
-pub(crate) async fn keys_under(store: &dyn Store, prefix: &str) -> Result<Vec<String>, StoreError> {
+pub async fn keys_under(store: &dyn Store, prefix: &str) -> Result<Vec<String>, StoreError> {
     let range = Range {
         keys_only: true,
         ..Range::prefix(prefix)
@@ -66,7 +66,7 @@ pub(crate) async fn keys_under(store: &dyn Store, prefix: &str) -> Result<Vec<St
 
 /// Deletes what is first under a prefix until no more than `kept` are left:
 /// where keys begin with their time, what is oldest.
-pub(crate) async fn forget_oldest(
+pub async fn forget_oldest(
     store: &dyn Store,
     prefix: &str,
     kept: usize,
@@ -93,7 +93,7 @@ async fn read_pages(store: &dyn Store, mut range: Range) -> Result<Vec<KeyValue>
 }
 
 /// What an update decides to do with what it read.
-pub(crate) enum Decision<T> {
+pub enum Decision<T> {
     Write(T),
     /// It is fine as it is.
     Keep,
@@ -104,7 +104,7 @@ pub(crate) enum Decision<T> {
 ///
 /// Gives back the document as it is afterwards. `decide` may be called several
 /// times and must have no effects.
-pub(crate) async fn update<T, F>(
+pub async fn update<T, F>(
     store: &dyn Store,
     key: &str,
     mut decide: F,

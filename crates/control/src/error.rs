@@ -65,21 +65,21 @@ pub enum ServiceError {
 }
 
 impl ServiceError {
-    pub(crate) fn invalid(message: impl Into<String>) -> Self {
+    pub fn invalid(message: impl Into<String>) -> Self {
         Self::Invalid {
             message: message.into(),
             hint: None,
         }
     }
 
-    pub(crate) fn conflict(message: impl Into<String>, hint: impl Into<String>) -> Self {
+    pub fn conflict(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::Conflict {
             message: message.into(),
             hint: Some(hint.into()),
         }
     }
 
-    pub(crate) fn no_such_node(node: &bunraku_model::NodeName) -> Self {
+    pub fn no_such_node(node: &bunraku_model::NodeName) -> Self {
         Self::NotFound {
             what: format!("node `{node}`"),
             hint: Some("list the nodes with `bunraku node list`".to_owned()),
@@ -87,14 +87,14 @@ impl ServiceError {
     }
 
     /// Content that cannot be used: the store's own failure, or a fault of ours.
-    pub(crate) fn content(what: &'static str, error: BlobError) -> Self {
+    pub fn content(what: &'static str, error: BlobError) -> Self {
         match error {
             BlobError::Store(error) => Self::Store(error),
             error => Self::internal(what, error),
         }
     }
 
-    pub(crate) fn internal(
+    pub fn internal(
         what: impl Into<String>,
         source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
     ) -> Self {
@@ -106,7 +106,7 @@ impl ServiceError {
 }
 
 /// An error followed by all its causes, for the log.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {

@@ -14,7 +14,7 @@ use crate::{ServiceError, keys};
 
 /// No other process can have this store open: whoever leads there is dead.
 /// Waiting for the end of its lease would only keep people waiting.
-pub(crate) async fn bury(store: &SharedStore) -> Result<(), ServiceError> {
+pub async fn bury(store: &SharedStore) -> Result<(), ServiceError> {
     let transaction = Transaction::new()
         .delete_prefix(keys::LEADERS)
         .delete_prefix(keys::RUN_LEADERS);
@@ -23,7 +23,7 @@ pub(crate) async fn bury(store: &SharedStore) -> Result<(), ServiceError> {
 }
 
 /// Being the leader, until it is given back or lost.
-pub(crate) struct Leadership {
+pub struct Leadership {
     store: SharedStore,
     lease: LeaseId,
     ttl: Duration,
@@ -31,7 +31,7 @@ pub(crate) struct Leadership {
 
 impl Leadership {
     /// Waits until nobody else is, and then is the leader.
-    pub(crate) async fn campaign(
+    pub async fn campaign(
         store: SharedStore,
         key: &str,
         who: &str,
@@ -75,7 +75,7 @@ impl Leadership {
     }
 
     /// Stays the leader; returns when it is not any more.
-    pub(crate) async fn keep(&self) {
+    pub async fn keep(&self) {
         let mut tick = tokio::time::interval(self.ttl / 3);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -89,7 +89,7 @@ impl Leadership {
     }
 
     /// Lets another one be.
-    pub(crate) async fn resign(self) {
+    pub async fn resign(self) {
         if let Err(error) = self.store.lease_revoke(self.lease).await {
             tracing::debug!(error = %error, "the lease of a leader runs out by itself");
         }

@@ -24,12 +24,12 @@ const TOLD_WITHIN: SignedDuration = SignedDuration::from_mins(10);
 
 /// The part of a node that is there from its first certificate on.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct NodeRecord {
+pub struct NodeRecord {
     joined: Timestamp,
     administration: Administration,
     /// Records from before environments have none.
     #[serde(default = "default_environment")]
-    pub(crate) environment: EnvironmentName,
+    pub environment: EnvironmentName,
 }
 
 /// A run queue as it is kept.
@@ -285,16 +285,16 @@ impl Nodes {
 
 /// What the store has of one node.
 #[derive(Clone, Default)]
-pub(crate) struct NodeDocuments {
+pub struct NodeDocuments {
     record: Option<NodeRecord>,
     connection: Option<StoredConnection>,
     activity: Option<Activity>,
-    pub(crate) facts: Option<FactsPointer>,
+    pub facts: Option<FactsPointer>,
 }
 
 impl NodeDocuments {
     /// The document is not there any more.
-    pub(crate) fn drop(&mut self, which: &str) {
+    pub fn drop(&mut self, which: &str) {
         match which {
             "record" => self.record = None,
             "connection" => self.connection = None,
@@ -304,18 +304,18 @@ impl NodeDocuments {
         }
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.record.is_none()
             && self.connection.is_none()
             && self.activity.is_none()
             && self.facts.is_none()
     }
 
-    pub(crate) fn joined(&self) -> Option<Timestamp> {
+    pub fn joined(&self) -> Option<Timestamp> {
         self.record.as_ref().map(|record| record.joined)
     }
 
-    pub(crate) fn take(&mut self, which: &str, entry: &KeyValue) -> Result<(), ServiceError> {
+    pub fn take(&mut self, which: &str, entry: &KeyValue) -> Result<(), ServiceError> {
         match which {
             "record" => self.record = Some(document::decode(entry)?),
             "connection" => self.connection = Some(document::decode(entry)?),
@@ -327,7 +327,7 @@ impl NodeDocuments {
     }
 
     /// Nothing without a record: such documents are leftovers of a removed node.
-    pub(crate) fn summary(self, name: NodeName, pending_commands: usize) -> Option<NodeSummary> {
+    pub fn summary(self, name: NodeName, pending_commands: usize) -> Option<NodeSummary> {
         let record = self.record?;
         let agent_version = self
             .connection

@@ -45,11 +45,11 @@ const RETRY: Duration = Duration::from_millis(500);
 
 /// A connection as it is kept.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct StoredConnection {
+pub struct StoredConnection {
     #[serde(flatten)]
-    pub(crate) connection: Connection,
-    pub(crate) session: Uuid,
-    pub(crate) agent_version: String,
+    pub connection: Connection,
+    pub session: Uuid,
+    pub agent_version: String,
 }
 
 /// An open command stream.
@@ -95,7 +95,7 @@ struct Inner {
 impl Presence {
     /// Registers the server, if anything can be written. Call
     /// [`Presence::run`] right after it.
-    pub(crate) async fn start(
+    pub async fn start(
         store: SharedStore,
         clock: Clock,
         server: ServerId,

@@ -8,19 +8,19 @@ use serde::{Deserialize, Serialize};
 
 /// What webhooks are signed with.
 #[derive(Clone, Serialize, Deserialize)]
-pub(crate) struct Secret {
-    pub(crate) secret: String,
+pub struct Secret {
+    pub secret: String,
 }
 
 /// 128 bits from the system's own source, in words that headers can hold.
-pub(crate) fn new_secret() -> String {
+pub fn new_secret() -> String {
     let (one, two) = (uuid::Uuid::new_v4(), uuid::Uuid::new_v4());
     format!("{}{}", one.simple(), two.simple())
 }
 
 /// Whether the header's signature (`sha256=…`) is the body's, in a time that
 /// tells nothing about where it differs.
-pub(crate) fn is_signed(secret: &str, body: &[u8], header: Option<&str>) -> bool {
+pub fn is_signed(secret: &str, body: &[u8], header: Option<&str>) -> bool {
     let Some(signature) = header.and_then(|header| header.strip_prefix("sha256=")) else {
         return false;
     };

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bunraku_agent::rehearsal::Rehearsal;
 use bunraku_agent::{Methods, RunSettings, Windows};
-use bunraku_control::targets::KnownTarget;
+use bunraku_compile::targets::KnownTarget;
 use bunraku_model::{FactSet, NodeName, NodeRunId};
 use bunraku_wire::api::{Cause, RunRequest, RunSubject, SubmissionOrder};
 use serde_json::json;
@@ -227,7 +227,7 @@ impl Agent {
 /// Tells the checker of a target that a node was given.
 pub(crate) async fn see_target(
     checker: &Checker,
-    releases: &bunraku_control::Releases,
+    releases: &bunraku_compile::Releases,
     node: &NodeName,
     known: &KnownTarget,
 ) {

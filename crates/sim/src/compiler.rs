@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bunraku_control::backstage::{CompileFailure, CompileRequest, Compiler};
 use bunraku_model::{Catalog, NodeName};
+use bunraku_server::backstage::{CompileFailure, CompileRequest, Compiler};
 use serde_json::json;
 use tokio::sync::Semaphore;
 

@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bunraku_control::backstage::CompileQueue;
 use bunraku_control::{Clock, FactHooks, FactOptions, Facts, Nodes, ReportFilter, keys};
 use bunraku_model::{CodeId, NodeName, default_environment};
+use bunraku_server::backstage::CompileQueue;
 use bunraku_store::blobs::{BlobOptions, StoreBlobs};
 use bunraku_store::testing::MemoryStore;
 use bunraku_store::{Range, SharedStore, Transaction};

@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bunraku_control::backstage::{Backstage, BackstageParts, CompileOptions};
-use bunraku_control::catalogs::Catalogs;
-use bunraku_control::{Clock, FactOptions, Facts, ReleaseOptions, Releases, Reports, TargetBoard};
+use bunraku_compile::catalogs::Catalogs;
+use bunraku_compile::{ReleaseOptions, Releases, TargetBoard};
+use bunraku_control::{Clock, FactOptions, Facts, Reports};
 use bunraku_model::ServerId;
+use bunraku_server::backstage::{Backstage, BackstageParts, CompileOptions};
 use bunraku_store::SharedStore;
 use bunraku_store::blobs::{BlobOptions, StoreBlobs};
 use tokio::sync::mpsc;

@@ -8,7 +8,7 @@ use bunraku_cluster::directory::Directory;
 use bunraku_cluster::failover::Limits;
 use bunraku_cluster::member::{Member, MemberOptions};
 use bunraku_cluster::membership::SwimOptions;
-use bunraku_control::{ClusterLink, ClusterMember};
+use bunraku_server::{ClusterLink, ClusterMember};
 use bunraku_wire::api::cluster::{ClusterSight, ClusterWelcome};
 
 use crate::config::ClusterSection;

@@ -6,14 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bunraku_cluster::member::Member;
-use bunraku_control::catalogs::CatalogOptions;
-use bunraku_control::code::CodeOptions;
-use bunraku_control::compiles::CompileOptions;
-use bunraku_control::{
-    AcceptOptions, CertificateOptions, Clock, CommandOptions, FactOptions, ReportOptions,
-    RouterOptions, Server, ServerOptions, UpkeepOptions,
-};
+use bunraku_compile::catalogs::CatalogOptions;
+use bunraku_compile::code::CodeOptions;
+use bunraku_compile::compiles::CompileOptions;
+use bunraku_control::{CertificateOptions, Clock, CommandOptions, FactOptions, ReportOptions};
 use bunraku_model::NodeName;
+use bunraku_server::{AcceptOptions, RouterOptions, Server, ServerOptions, UpkeepOptions};
 use bunraku_store::blobs::{BlobOptions, DirectoryBlobs, SharedBlobs, StoreBlobs};
 use bunraku_store::etcd::{EtcdIdentity, EtcdOptions, EtcdStore, EtcdTls};
 use bunraku_store::{EmbeddedOptions, EmbeddedStore, SharedStore};
@@ -368,13 +366,13 @@ fn server_options(
             history: section.facts.history.min(50),
             ..FactOptions::default()
         },
-        orchestration: bunraku_control::OrchestrationOptions::default(),
-        releases: bunraku_control::ReleaseOptions {
+        orchestration: bunraku_orchestrate::OrchestrationOptions::default(),
+        releases: bunraku_compile::ReleaseOptions {
             keep: section.releases.keep,
             quiet: section.releases.quiet.0,
             longest_wait: section.releases.longest_wait.0,
             leader_ttl: SERVER_TTL,
-            ..bunraku_control::ReleaseOptions::default()
+            ..bunraku_compile::ReleaseOptions::default()
         },
         reports: ReportOptions {
             kept_per_node: section.reports.kept_per_node,

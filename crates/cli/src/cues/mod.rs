@@ -14,7 +14,7 @@ mod watch;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bunraku_control::chains::{Chained, continue_chains};
+use bunraku_cues::chains::{Chained, continue_chains};
 use bunraku_model::{NodeName, TriggerName};
 use bunraku_store::etcd::{EtcdIdentity, EtcdOptions, EtcdStore, EtcdTls};
 use bunraku_store::{LeaseId, Store, Transaction};

@@ -14,26 +14,26 @@ use crate::{ServiceError, keys};
 /// A certificate as it is kept.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct StoredCertificate {
-    pub(crate) name: NodeName,
-    pub(crate) role: Role,
-    pub(crate) serial: Serial,
-    pub(crate) fingerprint: Fingerprint,
+    pub name: NodeName,
+    pub role: Role,
+    pub serial: Serial,
+    pub fingerprint: Fingerprint,
     /// Of the public key: tells whether a request is the same holder's.
-    pub(crate) key: ContentId,
-    pub(crate) not_before: Timestamp,
-    pub(crate) not_after: Timestamp,
-    pub(crate) signed_by: String,
-    pub(crate) pem: String,
+    pub key: ContentId,
+    pub not_before: Timestamp,
+    pub not_after: Timestamp,
+    pub signed_by: String,
+    pub pem: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) revoked: Option<Revocation>,
+    pub revoked: Option<Revocation>,
 }
 
 /// When, why and by whom it was revoked.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Revocation {
-    pub(crate) since: Timestamp,
-    pub(crate) reason: String,
-    pub(crate) by: String,
+    pub since: Timestamp,
+    pub reason: String,
+    pub by: String,
 }
 
 impl StoredCertificate {

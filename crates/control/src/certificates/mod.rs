@@ -80,7 +80,7 @@ impl Certificates {
         }
     }
 
-    pub(crate) fn authority(&self) -> &Authority {
+    pub fn authority(&self) -> &Authority {
         &self.authority
     }
 
@@ -92,7 +92,7 @@ impl Certificates {
     /// Lets a node in that this authority knows and we do not: one whose
     /// certificate Puppet signed. With our own authority every node is known
     /// from its signing on, and one that is not was removed.
-    pub(crate) async fn admit(&self, node: &NodeName) -> Result<(), ServiceError> {
+    pub async fn admit(&self, node: &NodeName) -> Result<(), ServiceError> {
         match self.authority.puppet_directory() {
             None => Ok(()),
             Some(_) => self.nodes.register(node).await,
@@ -100,7 +100,7 @@ impl Certificates {
     }
 
     /// The authority's certificates.
-    pub(crate) fn authority_pem(&self) -> String {
+    pub fn authority_pem(&self) -> String {
         self.authority.certificates_pem()
     }
 

@@ -36,7 +36,7 @@ use crate::{ServiceError, keys};
 
 pub use hooks::{EnvironmentOf, FactsChanged};
 pub use persist::Persisted;
-pub(crate) use pointer::FactsPointer;
+pub use pointer::FactsPointer;
 use queue::Payload;
 
 /// Which facts do not count, how much is kept, and who works.

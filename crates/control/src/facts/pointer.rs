@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 
 /// The value of `nodes/<node>/facts`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct FactsPointer {
-    pub(crate) fact_set: FactSetId,
-    pub(crate) content: ContentId,
-    pub(crate) changed: Timestamp,
-    pub(crate) received: Timestamp,
+pub struct FactsPointer {
+    pub fact_set: FactSetId,
+    pub content: ContentId,
+    pub changed: Timestamp,
+    pub received: Timestamp,
     /// Of the submission that came last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) order: Option<SubmissionOrder>,
+    pub order: Option<SubmissionOrder>,
 }
 
 /// The value of `nodes/<node>/fact-history`: what came before, newest first.
@@ -23,15 +23,15 @@ pub(crate) struct FactsPointer {
 /// submission, and this only when something changed.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
-pub(crate) struct FactHistory(pub(crate) Vec<PastFacts>);
+pub(crate) struct FactHistory(pub Vec<PastFacts>);
 
 /// A fact set that was the newest until `replaced`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct PastFacts {
-    pub(crate) fact_set: FactSetId,
-    pub(crate) content: ContentId,
-    pub(crate) changed: Timestamp,
-    pub(crate) replaced: Timestamp,
+    pub fact_set: FactSetId,
+    pub content: ContentId,
+    pub changed: Timestamp,
+    pub replaced: Timestamp,
 }
 
 impl FactHistory {

@@ -14,13 +14,13 @@ use serde_json::{Map, Value};
 /// The value of `fact-queue/<node>`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct QueuedFacts {
-    pub(crate) fact_set: FactSetId,
-    pub(crate) received: Timestamp,
+    pub fact_set: FactSetId,
+    pub received: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) order: Option<SubmissionOrder>,
+    pub order: Option<SubmissionOrder>,
     /// Who took it, and so works on it first.
-    pub(crate) server: ServerId,
-    pub(crate) payload: Payload,
+    pub server: ServerId,
+    pub payload: Payload,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -41,7 +41,7 @@ impl Default for CompileMetrics {
 const PRIORITIES: [(u8, &str); 3] = [(0, "person"), (1, "code"), (2, "facts")];
 
 impl CompileMetrics {
-    pub(crate) fn register(&self, registry: &mut Registry) {
+    pub fn register(&self, registry: &mut Registry) {
         registry.register(
             "compile_queue_nodes",
             "Nodes that wait to be compiled, or are being compiled",
@@ -70,7 +70,7 @@ impl CompileMetrics {
     }
 
     /// `depth`: per priority, how many, and the age of the oldest in seconds.
-    pub(crate) fn queue(&self, depth: &std::collections::BTreeMap<u8, (usize, i64)>) {
+    pub fn queue(&self, depth: &std::collections::BTreeMap<u8, (usize, i64)>) {
         for (priority, name) in PRIORITIES {
             let (count, age) = depth.get(&priority).copied().unwrap_or((0, 0));
             let labels = PriorityLabels { priority: name };
@@ -79,11 +79,11 @@ impl CompileMetrics {
         }
     }
 
-    pub(crate) fn running(&self, count: usize) {
+    pub fn running(&self, count: usize) {
         self.running.set(count as i64);
     }
 
-    pub(crate) fn ended(&self, outcome: &'static str, seconds: f64) {
+    pub fn ended(&self, outcome: &'static str, seconds: f64) {
         self.outcomes
             .get_or_create(&OutcomeLabels { outcome })
             .inc();

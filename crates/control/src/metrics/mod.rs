@@ -57,8 +57,8 @@ struct ReactorLabels {
 /// Every metric of a server.
 pub struct Metrics {
     registry: Registry,
-    pub(crate) connected_agents: Gauge,
-    pub(crate) connections: Gauge,
+    pub connected_agents: Gauge,
+    pub connections: Gauge,
     requests: Family<RequestLabels, Counter>,
     durations: Family<RouteLabels, Histogram, fn() -> Histogram>,
     facts: Family<ChangedLabels, Counter>,
@@ -71,13 +71,13 @@ pub struct Metrics {
     reactors: Family<ReactorLabels, Counter>,
     runs: Family<EndingLabels, Counter>,
     report_events: Counter<u64, AtomicU64>,
-    pub(crate) compiles: std::sync::Arc<CompileMetrics>,
+    pub compiles: std::sync::Arc<CompileMetrics>,
     members: Family<StateLabels, Gauge>,
     member_health: Gauge,
     datastores: Gauge,
     datastores_healthy: Gauge,
     datastore_changes: Gauge,
-    pub(crate) without_majority: Gauge,
+    pub without_majority: Gauge,
 }
 
 impl Default for Metrics {
@@ -217,7 +217,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    pub(crate) fn request(&self, method: &str, route: &str, status: u16, took: Duration) {
+    pub fn request(&self, method: &str, route: &str, status: u16, took: Duration) {
         let labels = RequestLabels {
             method: method.to_owned(),
             route: route.to_owned(),
@@ -231,21 +231,21 @@ impl Metrics {
             .observe(took.as_secs_f64());
     }
 
-    pub(crate) fn facts_submitted(&self, changed: bool) {
+    pub fn facts_submitted(&self, changed: bool) {
         let changed = if changed { "true" } else { "false" };
         self.facts.get_or_create(&ChangedLabels { changed }).inc();
     }
 
-    pub(crate) fn facts_waiting(&self, count: usize) {
+    pub fn facts_waiting(&self, count: usize) {
         self.facts_waiting.set(count as i64);
     }
 
-    pub(crate) fn commands_sent(&self, count: usize) {
+    pub fn commands_sent(&self, count: usize) {
         self.commands.inc_by(count as u64);
     }
 
     /// What this server sees of its cluster, at the moment of asking.
-    pub(crate) fn cluster(&self, sight: &ClusterSight) {
+    pub fn cluster(&self, sight: &ClusterSight) {
         let states = [
             ("alive", MemberState::Alive),
             ("suspect", MemberState::Suspect),
@@ -265,25 +265,25 @@ impl Metrics {
         self.datastore_changes.set(changes);
     }
 
-    pub(crate) fn run_ended(&self, ending: &'static str) {
+    pub fn run_ended(&self, ending: &'static str) {
         self.runs.get_or_create(&EndingLabels { ending }).inc();
     }
 
-    pub(crate) fn report_events(&self, count: usize) {
+    pub fn report_events(&self, count: usize) {
         self.report_events.inc_by(count as u64);
     }
 
-    pub(crate) fn connection_refused(&self, reason: &'static str) {
+    pub fn connection_refused(&self, reason: &'static str) {
         self.refused_connections
             .get_or_create(&ReasonLabels { reason })
             .inc();
     }
 
-    pub(crate) fn triggers_fired(&self) {
+    pub fn triggers_fired(&self) {
         self.triggers.inc();
     }
 
-    pub(crate) fn trigger_stopped(&self, why: StopReason) {
+    pub fn trigger_stopped(&self, why: StopReason) {
         let reason = match why {
             StopReason::HopLimit => "hop_limit",
             StopReason::Repeated => "repeated",
@@ -293,7 +293,7 @@ impl Metrics {
             .inc();
     }
 
-    pub(crate) fn reactor_matched(
+    pub fn reactor_matched(
         &self,
         environment: &bunraku_model::EnvironmentName,
         reactor: &str,
@@ -307,7 +307,7 @@ impl Metrics {
         matches.inc_by(count as u64);
     }
 
-    pub(crate) fn trigger_expired(&self) {
+    pub fn trigger_expired(&self) {
         self.expired_triggers.inc();
     }
 

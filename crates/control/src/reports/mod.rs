@@ -35,9 +35,9 @@ use crate::clock::Clock;
 use crate::document::{self, Stored};
 use crate::node_events::{NoRecorder, NodeEventRecorder};
 use crate::{ServiceError, keys};
-pub(crate) use head::Head;
+pub use head::Head;
 use head::{Accepted, Arrival};
-pub(crate) use outputs::NodeOutput;
+pub use outputs::NodeOutput;
 
 /// Ids of folded requests that lead to the report of the run that served them.
 const ALSO_INDEXED: usize = 64;

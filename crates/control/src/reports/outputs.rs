@@ -26,14 +26,14 @@ const LONGEST_NAME: usize = 200;
 
 /// The newest of one name.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub(crate) struct NodeOutput {
-    pub(crate) run: NodeRunId,
-    pub(crate) at: Timestamp,
+pub struct NodeOutput {
+    pub run: NodeRunId,
+    pub at: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) value: Option<Map<String, Value>>,
+    pub value: Option<Map<String, Value>>,
     /// Why there is no value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) withheld: Option<String>,
+    pub withheld: Option<String>,
 }
 
 /// Keeps what events of a run register. The same again changes nothing.

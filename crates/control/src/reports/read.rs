@@ -154,7 +154,7 @@ impl Reports {
 
     /// A report as it is now, with its events from this number on, which are not
     /// read when nothing differed in a finished run. Nothing when it is gone.
-    pub(crate) async fn differences_from(
+    pub async fn differences_from(
         &self,
         node: &NodeName,
         run: NodeRunId,
@@ -268,7 +268,7 @@ impl Reports {
     }
 
     /// One run's report, without its events.
-    pub(crate) async fn head_of(
+    pub async fn head_of(
         &self,
         node: &NodeName,
         run: NodeRunId,
@@ -277,7 +277,7 @@ impl Reports {
     }
 
     /// A node's newest report, without its events.
-    pub(crate) async fn newest_of(&self, node: &NodeName) -> Result<Option<Head>, ServiceError> {
+    pub async fn newest_of(&self, node: &NodeName) -> Result<Option<Head>, ServiceError> {
         let heads = self.heads_of(node).await?;
         let newest = heads
             .into_iter()

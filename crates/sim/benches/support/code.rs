@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
-use bunraku_control::backstage::{CompileFailure, CompileRequest, Compiler};
 use bunraku_model::{Catalog, CodeId, FactSet, NodeName};
+use bunraku_server::backstage::{CompileFailure, CompileRequest, Compiler};
 use bunraku_states::{Function, Input, Lookup, OtherNodes, Tree, World, WorldError, compile};
 use tokio::sync::Semaphore;
 

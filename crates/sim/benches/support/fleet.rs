@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bunraku_control::backstage::{Backstage, BackstageParts, CompileOptions, CompileQueue};
-use bunraku_control::{Clock, FactOptions, ReleaseOptions, keys};
+use bunraku_compile::ReleaseOptions;
+use bunraku_control::{Clock, FactOptions, keys};
 use bunraku_model::{CatalogId, FactSet, NodeName, ServerId, default_environment};
+use bunraku_server::backstage::{Backstage, BackstageParts, CompileOptions, CompileQueue};
 use bunraku_store::blobs::{BlobOptions, DirectoryBlobs};
 use bunraku_store::{EmbeddedOptions, EmbeddedStore, Range, SharedStore, Transaction};
 use bunraku_wire::api::{CompileReason, Deployed};

@@ -7,15 +7,16 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bunraku_control::catalogs::CatalogOptions;
-use bunraku_control::code::CodeOptions;
-use bunraku_control::compiles::CompileOptions;
-use bunraku_control::targets::StoredTarget;
+use bunraku_compile::ReleaseOptions;
+use bunraku_compile::catalogs::CatalogOptions;
+use bunraku_compile::code::CodeOptions;
+use bunraku_compile::compiles::CompileOptions;
+use bunraku_compile::targets::StoredTarget;
 use bunraku_control::{
-    AcceptOptions, CertificateOptions, Clock, CommandOptions, FactOptions, Nodes, ReleaseOptions,
-    ReportOptions, RouterOptions, Server, ServerOptions, UpkeepOptions, keys,
+    CertificateOptions, Clock, CommandOptions, FactOptions, Nodes, ReportOptions, keys,
 };
 use bunraku_model::{CatalogId, ContentId, NodeName, ReleaseNumber, default_environment};
+use bunraku_server::{AcceptOptions, RouterOptions, Server, ServerOptions, UpkeepOptions};
 use bunraku_store::blobs::{BlobOptions, DirectoryBlobs};
 use bunraku_store::{EmbeddedOptions, EmbeddedStore, SharedStore, Transaction};
 use bunraku_wire::api::{RunMode, Target};
@@ -80,7 +81,7 @@ fn options(directory: &Path) -> ServerOptions {
         compiles: CompileOptions::default(),
         releases: ReleaseOptions::default(),
         reports: ReportOptions::default(),
-        orchestration: bunraku_control::OrchestrationOptions::default(),
+        orchestration: bunraku_orchestrate::OrchestrationOptions::default(),
         upkeep: UpkeepOptions::default(),
         router: RouterOptions::default(),
         accept: AcceptOptions::default(),

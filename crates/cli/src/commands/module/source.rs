@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use bunraku_control::modules::{LARGEST_PACKAGE, ModuleSource, fetch};
+use bunraku_compile::modules::{LARGEST_PACKAGE, ModuleSource, fetch};
 
 use crate::exit::Exit;
 use crate::failure::Failure;

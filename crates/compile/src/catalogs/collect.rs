@@ -1,0 +1,165 @@
+//! Removing catalogs that nothing holds, and never any other.
+
+use bunraku_model::CatalogId;
+use bunraku_store::{Range, StoreError, Transaction, TransactionOutcome};
+use futures::{StreamExt, TryStreamExt, stream};
+
+use super::record::{Record, State};
+use super::{CatalogError, Catalogs};
+use bunraku_control::document::{self, Stored};
+use bunraku_control::keys;
+
+/// Catalogs that are judged, and references that are taken back, at the same time.
+const AT_ONCE: usize = 16;
+
+/// What one collection did.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct CollectedCatalogs {
+    /// Found without holders, and given a grace time.
+    pub condemned: usize,
+    /// Removed after it.
+    pub removed: usize,
+}
+
+impl Catalogs {
+    /// Condemns what nothing holds, and removes what was condemned a grace
+    /// time ago. Safe at any time, on any number of servers at once. Content
+    /// goes later, when the blobs are collected.
+    pub async fn collect(&self) -> Result<CollectedCatalogs, CatalogError> {
+        let mut collected = CollectedCatalogs::default();
+        let mut range = Range::prefix(keys::CATALOGS);
+        loop {
+            let page = self.store.range(range.clone()).await?;
+            range.after = page.items.last().map(|item| item.key.clone());
+            let mut entries = Vec::with_capacity(page.items.len());
+            for entry in page.items {
+                let Some(id) = keys::parse_catalog(&entry.key) else {
+                    continue;
+                };
+                let document = document::decode(&entry)?;
+                entries.push((id, Stored { document, entry }));
+            }
+            let judged: Vec<CollectedCatalogs> = stream::iter(entries)
+                .map(|(id, found)| self.judge(id, found))
+                .buffer_unordered(AT_ONCE)
+                .try_collect()
+                .await?;
+            for one in judged {
+                collected.condemned += one.condemned;
+                collected.removed += one.removed;
+            }
+            if !page.more {
+                return Ok(collected);
+            }
+        }
+    }
+
+    async fn judge(
+        &self,
+        id: CatalogId,
+        found: Stored<Record>,
+    ) -> Result<CollectedCatalogs, CatalogError> {
+        let mut collected = CollectedCatalogs::default();
+        if let State::Removing { .. } = found.document.state {
+            self.finish_removal(id, &found).await?;
+            collected.removed += 1;
+            return Ok(collected);
+        }
+        // The record was read first: a hold that comes after this look writes it.
+        if self.is_held(id).await? {
+            return Ok(collected);
+        }
+        let now = self.clock.now();
+        let next = match found.document.condemned {
+            // A clock that went back: count from now, or it would stay for ever.
+            Some(since) if since <= now => {
+                if now.duration_since(since).unsigned_abs() < self.options.grace {
+                    return Ok(collected);
+                }
+                self.removing(&found.document)
+            }
+            _ => Record {
+                condemned: Some(now),
+                ..found.document.clone()
+            },
+        };
+        let Some(entry) = self.replace(id, &found, &next).await? else {
+            return Ok(collected);
+        };
+        if let State::Removing { .. } = next.state {
+            let document = next;
+            self.finish_removal(id, &Stored { document, entry }).await?;
+            collected.removed += 1;
+        } else {
+            collected.condemned += 1;
+        }
+        Ok(collected)
+    }
+
+    pub(super) fn removing(&self, record: &Record) -> Record {
+        let content = match record.state {
+            State::Kept { content, .. } => Some(content),
+            State::Writing | State::Removing { .. } => None,
+        };
+        Record {
+            state: State::Removing { content },
+            ..record.clone()
+        }
+    }
+
+    async fn is_held(&self, id: CatalogId) -> Result<bool, CatalogError> {
+        let range = Range {
+            limit: 1,
+            keys_only: true,
+            ..Range::prefix(keys::catalog_holds(id))
+        };
+        Ok(!self.store.range(range).await?.items.is_empty())
+    }
+
+    /// Writes the next record if nobody wrote since. Nothing if somebody did,
+    /// or if it is not known: the next collection sees.
+    pub(super) async fn replace(
+        &self,
+        id: CatalogId,
+        found: &Stored<Record>,
+        next: &Record,
+    ) -> Result<Option<bunraku_store::KeyValue>, CatalogError> {
+        let key = keys::catalog(id);
+        let value = document::encode(next);
+        let transaction = Transaction::new()
+            .when_unchanged(&key, Some(&found.entry))
+            .put(key, value.clone());
+        match self.store.commit(transaction).await {
+            Ok(TransactionOutcome::Committed(revision)) => Ok(Some(bunraku_store::KeyValue {
+                value,
+                modified: revision,
+                version: found.entry.version + 1,
+                ..found.entry.clone()
+            })),
+            Ok(TransactionOutcome::Refused(_)) | Err(StoreError::OutcomeUnknown(_)) => Ok(None),
+            Err(other) => Err(other.into()),
+        }
+    }
+
+    /// Takes the references back, then the record goes. Whoever finds a record
+    /// in this state may do it, also twice.
+    pub(super) async fn finish_removal(
+        &self,
+        id: CatalogId,
+        found: &Stored<Record>,
+    ) -> Result<(), CatalogError> {
+        let referrer = found.document.referrer(id);
+        let contents: Vec<_> = found.document.contents().collect();
+        stream::iter(contents)
+            .map(|content| self.blobs.unreference(content, &referrer))
+            .buffer_unordered(AT_ONCE)
+            .try_collect::<Vec<()>>()
+            .await?;
+        let key = keys::catalog(id);
+        let transaction = Transaction::new()
+            .when_unchanged(&key, Some(&found.entry))
+            .delete(key);
+        self.store.commit(transaction).await?;
+        Ok(())
+    }
+}

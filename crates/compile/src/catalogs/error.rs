@@ -1,0 +1,79 @@
+//! What can go wrong with kept catalogs.
+
+use std::path::PathBuf;
+
+use bunraku_model::catalog::CatalogReadError;
+use bunraku_model::{CatalogId, ContentId};
+use bunraku_store::StoreError;
+use bunraku_store::blobs::BlobError;
+
+use bunraku_control::ServiceError;
+
+#[derive(Debug, thiserror::Error)]
+pub enum CatalogError {
+    #[error("catalog {0} does not exist")]
+    Missing(CatalogId),
+
+    #[error("the catalog has {size} bytes, and at most {limit} are kept")]
+    TooLarge { size: u64, limit: u64 },
+
+    #[error("the catalog refers to {count} files, and at most {limit} are kept")]
+    TooManyFiles { count: usize, limit: usize },
+
+    #[error("the catalog names content {0}, which came without its bytes")]
+    FileNotGiven(ContentId),
+
+    #[error("cannot read {}", path.display())]
+    File {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+
+    #[error("catalog {id} cannot be read back")]
+    Unreadable {
+        id: CatalogId,
+        #[source]
+        source: CatalogReadError,
+    },
+
+    #[error("the catalog's content cannot be kept")]
+    Blob(#[from] BlobError),
+
+    #[error("the catalog's record cannot be kept")]
+    Store(#[from] StoreError),
+
+    #[error("the catalog's record cannot be used")]
+    Record(#[source] Box<ServiceError>),
+}
+
+impl From<ServiceError> for CatalogError {
+    fn from(error: ServiceError) -> Self {
+        match error {
+            ServiceError::Store(error) => Self::Store(error),
+            other => Self::Record(Box::new(other)),
+        }
+    }
+}
+
+impl From<CatalogError> for ServiceError {
+    fn from(error: CatalogError) -> Self {
+        match error {
+            CatalogError::Missing(id) => Self::NotFound {
+                what: format!("catalog {id}"),
+                hint: None,
+            },
+            CatalogError::TooLarge { size, limit } => Self::TooLarge {
+                what: "the catalog".to_owned(),
+                size,
+                limit,
+                hint: Some("`max_catalog_bytes` in the server's settings raises it".to_owned()),
+            },
+            CatalogError::Store(error) | CatalogError::Blob(BlobError::Store(error)) => {
+                Self::Store(error)
+            }
+            CatalogError::Record(error) => *error,
+            other => Self::internal("a catalog cannot be used", other),
+        }
+    }
+}

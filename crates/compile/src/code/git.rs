@@ -1,0 +1,300 @@
+//! The `git` program, held in bounds.
+//!
+//! It never asks for anything, runs no hooks, starts no transport but those
+//! that are allowed, gets a limited time, and is ended with everything that it
+//! started. The system's own git was preferred to a library: people's
+//! repositories, certificates and ssh settings work with it as they know it.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::io::AsyncReadExt;
+use tokio::process::Command;
+
+use super::process_group::ProcessGroup;
+use super::repository::masked;
+
+/// Why git did not do it.
+#[derive(Debug, thiserror::Error)]
+pub enum GitError {
+    #[error("the `git` program cannot be started")]
+    Start(#[source] std::io::Error),
+    #[error("cannot use {}", path.display())]
+    Directory {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("git took longer than {} s", .0.as_secs())]
+    TimeOut(Duration),
+    #[error("git failed: {0}")]
+    Failed(String),
+    #[error("branch `{branch}` is not in {url}")]
+    NoBranch { branch: String, url: String },
+    #[error("commit {commit} is not in {url}")]
+    NoCommit { commit: String, url: String },
+    #[error("{url} has no commits")]
+    Empty { url: String },
+    #[error("there is no file {path} in {url} at {commit}")]
+    NoFile {
+        path: String,
+        commit: String,
+        url: String,
+    },
+    #[error("{path} has {size} bytes, and at most {limit} are taken")]
+    TooLarge { path: String, size: u64, limit: u64 },
+}
+
+/// Most of git's words that are kept.
+const MOST_WORDS: usize = 16 << 10;
+/// Most output that is kept.
+const MOST_OUTPUT: u64 = 256 << 20;
+
+/// A bare copy of one environment's repository.
+#[derive(Clone, Debug)]
+pub struct Mirror {
+    pub directory: PathBuf,
+    pub time_limit: Duration,
+}
+
+/// What is wanted of a repository.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Wanted {
+    DefaultBranch,
+    Branch(String),
+    Commit(String),
+}
+
+impl Mirror {
+    /// Fetches, and tells the commit that is wanted.
+    pub async fn fetch(&self, url: &str, wanted: &Wanted) -> Result<String, GitError> {
+        self.prepare().await?;
+        let mut fetch = vec![
+            "fetch",
+            "--quiet",
+            "--force",
+            "--prune",
+            "--no-tags",
+            "--no-recurse-submodules",
+            "--no-write-fetch-head",
+            "--",
+            url,
+            "+refs/heads/*:refs/heads/*",
+            "+refs/tags/*:refs/tags/*",
+        ];
+        if *wanted == Wanted::DefaultBranch {
+            fetch.push("+HEAD:refs/bunraku/default");
+        }
+        match self.run(&fetch).await {
+            Err(GitError::Failed(text)) if text.contains("find remote ref HEAD") => {
+                return Err(GitError::Empty { url: masked(url) });
+            }
+            other => other?,
+        };
+        self.resolve(url, wanted).await
+    }
+
+    async fn resolve(&self, url: &str, wanted: &Wanted) -> Result<String, GitError> {
+        let name = match wanted {
+            Wanted::DefaultBranch => "refs/bunraku/default".to_owned(),
+            Wanted::Branch(branch) => format!("refs/heads/{branch}"),
+            Wanted::Commit(commit) => commit.clone(),
+        };
+        if let Some(found) = self.find(&name).await? {
+            return Ok(found);
+        }
+        let url_shown = masked(url);
+        match wanted {
+            Wanted::DefaultBranch => Err(GitError::Empty { url: url_shown }),
+            Wanted::Branch(branch) => Err(GitError::NoBranch {
+                branch: branch.clone(),
+                url: url_shown,
+            }),
+            Wanted::Commit(commit) => {
+                // It may be on no branch any more; some servers give it all the same.
+                let exact = ["fetch", "--quiet", "--no-tags", "--", url, commit.as_str()];
+                let _ = self.run(&exact).await;
+                self.find(commit).await?.ok_or(GitError::NoCommit {
+                    commit: commit.clone(),
+                    url: url_shown,
+                })
+            }
+        }
+    }
+
+    /// One plain file of one commit, no larger than allowed.
+    pub async fn file_at(
+        &self,
+        url: &str,
+        commit: &str,
+        path: &str,
+        limit: u64,
+    ) -> Result<Vec<u8>, GitError> {
+        self.prepare().await?;
+        if self.find(commit).await?.is_none() {
+            // The one commit without its history, where the server gives it.
+            let exact = [
+                "fetch",
+                "--quiet",
+                "--no-tags",
+                "--depth=1",
+                "--no-write-fetch-head",
+                "--",
+                url,
+                commit,
+            ];
+            if self.run(&exact).await.is_err() {
+                self.fetch(url, &Wanted::Commit(commit.to_owned())).await?;
+            }
+        }
+        let no_file = || GitError::NoFile {
+            path: path.to_owned(),
+            commit: commit.to_owned(),
+            url: masked(url),
+        };
+        let name = format!("{commit}:{path}");
+        let size = match self.run(&["cat-file", "-s", &name]).await {
+            Ok(size) => String::from_utf8_lossy(&size).trim().parse::<u64>(),
+            Err(GitError::Failed(_)) => return Err(no_file()),
+            Err(other) => return Err(other),
+        };
+        let size = size.map_err(|_| no_file())?;
+        if size > limit {
+            let path = path.to_owned();
+            return Err(GitError::TooLarge { path, size, limit });
+        }
+        match self.run(&["cat-file", "blob", &name]).await {
+            Err(GitError::Failed(_)) => Err(no_file()),
+            other => other,
+        }
+    }
+
+    async fn find(&self, name: &str) -> Result<Option<String>, GitError> {
+        let wanted = format!("{name}^{{commit}}");
+        match self
+            .run(&[
+                "rev-parse",
+                "--verify",
+                "--quiet",
+                "--end-of-options",
+                &wanted,
+            ])
+            .await
+        {
+            Ok(output) => Ok(Some(String::from_utf8_lossy(&output).trim().to_owned())),
+            Err(GitError::Failed(_)) => Ok(None),
+            Err(other) => Err(other),
+        }
+    }
+
+    async fn prepare(&self) -> Result<(), GitError> {
+        let unusable = |source| GitError::Directory {
+            path: self.directory.clone(),
+            source,
+        };
+        tokio::fs::create_dir_all(&self.directory)
+            .await
+            .map_err(unusable)?;
+        if !self.directory.join("HEAD").exists() {
+            self.run(&["init", "--quiet", "--bare", "--template=", "."])
+                .await?;
+        }
+        Ok(())
+    }
+
+    async fn run(&self, arguments: &[&str]) -> Result<Vec<u8>, GitError> {
+        let mut command = Command::from(command(&self.directory));
+        command
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .kill_on_drop(true);
+        let mut child = command.spawn().map_err(GitError::Start)?;
+        let _group = ProcessGroup::of(&child);
+        let (mut out, mut err) = (
+            child.stdout.take().expect("piped"),
+            child.stderr.take().expect("piped"),
+        );
+        let work = async {
+            let (mut output, mut words) = (Vec::new(), Vec::new());
+            let mut limited = (&mut out).take(MOST_OUTPUT);
+            let (read, _) = tokio::join!(
+                limited.read_to_end(&mut output),
+                read_words(&mut err, &mut words)
+            );
+            read.map_err(GitError::Start)?;
+            let status = child.wait().await.map_err(GitError::Start)?;
+            Ok::<_, GitError>((status, output, words))
+        };
+        let outcome = tokio::time::timeout(self.time_limit, work).await;
+        let (status, output, words) = outcome.map_err(|_| GitError::TimeOut(self.time_limit))??;
+        if status.success() {
+            return Ok(output);
+        }
+        let words = String::from_utf8_lossy(&words);
+        Err(GitError::Failed(said(&words, status)))
+    }
+}
+
+/// Reads to the end and keeps the beginning, so that nobody blocks on a full pipe.
+async fn read_words(from: &mut (impl AsyncReadExt + Unpin), words: &mut Vec<u8>) {
+    let mut buffer = [0; 4_096];
+    while let Ok(count) = from.read(&mut buffer).await {
+        if count == 0 {
+            return;
+        }
+        let room = MOST_WORDS.saturating_sub(words.len());
+        words.extend_from_slice(&buffer[..count.min(room)]);
+    }
+}
+
+/// Git's own words on one line, without addresses that hold a password.
+fn said(words: &str, status: std::process::ExitStatus) -> String {
+    let lines: Vec<String> = words
+        .lines()
+        .map(|line| line.trim().trim_start_matches("fatal: "))
+        .filter(|line| !line.is_empty())
+        .map(|line| {
+            let words = line.split(' ').map(|word| {
+                let inner = word.trim_matches(['\'', ':', '"']);
+                word.replace(inner, &masked(inner))
+            });
+            words.collect::<Vec<_>>().join(" ")
+        })
+        .collect();
+    if lines.is_empty() {
+        status.to_string()
+    } else {
+        lines.join("; ")
+    }
+}
+
+/// Git in a bare directory, with everything off that could surprise.
+pub(crate) fn command(directory: &Path) -> std::process::Command {
+    let mut command = std::process::Command::new("git");
+    command
+        .current_dir(directory)
+        .env("GIT_DIR", ".")
+        .env("GIT_TERMINAL_PROMPT", "0")
+        .env("GIT_ASKPASS", "/bin/false")
+        .env("SSH_ASKPASS", "/bin/false")
+        .env("GIT_ALLOW_PROTOCOL", "file:https:ssh")
+        .env("GIT_NO_REPLACE_OBJECTS", "1")
+        .env("LC_ALL", "C")
+        .env_remove("GIT_INDEX_FILE")
+        .env_remove("GIT_WORK_TREE")
+        .env_remove("GIT_OBJECT_DIRECTORY")
+        .args(["-c", "core.hooksPath=/dev/null"])
+        .args(["-c", "core.fsmonitor=false"])
+        .args(["-c", "gc.auto=0", "-c", "maintenance.auto=false"]);
+    if std::env::var_os("GIT_SSH_COMMAND").is_none() {
+        command.env(
+            "GIT_SSH_COMMAND",
+            "ssh -o BatchMode=yes -o ConnectTimeout=15",
+        );
+    }
+    command
+}

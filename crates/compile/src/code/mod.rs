@@ -1,0 +1,415 @@
+//! Code by commit: fetched once, kept as a blob, unpacked wherever it is used.
+//!
+//! `code/<environment>/<commit>` says which blob holds a commit's files. The
+//! server that carries out a deploy needs git's repository; any other server
+//! takes the blob. So code that was deployed can be compiled by every server
+//! for as long as it is kept, also when the repository is gone.
+
+mod git;
+mod process_group;
+mod repository;
+mod tree;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bunraku_model::{CodeId, ContentId, EnvironmentName};
+use bunraku_store::blobs::{BlobError, SharedBlobs};
+use bunraku_store::{SharedStore, Transaction};
+use futures::TryStreamExt;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use tokio::sync::Mutex;
+use uuid::Uuid;
+
+use bunraku_control::clock::Clock;
+use bunraku_control::document::{self, Decision};
+use bunraku_control::{ServiceError, keys};
+use tree::TreeLimits;
+
+pub use git::GitError;
+pub use git::{Mirror, Wanted};
+pub use process_group::ProcessGroup;
+pub use repository::{check_branch, check_commit, check_url, masked};
+pub use tree::TreeError;
+pub use tree::is_below;
+
+/// Where code is kept on this server, and how much of it.
+#[derive(Clone, Debug)]
+pub struct CodeOptions {
+    /// How long git may take to fetch.
+    pub git_time_limit: Duration,
+    /// Bytes in all files of one commit.
+    pub max_bytes: u64,
+    pub max_files: usize,
+    /// Commits that are kept per environment, besides the deployed one.
+    pub keep: usize,
+}
+
+impl Default for CodeOptions {
+    fn default() -> Self {
+        Self {
+            git_time_limit: Duration::from_secs(120),
+            max_bytes: 512 << 20,
+            max_files: 100_000,
+            keep: 10,
+        }
+    }
+}
+
+/// Why code could not be had.
+#[derive(Debug, thiserror::Error)]
+pub enum CodeError {
+    #[error("the code cannot be fetched")]
+    Git(#[from] GitError),
+    #[error("the commit cannot be used")]
+    Tree(#[from] TreeError),
+    #[error("code {0} is not here: deploy it first")]
+    Missing(CodeId),
+    #[error("the code cannot be kept")]
+    Blob(#[from] BlobError),
+    #[error("the code's record cannot be kept")]
+    Service(#[from] ServiceError),
+    #[error("cannot {doing}")]
+    Io {
+        doing: String,
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+impl From<bunraku_store::StoreError> for CodeError {
+    fn from(error: bunraku_store::StoreError) -> Self {
+        Self::Service(error.into())
+    }
+}
+
+impl CodeError {
+    /// The code itself is at fault, or the repository: trying again alone
+    /// would not help.
+    pub fn is_lasting(&self) -> bool {
+        matches!(self, Self::Git(_) | Self::Tree(_) | Self::Missing(_))
+    }
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct CodeRecord {
+    content: ContentId,
+    fetched: Timestamp,
+}
+
+/// The handle on code.
+#[derive(Clone)]
+pub struct Code {
+    store: SharedStore,
+    blobs: SharedBlobs,
+    clock: Clock,
+    directory: PathBuf,
+    options: CodeOptions,
+    /// One at a time unpacks; the others find it done.
+    unpacking: Arc<Mutex<()>>,
+    /// One at a time uses a mirror.
+    fetching: Arc<Mutex<()>>,
+}
+
+impl Code {
+    pub fn new(
+        store: SharedStore,
+        blobs: SharedBlobs,
+        clock: Clock,
+        data_dir: &Path,
+        options: CodeOptions,
+    ) -> Self {
+        let directory = data_dir.join("code");
+        // What a server left that died while it unpacked.
+        let _ = std::fs::remove_dir_all(directory.join("incoming"));
+        Self {
+            store,
+            blobs,
+            clock,
+            directory,
+            options,
+            unpacking: Arc::default(),
+            fetching: Arc::default(),
+        }
+    }
+
+    fn limits(&self) -> TreeLimits {
+        TreeLimits {
+            bytes: self.options.max_bytes,
+            files: self.options.max_files,
+        }
+    }
+
+    /// Fetches what is wanted, keeps its files, and tells the commit.
+    pub async fn fetch(
+        &self,
+        environment: &EnvironmentName,
+        url: &str,
+        wanted: &Wanted,
+    ) -> Result<CodeId, CodeError> {
+        if let Wanted::Commit(commit) = wanted {
+            let known = CodeId(commit.clone());
+            if self.record(environment, &known).await?.is_some() {
+                self.tree(environment, &known).await?;
+                return Ok(known);
+            }
+        }
+        let _one = self.fetching.lock().await;
+        let mirror = Mirror {
+            directory: self
+                .directory
+                .join("git")
+                .join(mirror_name(environment, url)),
+            time_limit: self.options.git_time_limit,
+        };
+        let commit = CodeId(mirror.fetch(url, wanted).await?);
+        if self.record(environment, &commit).await?.is_none() {
+            self.keep(environment, &commit, &mirror).await?;
+        }
+        // A tree that cannot be used must not be deployed.
+        self.tree(environment, &commit).await?;
+        Ok(commit)
+    }
+
+    async fn keep(
+        &self,
+        environment: &EnvironmentName,
+        commit: &CodeId,
+        mirror: &Mirror,
+    ) -> Result<(), CodeError> {
+        let packed = self.scratch().await?;
+        let (from, to) = (mirror.directory.clone(), packed.clone());
+        let (id, limits) = (commit.clone(), self.limits());
+        blocking(move || Ok(tree::pack(&from, &id.0, limits, &to)?)).await?;
+        let outcome = self.keep_packed(environment, commit, &packed).await;
+        let _ = tokio::fs::remove_file(&packed).await;
+        outcome
+    }
+
+    async fn keep_packed(
+        &self,
+        environment: &EnvironmentName,
+        commit: &CodeId,
+        packed: &Path,
+    ) -> Result<(), CodeError> {
+        let mut file = tokio::fs::File::open(packed)
+            .await
+            .map_err(io("read the packed code"))?;
+        let written = self.blobs.put(&mut file, None).await?;
+        let record = CodeRecord {
+            content: written.info.id,
+            fetched: self.clock.now(),
+        };
+        let key = keys::code(environment, commit);
+        loop {
+            let transaction = Transaction::new()
+                .when_unchanged(&key, None)
+                .put(key.clone(), document::encode(&record));
+            let transaction = self
+                .blobs
+                .reference_in(transaction, record.content, &key)
+                .await?;
+            if self.store.commit(transaction).await?.is_committed()
+                || self.record(environment, commit).await?.is_some()
+            {
+                break;
+            }
+        }
+        written.pin.release().await?;
+        Ok(())
+    }
+
+    async fn record(
+        &self,
+        environment: &EnvironmentName,
+        commit: &CodeId,
+    ) -> Result<Option<CodeRecord>, CodeError> {
+        let key = keys::code(environment, commit);
+        let found = document::read(&*self.store, &key).await?;
+        Ok(found.map(|found| found.document))
+    }
+
+    /// The directory with a commit's files. They are never changed.
+    pub async fn tree(
+        &self,
+        environment: &EnvironmentName,
+        commit: &CodeId,
+    ) -> Result<PathBuf, CodeError> {
+        let place = self.place(environment, commit);
+        if tokio::fs::try_exists(&place).await.unwrap_or(false) {
+            return Ok(place);
+        }
+        let _one = self.unpacking.lock().await;
+        if tokio::fs::try_exists(&place).await.unwrap_or(false) {
+            return Ok(place);
+        }
+        let record = self.record(environment, commit).await?;
+        let record = record.ok_or_else(|| CodeError::Missing(commit.clone()))?;
+        self.unpack(record.content, &place).await?;
+        Ok(place)
+    }
+
+    fn place(&self, environment: &EnvironmentName, commit: &CodeId) -> PathBuf {
+        let below = self.directory.join("trees").join(environment.as_str());
+        below.join(&commit.0)
+    }
+
+    /// Under another name first: a directory that has its name is whole.
+    async fn unpack(&self, content: ContentId, place: &Path) -> Result<(), CodeError> {
+        let stream = self.blobs.open(content).await?;
+        let reader = tokio_util::io::StreamReader::new(stream.map_err(std::io::Error::other));
+        let mut reader = Box::pin(reader);
+        let incoming = self.scratch().await?;
+        // The blob first, verified whole, then its files.
+        let mut file = tokio::fs::File::create(&incoming)
+            .await
+            .map_err(io("write the packed code"))?;
+        tokio::io::copy(&mut reader, &mut file)
+            .await
+            .map_err(io("read the code's content"))?;
+        drop(file);
+        let (place, limits) = (place.to_owned(), self.limits());
+        let fresh = self.scratch().await?;
+        blocking(move || {
+            let packed = std::fs::File::open(&incoming).map_err(io("read the packed code"))?;
+            let outcome = tree::unpack(packed, &fresh, limits).map_err(CodeError::from);
+            let _ = std::fs::remove_file(&incoming);
+            let outcome = outcome.and_then(|()| publish(&fresh, &place));
+            if outcome.is_err() {
+                let _ = std::fs::remove_dir_all(&fresh);
+            }
+            outcome
+        })
+        .await
+    }
+
+    async fn scratch(&self) -> Result<PathBuf, CodeError> {
+        let incoming = self.directory.join("incoming");
+        tokio::fs::create_dir_all(&incoming)
+            .await
+            .map_err(io(format!("create {}", incoming.display())))?;
+        Ok(incoming.join(Uuid::new_v4().simple().to_string()))
+    }
+
+    /// Lets go of all but the newest commits, and of trees that no record names.
+    pub async fn prune(
+        &self,
+        environment: &EnvironmentName,
+        deployed: Option<&CodeId>,
+    ) -> Result<usize, CodeError> {
+        let prefix = keys::code_of(environment);
+        let mut known = Vec::new();
+        for entry in document::read_all(&*self.store, &prefix).await? {
+            let record: CodeRecord = document::decode(&entry)?;
+            let commit = CodeId(entry.key[prefix.len()..].to_owned());
+            known.push((record, commit, entry));
+        }
+        known.sort_by_key(|(record, _, _)| std::cmp::Reverse(record.fetched));
+        let mut kept = Vec::new();
+        let mut removed = 0;
+        for (at, (record, commit, entry)) in known.into_iter().enumerate() {
+            if at < self.options.keep || Some(&commit) == deployed {
+                kept.push(commit);
+                continue;
+            }
+            let transaction = Transaction::new()
+                .when_unchanged(&entry.key, Some(&entry))
+                .delete(entry.key.clone());
+            let transaction = self
+                .blobs
+                .unreference_in(transaction, record.content, &entry.key)?;
+            self.store.commit(transaction).await?;
+            removed += 1;
+        }
+        self.remove_trees(environment, kept).await?;
+        Ok(removed)
+    }
+
+    /// Lets go of everything of an environment that is being removed.
+    pub async fn forget(&self, environment: &EnvironmentName) -> Result<(), CodeError> {
+        let prefix = keys::code_of(environment);
+        for entry in document::read_all(&*self.store, &prefix).await? {
+            let record: CodeRecord = document::decode(&entry)?;
+            let transaction = Transaction::new().delete(entry.key.clone());
+            let transaction = self
+                .blobs
+                .unreference_in(transaction, record.content, &entry.key)?;
+            self.store.commit(transaction).await?;
+        }
+        self.remove_trees(environment, Vec::new()).await
+    }
+
+    async fn remove_trees(
+        &self,
+        environment: &EnvironmentName,
+        kept: Vec<CodeId>,
+    ) -> Result<(), CodeError> {
+        let trees = self.directory.join("trees").join(environment.as_str());
+        blocking(move || {
+            let Ok(entries) = std::fs::read_dir(&trees) else {
+                return Ok(());
+            };
+            for entry in entries.flatten() {
+                let name = entry.file_name();
+                if !kept.iter().any(|commit| name.to_str() == Some(&commit.0)) {
+                    let _ = std::fs::remove_dir_all(entry.path());
+                }
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// A commit was used: it counts as new when old ones go.
+    pub async fn touch(
+        &self,
+        environment: &EnvironmentName,
+        commit: &CodeId,
+    ) -> Result<(), CodeError> {
+        let now = self.clock.now();
+        document::update(
+            &*self.store,
+            &keys::code(environment, commit),
+            |record: Option<CodeRecord>| {
+                Ok(record.map_or(Decision::Keep, |record| {
+                    Decision::Write(CodeRecord {
+                        fetched: now,
+                        ..record
+                    })
+                }))
+            },
+        )
+        .await?;
+        Ok(())
+    }
+}
+
+/// Another address must not meet the branches of the one before.
+fn mirror_name(environment: &EnvironmentName, url: &str) -> String {
+    format!(
+        "{environment}-{}.git",
+        ContentId::of(url.as_bytes()).short()
+    )
+}
+
+fn publish(fresh: &Path, place: &Path) -> Result<(), CodeError> {
+    let naming = || io(format!("name {}", place.display()));
+    let parent = place.parent().unwrap_or(place);
+    std::fs::create_dir_all(parent).map_err(naming())?;
+    std::fs::rename(fresh, place).map_err(naming())
+}
+
+fn io(doing: impl Into<String>) -> impl FnOnce(std::io::Error) -> CodeError {
+    let doing = doing.into();
+    move |source| CodeError::Io { doing, source }
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, CodeError> + Send + 'static,
+) -> Result<T, CodeError> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .unwrap_or_else(|stopped| Err(io("do file work")(stopped.into())))
+}

@@ -1,0 +1,174 @@
+//! Where code comes from: addresses and branches that git may be given.
+//!
+//! What people write here becomes an argument of the `git` program on every
+//! server. So only addresses of known kinds pass, nothing that could be taken
+//! for a flag, and none of git's transports that start programs (`ext::`).
+
+/// Why an address or a branch was refused.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum InvalidRepository {
+    #[error("`{0}` is not the address of a repository")]
+    Url(String),
+    #[error("`{0}` is not the name of a branch")]
+    Branch(String),
+    #[error("`{0}` is not a commit (7 to 40 hexadecimal digits)")]
+    Commit(String),
+}
+
+/// Takes `https://…`, `ssh://…`, `file:///…`, `user@host:path` and absolute paths.
+pub fn check_url(url: &str) -> Result<(), InvalidRepository> {
+    let refuse = || Err(InvalidRepository::Url(masked(url)));
+    if url.len() > 2_000 || url.chars().any(|c| c.is_control() || c.is_whitespace()) {
+        return refuse();
+    }
+    let good = if let Some((scheme, rest)) = url.split_once("://") {
+        match scheme {
+            "https" | "ssh" => is_host(authority_of(rest)),
+            "file" => rest.starts_with('/') && rest.len() > 1,
+            _ => false,
+        }
+    } else if url.starts_with('/') {
+        url.len() > 1
+    } else {
+        // `user@host:path`, and not `transport::address`.
+        url.split_once(':').is_some_and(|(host, path)| {
+            !path.is_empty()
+                && !path.starts_with([':', '-'])
+                && !host.contains('/')
+                && is_host(host)
+        })
+    };
+    if good { Ok(()) } else { refuse() }
+}
+
+fn authority_of(rest: &str) -> &str {
+    rest.split('/').next().unwrap_or("")
+}
+
+/// A host, with a user or a port perhaps; never something that ssh takes for a flag.
+fn is_host(authority: &str) -> bool {
+    let (user, host) = match authority.rsplit_once('@') {
+        Some((user, host)) => (Some(user), host),
+        None => (None, authority),
+    };
+    let host = host.trim_start_matches('[');
+    !host.is_empty()
+        && !host.starts_with('-')
+        && user.is_none_or(|user| !user.is_empty() && !user.starts_with('-'))
+        && authority
+            .bytes()
+            .all(|byte| byte.is_ascii_graphic() && !b"\\\"'`$;&|<>(){}".contains(&byte))
+}
+
+/// Names that git itself would take, and no flag.
+pub fn check_branch(branch: &str) -> Result<(), InvalidRepository> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._/-+#".contains(&byte);
+    let good = !branch.is_empty()
+        && branch.len() <= 200
+        && branch.bytes().all(plain)
+        && !branch.starts_with(['-', '/', '.'])
+        && !branch.ends_with(['/', '.'])
+        && !branch.ends_with(".lock")
+        && !["..", "//", "/.", "@{"]
+            .iter()
+            .any(|bad| branch.contains(bad));
+    if good {
+        Ok(())
+    } else {
+        Err(InvalidRepository::Branch(branch.to_owned()))
+    }
+}
+
+/// A commit by its full id or the beginning of it.
+pub fn check_commit(commit: &str) -> Result<(), InvalidRepository> {
+    let hexadecimal = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    if (7..=64).contains(&commit.len()) && commit.bytes().all(hexadecimal) {
+        Ok(())
+    } else {
+        Err(InvalidRepository::Commit(commit.to_owned()))
+    }
+}
+
+/// The address without its password, for everything that people see.
+pub fn masked(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return url.to_owned();
+    };
+    let authority = authority_of(rest);
+    match authority.rsplit_once('@') {
+        Some((user, host)) if user.contains(':') => {
+            let name = user.split(':').next().unwrap_or("");
+            format!("{scheme}://{name}:***@{host}{}", &rest[authority.len()..])
+        }
+        _ => url.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_usual_addresses_are_taken() {
+        for url in [
+            "https://git.example.com/infra/code.git",
+            "https://user:token@git.example.com:8443/code",
+            "ssh://git@git.example.com:2222/code.git",
+            "git@git.example.com:infra/code.git",
+            "file:///srv/git/code.git",
+            "/srv/git/code.git",
+        ] {
+            assert_eq!(check_url(url), Ok(()), "{url}");
+        }
+    }
+
+    #[test]
+    fn flags_programs_and_unknown_transports_are_refused() {
+        for url in [
+            "",
+            "/",
+            "--upload-pack=touch /tmp/x",
+            "-oProxyCommand=x",
+            "ext::sh -c touch% /tmp/x",
+            "ext::x",
+            "fd::17",
+            "http://git.example.com/code",
+            "git://git.example.com/code",
+            "ssh://-oProxyCommand=x/y",
+            "ssh://user@-oProxyCommand=x/y",
+            "-oProxyCommand=x:y",
+            "host:-x",
+            "https://",
+            "file://",
+            "file://host/x",
+            "relative/path",
+            "https://h/a b",
+            "https://h/a\nb",
+            "https://$(x)/y",
+        ] {
+            assert!(check_url(url).is_err(), "{url}");
+        }
+    }
+
+    #[test]
+    fn branches_that_git_would_not_take_are_refused() {
+        for branch in ["main", "feature/x-1", "v1.2", "a+b#3"] {
+            assert_eq!(check_branch(branch), Ok(()), "{branch}");
+        }
+        for branch in [
+            "", "-x", "a..b", "a b", "/a", "a/", "a.lock", "a~1", "a:b", "a@{1}", ".a",
+        ] {
+            assert!(check_branch(branch).is_err(), "{branch}");
+        }
+        assert!(check_commit("abcdef1").is_ok());
+        for commit in ["main", "abc", "--all", "ABCDEF1", "abcdef1..abcdef2"] {
+            assert!(check_commit(commit).is_err(), "{commit}");
+        }
+    }
+
+    #[test]
+    fn passwords_are_not_shown() {
+        assert_eq!(masked("https://u:secret@h/x"), "https://u:***@h/x");
+        assert_eq!(masked("git@h:x"), "git@h:x");
+    }
+}

@@ -1,0 +1,57 @@
+//! Compilers: from code at one commit and a node's facts to a catalog.
+//!
+//! [`Compiler`] is the one trait; which one an environment uses is written in
+//! `bunraku.yaml` at its root, or seen from what is there. One instance serves
+//! one environment at one commit and nothing else: whatever it keeps (a warm
+//! worker, hashes of files) can never mix two of them.
+
+mod external;
+mod registry;
+mod settings;
+mod sources;
+mod states;
+mod static_files;
+mod worker_process;
+
+use async_trait::async_trait;
+use bunraku_model::{Catalog, CodeId, EnvironmentName, FactSet, FactSetId, NodeName};
+use tokio::sync::Semaphore;
+
+use super::lock_readers::LockReader;
+use crate::compile_failure::CompileFailure;
+
+pub(crate) use registry::Compilers;
+pub(crate) use states::NoStateFunctions;
+pub use states::StateFunctions;
+
+/// What is to be compiled.
+#[derive(Clone, Debug)]
+pub struct CompileRequest {
+    pub node: NodeName,
+    pub environment: EnvironmentName,
+    pub code_id: CodeId,
+    pub facts: FactSet,
+    pub fact_set: FactSetId,
+    /// Answers who holds a lock.
+    pub locks: Option<LockReader>,
+}
+
+/// Makes catalogs for one environment at one commit.
+#[async_trait]
+pub trait Compiler: Send + Sync {
+    /// The word in `bunraku.yaml`.
+    fn name(&self) -> &'static str;
+
+    /// Makes a catalog. Takes a slot while it works, not while it waits for
+    /// something of its own: so one environment that hangs takes no more slots
+    /// than it has workers.
+    async fn compile(
+        &self,
+        request: &CompileRequest,
+        slots: &Semaphore,
+    ) -> Result<Catalog, CompileFailure>;
+}
+
+async fn slot(slots: &Semaphore) -> Result<tokio::sync::SemaphorePermit<'_>, CompileFailure> {
+    slots.acquire().await.map_err(CompileFailure::temporary)
+}

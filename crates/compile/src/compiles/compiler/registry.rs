@@ -1,0 +1,185 @@
+//! The compilers that are ready, one per environment and commit.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bunraku_model::{CodeId, EnvironmentName};
+use tokio::sync::OnceCell;
+use tokio::time::Instant;
+
+use super::external::ExternalCompiler;
+use super::settings::{self, Settings};
+use super::sources::Sources;
+use super::states::StatesCompiler;
+use super::static_files::StaticCompiler;
+use super::{Compiler, StateFunctions};
+use crate::code::{Code, CodeError};
+use crate::compile_failure::CompileFailure;
+use crate::modules::{Modules, PinnedModules};
+
+/// One that was not used for so long is let go, with its workers.
+const IDLE: Duration = Duration::from_secs(15 * 60);
+/// Commits of one environment that are ready at the same time.
+const MOST_PER_ENVIRONMENT: usize = 4;
+
+/// A compiler with the files of its commit.
+pub(crate) struct Ready {
+    pub compiler: Box<dyn Compiler>,
+    pub sources: Sources,
+    pub modules: PinnedModules,
+}
+
+type Key = (EnvironmentName, CodeId);
+
+struct Slot {
+    ready: Arc<OnceCell<Arc<Ready>>>,
+    used: Instant,
+}
+
+/// All compilers of a server.
+#[derive(Clone)]
+pub(crate) struct Compilers {
+    code: Code,
+    modules: Modules,
+    functions: Arc<dyn StateFunctions>,
+    longest_answer: u64,
+    slots: Arc<Mutex<HashMap<Key, Slot>>>,
+    /// The only one there is.
+    one: Option<Arc<Ready>>,
+}
+
+impl Compilers {
+    /// For simulations: one compiler, and no code on disk.
+    pub(crate) fn one(code: Code, modules: Modules, compiler: Box<dyn Compiler>) -> Self {
+        let ready = Ready {
+            compiler,
+            sources: Sources::new(std::path::Path::new("/nonexistent"), None, &[]),
+            modules: PinnedModules::default(),
+        };
+        Self {
+            one: Some(Arc::new(ready)),
+            ..Self::new(code, modules, Arc::new(super::NoStateFunctions), u64::MAX)
+        }
+    }
+
+    pub(crate) fn new(
+        code: Code,
+        modules: Modules,
+        functions: Arc<dyn StateFunctions>,
+        longest_answer: u64,
+    ) -> Self {
+        Self {
+            code,
+            modules,
+            functions,
+            longest_answer,
+            slots: Arc::default(),
+            one: None,
+        }
+    }
+
+    /// The compiler of a commit; made on first use, once.
+    pub(crate) async fn get(
+        &self,
+        environment: &EnvironmentName,
+        code_id: &CodeId,
+    ) -> Result<Arc<Ready>, CompileFailure> {
+        if let Some(one) = &self.one {
+            return Ok(Arc::clone(one));
+        }
+        let key = (environment.clone(), code_id.clone());
+        let cell = self.slot(&key);
+        let made = cell.get_or_try_init(|| self.make(&key)).await;
+        if made.is_err() {
+            // What was wrong may be mended, as a full disk is.
+            self.slots().remove(&key);
+        }
+        made.cloned()
+    }
+
+    fn slot(&self, key: &Key) -> Arc<OnceCell<Arc<Ready>>> {
+        let mut slots = self.slots();
+        let now = Instant::now();
+        let slot = slots.entry(key.clone()).or_insert_with(|| Slot {
+            ready: Arc::default(),
+            used: now,
+        });
+        slot.used = now;
+        let cell = Arc::clone(&slot.ready);
+        slots.retain(|_, slot| now.duration_since(slot.used) < IDLE);
+        let mut same: Vec<_> = slots
+            .iter()
+            .filter(|((environment, _), _)| *environment == key.0)
+            .map(|(key, slot)| (slot.used, key.clone()))
+            .collect();
+        same.sort();
+        let surplus = same.len().saturating_sub(MOST_PER_ENVIRONMENT);
+        for (_, old) in same.into_iter().take(surplus) {
+            slots.remove(&old);
+        }
+        cell
+    }
+
+    async fn make(&self, key: &Key) -> Result<Arc<Ready>, CompileFailure> {
+        let tree = match self.code.tree(&key.0, &key.1).await {
+            Ok(tree) => tree,
+            Err(error) if error.is_lasting() => return Err(code_failure(&error)),
+            Err(error) => return Err(CompileFailure::temporary(error)),
+        };
+        let (modules, verified) = self.modules.named_in(&tree).await?;
+        let functions = match verified.is_empty() {
+            true => Arc::clone(&self.functions),
+            false => (self.functions.with_modules(&verified)).map_err(CompileFailure::said)?,
+        };
+        let longest = self.longest_answer;
+        let build = move || build(tree, modules, functions, longest);
+        let made = tokio::task::spawn_blocking(build).await;
+        made.map_err(CompileFailure::temporary)?.map(Arc::new)
+    }
+
+    fn slots(&self) -> std::sync::MutexGuard<'_, HashMap<Key, Slot>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets go of all, so that their workers end.
+    pub(crate) fn clear(&self) {
+        self.slots().clear();
+    }
+}
+
+fn code_failure(error: &CodeError) -> CompileFailure {
+    CompileFailure::said(bunraku_control::error::chain(error))
+}
+
+fn build(
+    tree: PathBuf,
+    modules: PinnedModules,
+    functions: Arc<dyn StateFunctions>,
+    longest_answer: u64,
+) -> Result<Ready, CompileFailure> {
+    let settings = settings::read(&tree).map_err(CompileFailure::problem)?;
+    Ok(match settings {
+        Settings::Static { site } => Ready {
+            modules,
+            compiler: Box::new(StaticCompiler::new(&tree, &site).map_err(CompileFailure::problem)?),
+            sources: Sources::new(&tree, None, &[]),
+        },
+        Settings::States { root, pillar } => Ready {
+            modules,
+            compiler: Box::new(StatesCompiler::new(
+                &tree,
+                &root,
+                pillar.as_deref(),
+                functions,
+            )),
+            sources: Sources::new(&tree, Some(&root), &[]),
+        },
+        Settings::External(settings) => Ready {
+            modules,
+            sources: Sources::new(&tree, None, &settings.modules),
+            compiler: Box::new(ExternalCompiler::new(&tree, settings, longest_answer)),
+        },
+    })
+}

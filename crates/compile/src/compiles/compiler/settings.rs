@@ -1,0 +1,311 @@
+//! `bunraku.yaml`: how an environment's code is compiled.
+
+use std::path::Path;
+use std::time::Duration;
+
+use bunraku_states::{Node, read_document};
+use bunraku_wire::api::CompileProblem;
+
+use bunraku_control::code_problems::{problem_at, problem_of_states};
+
+/// The file at the root of an environment.
+pub(crate) const FILE: &str = "bunraku.yaml";
+
+/// Which compiler, and how.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Settings {
+    Static {
+        site: String,
+    },
+    States {
+        root: String,
+        pillar: Option<String>,
+    },
+    External(ExternalSettings),
+}
+
+/// A command that compiles.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct ExternalSettings {
+    pub command: Vec<String>,
+    pub time_limit: Duration,
+    pub recycle_after: u64,
+    pub memory_limit: Option<u64>,
+    pub workers: usize,
+    /// Where `puppet:///modules/NAME/…` is looked for.
+    pub modules: Vec<String>,
+}
+
+/// Reads the file, or sees from the tree what is meant. Blocks.
+pub(crate) fn read(root: &Path) -> Result<Settings, CompileProblem> {
+    let text = match std::fs::read_to_string(root.join(FILE)) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return detect(root),
+        Err(error) => return Err(whole(format!("cannot be read: {error}"))),
+    };
+    parse(&text)
+}
+
+fn detect(root: &Path) -> Result<Settings, CompileProblem> {
+    if root.join("top.sls").is_file() {
+        let pillar = root.join("pillar").is_dir().then(|| "pillar".to_owned());
+        let root = ".".to_owned();
+        return Ok(Settings::States { root, pillar });
+    }
+    if root.join("states/top.sls").is_file() {
+        let pillar = root.join("pillar").is_dir().then(|| "pillar".to_owned());
+        let root = "states".to_owned();
+        return Ok(Settings::States { root, pillar });
+    }
+    if root.join("site.yaml").is_file() {
+        let site = "site.yaml".to_owned();
+        return Ok(Settings::Static { site });
+    }
+    Err(CompileProblem {
+        message: "nothing says how this code is compiled".to_owned(),
+        hint: Some(format!(
+            "write `compiler: static|states|external` into `{FILE}`, or have a `top.sls` or a `site.yaml`"
+        )),
+        ..CompileProblem::default()
+    })
+}
+
+pub(super) fn parse(text: &str) -> Result<Settings, CompileProblem> {
+    let document = read_document(FILE, text).map_err(|problem| problem_of_states(&problem))?;
+    let members = Members::of(&document, "`bunraku.yaml`")?;
+    let compiler = members.text("compiler")?;
+    let settings = match compiler.as_deref() {
+        Some("static") => {
+            members.only(&["compiler", "site"])?;
+            let site = members.path("site")?;
+            Settings::Static {
+                site: site.unwrap_or_else(|| "site.yaml".to_owned()),
+            }
+        }
+        Some("states") => {
+            members.only(&["compiler", "root", "pillar"])?;
+            let root = members.path("root")?;
+            Settings::States {
+                root: root.unwrap_or_else(|| ".".to_owned()),
+                pillar: members.path("pillar")?,
+            }
+        }
+        Some("external") => Settings::External(external(&members)?),
+        Some(other) => {
+            let message =
+                format!("`{other}` is not a compiler: there are static, states and external");
+            return Err(at(members.get("compiler").unwrap_or(&document), message));
+        }
+        None => return Err(at(&document, "`compiler` is missing".to_owned())),
+    };
+    Ok(settings)
+}
+
+fn external(members: &Members<'_>) -> Result<ExternalSettings, CompileProblem> {
+    members.only(&[
+        "compiler",
+        "command",
+        "time_limit",
+        "recycle_after",
+        "memory_limit",
+        "workers",
+        "modules",
+    ])?;
+    let command = members.texts("command")?;
+    if command.is_empty() {
+        let message = "`command` is missing: a list of the program and its arguments".to_owned();
+        return Err(at(members.node, message));
+    }
+    let seconds = members.number("time_limit", 1..=3_600)?.unwrap_or(60);
+    let megabytes = members.number("memory_limit", 1..=1 << 20)?;
+    let workers = members.number("workers", 1..=64)?.unwrap_or(1);
+    let modules = members.texts("modules")?;
+    Ok(ExternalSettings {
+        command,
+        time_limit: Duration::from_secs(seconds),
+        recycle_after: members
+            .number("recycle_after", 1..=1_000_000)?
+            .unwrap_or(500),
+        memory_limit: megabytes.map(|count| count << 20),
+        workers: usize::try_from(workers).unwrap_or(1),
+        modules: if modules.is_empty() {
+            vec!["modules".to_owned()]
+        } else {
+            modules
+        },
+    })
+}
+
+/// A map whose members are asked for by name.
+struct Members<'a> {
+    node: &'a Node,
+    pairs: &'a [(Node, Node)],
+}
+
+impl<'a> Members<'a> {
+    fn of(node: &'a Node, what: &str) -> Result<Self, CompileProblem> {
+        match node.as_map() {
+            Some(pairs) => Ok(Self { node, pairs }),
+            None => Err(at(
+                node,
+                format!("{what} must be a map, not {}", node.kind()),
+            )),
+        }
+    }
+
+    fn get(&self, name: &str) -> Option<&'a Node> {
+        let found = self
+            .pairs
+            .iter()
+            .find(|(key, _)| key.as_text() == Some(name));
+        found.map(|(_, value)| value)
+    }
+
+    /// A misspelt one would silently do nothing.
+    fn only(&self, known: &[&str]) -> Result<(), CompileProblem> {
+        for (key, _) in self.pairs {
+            if !known.contains(&key.key_text().as_str()) {
+                let message = format!(
+                    "`{}` is unknown here; known are {}",
+                    key.key_text(),
+                    known.join(", ")
+                );
+                return Err(at(key, message));
+            }
+        }
+        Ok(())
+    }
+
+    fn text(&self, name: &str) -> Result<Option<String>, CompileProblem> {
+        match self.get(name) {
+            None => Ok(None),
+            Some(node) => match node.as_text() {
+                Some(text) => Ok(Some(text.to_owned())),
+                None => Err(at(
+                    node,
+                    format!("`{name}` must be text, not {}", node.kind()),
+                )),
+            },
+        }
+    }
+
+    /// A path below the root.
+    fn path(&self, name: &str) -> Result<Option<String>, CompileProblem> {
+        let Some(text) = self.text(name)? else {
+            return Ok(None);
+        };
+        if text != "." && !crate::code::is_below(Path::new(&text)) {
+            let node = self.get(name).unwrap_or(self.node);
+            return Err(at(
+                node,
+                format!("`{text}` must be a path below the environment's root"),
+            ));
+        }
+        Ok(Some(text))
+    }
+
+    fn texts(&self, name: &str) -> Result<Vec<String>, CompileProblem> {
+        let Some(node) = self.get(name) else {
+            return Ok(Vec::new());
+        };
+        if let Some(text) = node.as_text() {
+            return Ok(vec![text.to_owned()]);
+        }
+        let wrong = |node: &Node| at(node, format!("`{name}` must be a list of texts"));
+        let items = node.as_list().ok_or_else(|| wrong(node))?;
+        items
+            .iter()
+            .map(|item| item.as_text().map(str::to_owned).ok_or_else(|| wrong(item)))
+            .collect()
+    }
+
+    fn number(
+        &self,
+        name: &str,
+        allowed: std::ops::RangeInclusive<u64>,
+    ) -> Result<Option<u64>, CompileProblem> {
+        let Some(node) = self.get(name) else {
+            return Ok(None);
+        };
+        let number = node
+            .to_json()
+            .as_u64()
+            .filter(|number| allowed.contains(number));
+        number.map(Some).ok_or_else(|| {
+            let (least, most) = (allowed.start(), allowed.end());
+            at(
+                node,
+                format!("`{name}` must be a number from {least} to {most}"),
+            )
+        })
+    }
+}
+
+fn at(node: &Node, message: String) -> CompileProblem {
+    problem_at(FILE, node, message)
+}
+
+fn whole(message: String) -> CompileProblem {
+    CompileProblem {
+        message,
+        file: Some(FILE.to_owned()),
+        ..CompileProblem::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(text: &str) -> String {
+        let problem = parse(text).expect_err("wrong settings");
+        let (line, column) = (problem.line.unwrap_or(0), problem.column.unwrap_or(0));
+        format!("{line}:{column} {}", problem.message)
+    }
+
+    #[test]
+    fn every_compiler_has_defaults() {
+        assert_eq!(
+            parse("compiler: static\n"),
+            Ok(Settings::Static {
+                site: "site.yaml".to_owned()
+            })
+        );
+        let external = parse("compiler: external\ncommand: [./compile, --fast]\n");
+        let Ok(Settings::External(external)) = external else {
+            panic!("an external compiler, not {external:?}");
+        };
+        assert_eq!(external.command, ["./compile", "--fast"]);
+        assert_eq!(external.workers, 1);
+        assert_eq!(external.time_limit, Duration::from_secs(60));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_place() {
+        assert_eq!(
+            refused("compiler: magic\n"),
+            "1:11 `magic` is not a compiler: there are static, states and external"
+        );
+        assert_eq!(
+            refused("compiler: static\nsiet: x\n"),
+            "2:1 `siet` is unknown here; known are compiler, site"
+        );
+        assert_eq!(
+            refused("compiler: static\nsite: ../../etc/passwd\n"),
+            "2:7 `../../etc/passwd` must be a path below the environment's root"
+        );
+        assert_eq!(
+            refused("compiler: external\ncommand: x\nworkers: 0\n"),
+            "3:10 `workers` must be a number from 1 to 64"
+        );
+        assert_eq!(
+            refused("compiler: external\n"),
+            "1:1 `command` is missing: a list of the program and its arguments"
+        );
+        assert_eq!(
+            refused("[]\n"),
+            "1:1 `bunraku.yaml` must be a map, not a list"
+        );
+        assert_eq!(refused("a: 1\n"), "1:1 `compiler` is missing");
+    }
+}

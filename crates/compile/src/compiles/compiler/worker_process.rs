@@ -1,0 +1,192 @@
+//! One warm worker process: a line in, a line out.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+
+use crate::code::ProcessGroup;
+
+/// The end of its words that is kept.
+const MOST_WORDS: usize = 8 << 10;
+/// How long its last words may take once it has ended.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+/// How long it has to end by itself when it is not needed any more.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// What can go wrong in one exchange. The worker is not used again.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum WorkerError {
+    #[error("the compiler `{program}` cannot be started: {source}")]
+    Start {
+        program: String,
+        source: std::io::Error,
+    },
+    #[error("the compiler did not answer within {} s", .0.as_secs())]
+    TimeOut(Duration),
+    #[error("the compiler ended ({0}) without an answer")]
+    Ended(String),
+    #[error("the compiler's answer is longer than {0} bytes")]
+    TooLong(u64),
+    #[error("the compiler closed its output without an answer")]
+    Closed,
+}
+
+/// A process that was started and answers.
+pub(crate) struct WorkerProcess {
+    child: Child,
+    group: ProcessGroup,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    words: Arc<Mutex<Vec<u8>>>,
+    /// Ends when its standard error does.
+    listening: tokio::task::JoinHandle<()>,
+    pub answered: u64,
+}
+
+impl WorkerProcess {
+    pub(crate) fn start(tree: &Path, command: &[String]) -> Result<Self, WorkerError> {
+        let (program, arguments) = command.split_first().expect("checked when it was read");
+        // `./compile` is a file of the commit; `compile` is looked for in PATH.
+        let path = match program.contains('/') {
+            true => tree.join(program),
+            false => program.into(),
+        };
+        let mut process = Command::new(path);
+        process
+            .args(arguments)
+            .current_dir(tree)
+            .env_clear()
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .kill_on_drop(true);
+        for name in ["PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR"] {
+            if let Some(value) = std::env::var_os(name) {
+                process.env(name, value);
+            }
+        }
+        let started = process.spawn().map_err(|source| WorkerError::Start {
+            program: program.clone(),
+            source,
+        });
+        Ok(Self::around(started?))
+    }
+
+    fn around(mut child: Child) -> Self {
+        let words = Arc::new(Mutex::new(Vec::new()));
+        let mut errors = child.stderr.take().expect("piped");
+        let heard = Arc::clone(&words);
+        let listening = tokio::spawn(async move {
+            let mut buffer = [0; 4_096];
+            while let Ok(count) = errors.read(&mut buffer).await {
+                if count == 0 {
+                    return;
+                }
+                let mut words = heard.lock().unwrap_or_else(PoisonError::into_inner);
+                words.extend_from_slice(&buffer[..count]);
+                let surplus = words.len().saturating_sub(MOST_WORDS);
+                words.drain(..surplus);
+            }
+        });
+        Self {
+            group: ProcessGroup::of(&child),
+            input: child.stdin.take().expect("piped"),
+            output: BufReader::new(child.stdout.take().expect("piped")),
+            words,
+            listening,
+            answered: 0,
+            child,
+        }
+    }
+
+    /// One request, one answer. After an error the process is of no use.
+    pub(crate) async fn exchange(
+        &mut self,
+        line: &str,
+        time_limit: Duration,
+        longest: u64,
+    ) -> Result<Vec<u8>, WorkerError> {
+        self.take_words();
+        let outcome = tokio::time::timeout(time_limit, self.ask(line, longest)).await;
+        match outcome {
+            Ok(Ok(answer)) => {
+                self.answered += 1;
+                Ok(answer)
+            }
+            Ok(Err(WorkerError::Closed)) => {
+                let ended = tokio::time::timeout(LAST_WORDS, self.child.wait()).await;
+                let _ = tokio::time::timeout(LAST_WORDS, &mut self.listening).await;
+                Err(match ended {
+                    Ok(Ok(status)) => WorkerError::Ended(status.to_string()),
+                    _ => WorkerError::Closed,
+                })
+            }
+            Ok(Err(error)) => Err(error),
+            Err(_) => {
+                self.group.kill();
+                let _ = tokio::time::timeout(LAST_WORDS, &mut self.listening).await;
+                Err(WorkerError::TimeOut(time_limit))
+            }
+        }
+    }
+
+    async fn ask(&mut self, line: &str, longest: u64) -> Result<Vec<u8>, WorkerError> {
+        // A process that is gone breaks the pipe; its end says why.
+        let written = async {
+            self.input.write_all(line.as_bytes()).await?;
+            self.input.write_all(b"\n").await?;
+            self.input.flush().await
+        };
+        // Reading at once: a worker may answer before it read everything.
+        let mut answer = Vec::new();
+        let mut limited = (&mut self.output).take(longest + 1);
+        let (_, read) = tokio::join!(written, limited.read_until(b'\n', &mut answer));
+        match read {
+            Ok(_) if answer.last() == Some(&b'\n') => Ok(answer),
+            Ok(_) if answer.len() as u64 > longest => Err(WorkerError::TooLong(longest)),
+            Ok(_) | Err(_) => Err(WorkerError::Closed),
+        }
+    }
+
+    /// What it said on standard error since the last request.
+    pub(crate) fn take_words(&self) -> String {
+        let mut words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = std::mem::take(&mut *words);
+        String::from_utf8_lossy(&taken).trim().to_owned()
+    }
+
+    /// It spoke without being asked: what it says next may belong to anything.
+    pub(crate) fn spoke_out_of_turn(&self) -> bool {
+        !self.output.buffer().is_empty()
+    }
+
+    /// Bytes of memory that it holds now.
+    pub(crate) fn memory(&self) -> Option<u64> {
+        let text = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()?)).ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+        let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+        Some(kilobytes << 10)
+    }
+
+    pub(crate) fn has_ended(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Lets it end by itself, for a moment.
+    pub(crate) async fn dismiss(self) {
+        let Self {
+            mut child,
+            group,
+            input,
+            ..
+        } = self;
+        drop(input);
+        let _ = tokio::time::timeout(FAREWELL, child.wait()).await;
+        drop(group);
+    }
+}

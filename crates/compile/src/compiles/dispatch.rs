@@ -1,0 +1,307 @@
+//! Handing nodes from the queue to slots, for as long as the server runs.
+//!
+//! Each environment may have as many nodes under way as there are slots; the
+//! slots themselves are shared. So an environment whose compiler hangs keeps
+//! its own nodes waiting and nobody else's, and no node that leaves it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use bunraku_model::{EnvironmentName, NodeName};
+use bunraku_store::{Change, Follow, Followed, KeyValue, Revision, StoreError};
+use bunraku_wire::api::CompileOutcome;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::claim::Claim;
+use super::outcome::Written;
+use super::queue::QueueEntry;
+use super::view::QueueView;
+use super::{Compiles, WorkLease};
+use bunraku_control::document;
+use bunraku_control::error::chain;
+use bunraku_control::keys;
+
+/// How long a node waits that could not be compiled for reasons around it.
+const RETRY: Duration = Duration::from_secs(5);
+/// How often ages are brought up to date.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Why a node is free again.
+enum Ended {
+    Done,
+    /// Try again in a while.
+    Later,
+}
+
+/// A node that is worked on.
+struct UnderWay {
+    environment: EnvironmentName,
+    /// The node has another environment by now.
+    moved: CancellationToken,
+}
+
+struct Dispatcher {
+    compiles: Compiles,
+    view: QueueView,
+    under_way: HashMap<NodeName, UnderWay>,
+    later: HashMap<NodeName, Instant>,
+    tasks: JoinSet<(NodeName, Ended)>,
+}
+
+impl Compiles {
+    /// Works until cancelled. Also without slots of its own it keeps the
+    /// numbers of the queue, and wakes those who wait for it.
+    pub async fn run(
+        &self,
+        mut lease: watch::Receiver<Option<WorkLease>>,
+        shutdown: CancellationToken,
+    ) {
+        let mut dispatcher = Dispatcher {
+            compiles: self.clone(),
+            view: QueueView::default(),
+            under_way: HashMap::new(),
+            later: HashMap::new(),
+            tasks: JoinSet::new(),
+        };
+        tokio::select! {
+            () = dispatcher.run(&mut lease, &shutdown) => {}
+            () = self.follow_locks() => {}
+        }
+        // Dropping the tasks ends what they do; the lease's end frees the nodes.
+        drop(dispatcher);
+        self.inner.compilers.clear();
+    }
+
+    /// One node, from the claim to the stored outcome.
+    async fn work(
+        &self,
+        node: &NodeName,
+        requested: Revision,
+        lease: &WorkLease,
+        moved: &CancellationToken,
+    ) -> Ended {
+        let started = Instant::now();
+        let claim = match self.claim(node, requested, lease).await {
+            Ok(Some(claim)) => claim,
+            Ok(None) => return Ended::Done,
+            Err(error) => {
+                tracing::warn!(%node, error = %chain(&error), "cannot claim a node; it is tried again");
+                return Ended::Later;
+            }
+        };
+        let work = async {
+            let attempt = self.attempt(node).await?;
+            let took = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+            let finished = self.finish(&claim, attempt, took).await;
+            finished.map_err(super::CompileFailure::temporary)
+        };
+        let outcome = tokio::select! {
+            // Somebody else may be at it from now on.
+            () = lease.lost.cancelled() => return Ended::Later,
+            () = moved.cancelled() => {
+                tracing::info!(%node, "the node has another environment: it is compiled there");
+                self.try_to_give_back(&claim).await;
+                return Ended::Done;
+            }
+            outcome = work => outcome,
+        };
+        let seconds = started.elapsed().as_secs_f64();
+        match outcome {
+            Ok(Written::Lost) => Ended::Later,
+            Ok(Written::Done(outcome)) => {
+                self.inner.metrics.ended(word(&outcome), seconds);
+                tracing::debug!(%node, outcome = word(&outcome), seconds, "compiled");
+                Ended::Done
+            }
+            Err(error) => {
+                self.inner.metrics.ended("interrupted", seconds);
+                tracing::warn!(%node, error = %chain(&error), "cannot compile now; it is tried again");
+                self.try_to_give_back(&claim).await;
+                Ended::Later
+            }
+        }
+    }
+
+    async fn try_to_give_back(&self, claim: &Claim) {
+        if let Err(error) = self.give_back(claim).await {
+            tracing::warn!(node = %claim.node, error = %chain(&error), "cannot give a claim back; it ends with the lease");
+        }
+    }
+}
+
+fn word(outcome: &CompileOutcome) -> &'static str {
+    match outcome {
+        CompileOutcome::Compiled { changed: true, .. } => "changed",
+        CompileOutcome::Compiled { changed: false, .. } => "unchanged",
+        CompileOutcome::Failed { .. } => "failed",
+        CompileOutcome::NoCode => "no_code",
+        CompileOutcome::NoFacts => "no_facts",
+    }
+}
+
+impl Dispatcher {
+    async fn run(
+        &mut self,
+        lease: &mut watch::Receiver<Option<WorkLease>>,
+        shutdown: &CancellationToken,
+    ) {
+        let store = self.compiles.inner.store.clone();
+        let mut queue = Follow::new(store.clone(), keys::COMPILE_QUEUE);
+        let mut claims = Follow::new(store, keys::COMPILE_CLAIMS);
+        let mut tick = tokio::time::interval(TICK);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            let wake = self.later.values().min().copied();
+            tokio::select! {
+                () = shutdown.cancelled() => return,
+                followed = queue.next() => self.queue_changed(followed).await,
+                followed = claims.next() => self.claims_changed(followed).await,
+                Some(ended) = self.tasks.join_next() => self.ended(ended),
+                _ = lease.changed() => {}
+                _ = tick.tick() => self.measure(),
+                () = sleep_until(wake) => self.later.retain(|_, at| *at > Instant::now()),
+            }
+            let current = lease.borrow_and_update().clone();
+            if let Some(current) = current {
+                self.hand_out(&current);
+            }
+        }
+    }
+
+    /// Fills what is free.
+    fn hand_out(&mut self, lease: &WorkLease) {
+        let most = self.compiles.inner.options.concurrency;
+        if most == 0 || lease.lost.is_cancelled() {
+            return;
+        }
+        let mut busy: HashMap<&EnvironmentName, usize> = HashMap::new();
+        for under_way in self.under_way.values() {
+            *busy.entry(&under_way.environment).or_default() += 1;
+        }
+        let mut chosen = Vec::new();
+        for environment in self.view.environments() {
+            let free = most.saturating_sub(busy.get(&environment).copied().unwrap_or(0));
+            let next = self.view.next(&environment, free, |node| {
+                self.under_way.contains_key(node) || self.later.contains_key(node)
+            });
+            chosen.extend(next.into_iter().map(|next| (environment.clone(), next)));
+        }
+        for (environment, (node, requested)) in chosen {
+            let moved = CancellationToken::new();
+            let under_way = UnderWay {
+                environment,
+                moved: moved.clone(),
+            };
+            self.under_way.insert(node.clone(), under_way);
+            let (compiles, lease) = (self.compiles.clone(), lease.clone());
+            self.tasks.spawn(async move {
+                let ended = compiles.work(&node, requested, &lease, &moved).await;
+                (node, ended)
+            });
+        }
+        self.compiles.inner.metrics.running(self.under_way.len());
+    }
+
+    fn ended(&mut self, ended: Result<(NodeName, Ended), tokio::task::JoinError>) {
+        match ended {
+            Ok((node, ended)) => {
+                self.under_way.remove(&node);
+                if let Ended::Later = ended {
+                    self.later.insert(node, Instant::now() + RETRY);
+                }
+            }
+            Err(error) => {
+                // Its node cannot be told: all that no task is at any more are free.
+                tracing::error!(error = %error, "a compile ended badly");
+                if self.tasks.is_empty() {
+                    self.under_way.clear();
+                }
+            }
+        }
+        self.compiles.inner.metrics.running(self.under_way.len());
+    }
+
+    async fn queue_changed(&mut self, followed: Result<Followed, StoreError>) {
+        for (key, entry) in changes(followed).await {
+            let Some(node) = keys::parse_node_below(keys::COMPILE_QUEUE, &key) else {
+                continue;
+            };
+            match entry.map(|entry| (document::decode(&entry), entry.modified)) {
+                None => self.view.remove(&node),
+                Some((Ok(request), modified)) => {
+                    // Another request may mend what kept it waiting.
+                    self.later.remove(&node);
+                    let request: QueueEntry = request;
+                    let elsewhere = |it: &&UnderWay| it.environment != request.environment;
+                    if let Some(under_way) = self.under_way.get(&node).filter(elsewhere) {
+                        under_way.moved.cancel();
+                    }
+                    self.view.put(node, request, modified);
+                }
+                Some((Err(error), _)) => {
+                    tracing::error!(%node, error = %chain(&error), "a compile request cannot be read");
+                }
+            }
+        }
+        let changes = &self.compiles.inner.changes;
+        changes.send_modify(|count| *count = count.wrapping_add(1));
+    }
+
+    async fn claims_changed(&mut self, followed: Result<Followed, StoreError>) {
+        for (key, entry) in changes(followed).await {
+            let Some(node) = keys::parse_node_below(keys::COMPILE_CLAIMS, &key) else {
+                continue;
+            };
+            match entry {
+                Some(_) => self.view.claim(node),
+                None => self.view.release(&node),
+            }
+        }
+    }
+
+    fn measure(&self) {
+        let now = self.compiles.inner.clock.now();
+        let depth: BTreeMap<u8, (usize, i64)> = self
+            .view
+            .depth()
+            .into_iter()
+            .map(|(priority, (count, since))| {
+                (priority, (count, now.duration_since(since).as_secs()))
+            })
+            .collect();
+        self.compiles.inner.metrics.queue(&depth);
+    }
+}
+
+/// Each key with its newest value, or nothing if it is gone.
+async fn changes(followed: Result<Followed, StoreError>) -> Vec<(String, Option<KeyValue>)> {
+    match followed {
+        Ok(Followed::Snapshot { items, .. }) => items
+            .into_iter()
+            .map(|item| (item.key.clone(), Some(item)))
+            .collect(),
+        Ok(Followed::Changes(batch)) => batch
+            .changes
+            .into_iter()
+            .map(|change| match change {
+                Change::Put(entry) => (entry.key.clone(), Some(entry)),
+                Change::Delete { key } => (key, None),
+            })
+            .collect(),
+        Err(error) => {
+            tracing::warn!(error = %error, "the compile queue cannot be followed; trying again");
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            Vec::new()
+        }
+    }
+}
+
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}

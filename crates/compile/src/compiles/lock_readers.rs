@@ -1,0 +1,209 @@
+//! Which nodes were told who holds a lock while they were compiled, and
+//! compiling them again when that is somebody else.
+//!
+//! What a node is told is kept under the lock (`lock-readers/<lock>/<node>`),
+//! and the lock is looked at once more after that: a change is either seen by
+//! the compile, or finds the reader. Whoever sees that a reader was told
+//! something else takes it out and asks for its compile, in one transaction;
+//! the compile keeps it again if the code still asks.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use bunraku_model::{LockName, NodeName};
+use bunraku_store::{Change, Follow, Followed, KeyValue, SharedStore, Transaction};
+use bunraku_wire::api::CompileReason;
+use serde::{Deserialize, Serialize};
+use tokio::runtime::Handle;
+
+use super::Compiles;
+use bunraku_control::document;
+use bunraku_control::{ServiceError, keys};
+use bunraku_cues::locks::Locks;
+
+/// How long to wait before asking a store again that was away.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// What a reader was told.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+struct Told {
+    holders: Vec<String>,
+}
+
+/// What one compile may ask about locks.
+#[derive(Clone)]
+pub struct LockReader {
+    store: SharedStore,
+    locks: Locks,
+    node: NodeName,
+    /// Whether the node is compiled again when the answer is another one.
+    kept: bool,
+    runtime: Handle,
+}
+
+impl std::fmt::Debug for LockReader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LockReader")
+            .field("node", &self.node)
+            .finish_non_exhaustive()
+    }
+}
+
+impl LockReader {
+    /// Who holds a lock now, each owner once. Blocks: not for a thread that
+    /// serves others.
+    pub(super) fn holders(&self, lock: &LockName) -> Result<Vec<String>, ServiceError> {
+        self.runtime.block_on(self.look(lock))
+    }
+
+    async fn look(&self, lock: &LockName) -> Result<Vec<String>, ServiceError> {
+        let mut holders = self.locks.owners(lock).await?;
+        if !self.kept {
+            return Ok(holders);
+        }
+        loop {
+            let told = Told {
+                holders: holders.clone(),
+            };
+            self.keep(lock, &told).await?;
+            let now = self.locks.owners(lock).await?;
+            if now == holders {
+                return Ok(holders);
+            }
+            holders = now;
+        }
+    }
+
+    async fn keep(&self, lock: &LockName, told: &Told) -> Result<(), ServiceError> {
+        let (key, told) = (keys::lock_reader(lock, &self.node), document::encode(told));
+        // Most compiles are told what the one before was.
+        let known = self.store.get(&key).await?;
+        if known.is_some_and(|known| known.value == told) {
+            return Ok(());
+        }
+        self.store.commit(Transaction::new().put(key, told)).await?;
+        Ok(())
+    }
+}
+
+impl Compiles {
+    /// For the templates of one node. `kept` is whether it is compiled again
+    /// when what it is told is not so any more.
+    pub(super) fn lock_reader(&self, node: &NodeName, kept: bool) -> LockReader {
+        LockReader {
+            store: self.inner.store.clone(),
+            locks: self.locks(),
+            node: node.clone(),
+            kept,
+            runtime: Handle::current(),
+        }
+    }
+
+    fn locks(&self) -> Locks {
+        Locks::new(self.inner.store.clone(), self.inner.clock.clone())
+    }
+
+    /// Has readers compiled again when what they were told has changed, for
+    /// ever.
+    pub(super) async fn follow_locks(&self) {
+        let mut locks = Follow::new(self.inner.store.clone(), keys::LOCKS);
+        loop {
+            let changed: BTreeSet<LockName> = match locks.next().await {
+                // Whatever happened while nobody looked.
+                Ok(Followed::Snapshot { .. }) => {
+                    self.until_done(|| self.look_at_all_readers()).await;
+                    continue;
+                }
+                Ok(Followed::Changes(batch)) => {
+                    batch.changes.iter().filter_map(changed_lock).collect()
+                }
+                Err(error) => {
+                    tracing::warn!(error = %error, "locks cannot be followed; trying again");
+                    tokio::time::sleep(RETRY).await;
+                    continue;
+                }
+            };
+            for lock in &changed {
+                self.until_done(|| self.look_at_readers(lock)).await;
+            }
+        }
+    }
+
+    async fn until_done<W: Future<Output = Result<(), ServiceError>>>(&self, work: impl Fn() -> W) {
+        while let Err(error) = work().await {
+            tracing::warn!(error = %error, "nodes that ask for a lock wait; trying again");
+            tokio::time::sleep(RETRY).await;
+        }
+    }
+
+    async fn look_at_all_readers(&self) -> Result<(), ServiceError> {
+        let readers = document::keys_under(&*self.inner.store, keys::LOCK_READERS).await?;
+        let locks: BTreeSet<LockName> = readers
+            .iter()
+            .filter_map(|key| keys::parse_lock_reader(key))
+            .map(|(lock, _)| lock)
+            .collect();
+        for lock in &locks {
+            self.look_at_readers(lock).await?;
+        }
+        Ok(())
+    }
+
+    async fn look_at_readers(&self, lock: &LockName) -> Result<(), ServiceError> {
+        let prefix = keys::lock_readers(lock);
+        let readers = document::read_all(&*self.inner.store, &prefix).await?;
+        if readers.is_empty() {
+            return Ok(());
+        }
+        let holders = self.locks().owners(lock).await?;
+        for reader in &readers {
+            let told = document::decode::<Told>(reader);
+            if !told.is_ok_and(|told| told.holders == holders) {
+                self.compile_again(reader).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a reader out and asks for its compile. Of several servers one does.
+    async fn compile_again(&self, reader: &KeyValue) -> Result<(), ServiceError> {
+        let store = &self.inner.store;
+        loop {
+            let out = || {
+                Transaction::new()
+                    .when_unchanged(&reader.key, Some(reader))
+                    .delete(reader.key.clone())
+            };
+            let node = keys::parse_lock_reader(&reader.key).map(|(_, node)| node);
+            let asked = match &node {
+                None => Ok(out()),
+                Some(node) => {
+                    let reason = CompileReason::Lock;
+                    self.inner.queue.request_in(out(), node, reason).await
+                }
+            };
+            let transaction = match asked {
+                Ok(transaction) => transaction,
+                // The node is gone.
+                Err(ServiceError::NotFound { .. }) => out(),
+                Err(error) => return Err(error),
+            };
+            if store.commit(transaction).await?.is_committed() {
+                return Ok(());
+            }
+            // Somebody was quicker, or asked for the same compile this very moment.
+            match store.get(&reader.key).await? {
+                Some(now) if now.modified == reader.modified => {}
+                _ => return Ok(()),
+            }
+        }
+    }
+}
+
+fn changed_lock(change: &Change) -> Option<LockName> {
+    let key = match change {
+        Change::Put(entry) => &entry.key,
+        Change::Delete { key } => key,
+    };
+    keys::parse_lock_key(key)
+}

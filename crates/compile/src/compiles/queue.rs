@@ -1,0 +1,216 @@
+//! The compile queue: one entry per node, whoever asks and however often.
+//!
+//! An entry says that a node is to be compiled and why, not with what: the
+//! newest facts and the newest code are looked up when its turn comes. The
+//! newest request rewrites the entry, so whoever compiles the node sees from
+//! its revision whether another request came meanwhile.
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use bunraku_model::{EnvironmentName, FactSetId, NodeName, VolatileFacts};
+use bunraku_store::{Compare, KeyValue, SharedStore, Transaction};
+use bunraku_wire::api::CompileReason;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use bunraku_control::clock::Clock;
+use bunraku_control::document;
+use bunraku_control::nodes::NodeRecord;
+use bunraku_control::{EnvironmentOf, FactsChanged, ServiceError, keys};
+
+/// Nodes in one transaction: each costs two compares and one operation.
+const BATCH: usize = 50;
+
+/// A node that is to be compiled.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct QueueEntry {
+    /// Of the node when it was asked for: decides who waits for whom.
+    pub environment: EnvironmentName,
+    /// Each once, the most urgent first.
+    pub reasons: Vec<CompileReason>,
+    pub since: Timestamp,
+    pub requested: Timestamp,
+}
+
+impl QueueEntry {
+    fn with(
+        known: Option<Self>,
+        environment: EnvironmentName,
+        reason: CompileReason,
+        now: Timestamp,
+    ) -> Self {
+        let mut entry = known.unwrap_or(Self {
+            environment: environment.clone(),
+            reasons: Vec::new(),
+            since: now,
+            requested: now,
+        });
+        entry.environment = environment;
+        entry.requested = now;
+        entry.reasons.push(reason);
+        entry.reasons.sort_unstable();
+        entry.reasons.dedup();
+        entry
+    }
+
+    pub fn priority(&self) -> u8 {
+        let urgent = self.reasons.iter().map(|reason| reason.priority()).min();
+        urgent.unwrap_or(u8::MAX)
+    }
+}
+
+/// The handle on the queue.
+#[derive(Clone)]
+pub struct CompileQueue {
+    store: SharedStore,
+    clock: Clock,
+}
+
+impl CompileQueue {
+    pub fn new(store: SharedStore, clock: Clock) -> Self {
+        Self { store, clock }
+    }
+
+    /// Adds a request to a transaction of the caller's, so that both are done
+    /// or neither. When it is refused, start again from here.
+    pub async fn request_in(
+        &self,
+        transaction: Transaction,
+        node: &NodeName,
+        reason: CompileReason,
+    ) -> Result<Transaction, ServiceError> {
+        let record = self.store.get(&keys::node_record(node)).await?;
+        let record = record.ok_or_else(|| ServiceError::no_such_node(node))?;
+        let NodeRecord { environment, .. } = document::decode(&record)?;
+        let known = self.store.get(&keys::compile_request(node)).await?;
+        self.put_in(transaction, node, environment, known.as_ref(), reason)
+    }
+
+    /// For one who knows the node's environment, and what is in the queue.
+    pub fn put_in(
+        &self,
+        transaction: Transaction,
+        node: &NodeName,
+        environment: EnvironmentName,
+        known: Option<&KeyValue>,
+        reason: CompileReason,
+    ) -> Result<Transaction, ServiceError> {
+        let key = keys::compile_request(node);
+        let entry = known.map(document::decode).transpose()?;
+        let entry = QueueEntry::with(entry, environment, reason, self.clock.now());
+        Ok(transaction
+            .when(Compare::Exists(keys::node_record(node)))
+            .when_unchanged(&key, known)
+            .put(key, document::encode(&entry)))
+    }
+
+    /// Puts one node into the queue.
+    pub async fn request(
+        &self,
+        node: &NodeName,
+        reason: CompileReason,
+    ) -> Result<(), ServiceError> {
+        loop {
+            let transaction = self.request_in(Transaction::new(), node, reason).await?;
+            if self.store.commit(transaction).await?.is_committed() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Puts many nodes into the queue, in transactions of some each. A node
+    /// that was removed meanwhile is left out. Asking twice is harmless.
+    pub async fn request_all(
+        &self,
+        nodes: &[(NodeName, EnvironmentName)],
+        reason: CompileReason,
+    ) -> Result<(), ServiceError> {
+        for batch in nodes.chunks(BATCH) {
+            if !self.try_batch(batch, reason).await? {
+                // Somebody else asked for one of them: one by one then.
+                for (node, _) in batch {
+                    match self.request(node, reason).await {
+                        Ok(()) | Err(ServiceError::NotFound { .. }) => {}
+                        Err(other) => return Err(other),
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn try_batch(
+        &self,
+        batch: &[(NodeName, EnvironmentName)],
+        reason: CompileReason,
+    ) -> Result<bool, ServiceError> {
+        let mut transaction = Transaction::new();
+        for (node, environment) in batch {
+            let known = self.store.get(&keys::compile_request(node)).await?;
+            let environment = environment.clone();
+            transaction = self.put_in(transaction, node, environment, known.as_ref(), reason)?;
+        }
+        match self.store.commit(transaction).await {
+            Ok(outcome) => Ok(outcome.is_committed()),
+            // Asking again is harmless.
+            Err(bunraku_store::StoreError::OutcomeUnknown(_)) => Ok(false),
+            Err(other) => Err(other.into()),
+        }
+    }
+
+    /// Everything that waits, by node.
+    pub async fn entries(&self) -> Result<BTreeMap<NodeName, QueueEntry>, ServiceError> {
+        let mut entries = BTreeMap::new();
+        for entry in document::read_all(&*self.store, keys::COMPILE_QUEUE).await? {
+            if let Some(node) = keys::parse_node_below(keys::COMPILE_QUEUE, &entry.key) {
+                entries.insert(node, document::decode(&entry)?);
+            }
+        }
+        Ok(entries)
+    }
+}
+
+#[async_trait]
+impl FactsChanged for CompileQueue {
+    async fn facts_changed(
+        &self,
+        transaction: Transaction,
+        node: &NodeName,
+        _: FactSetId,
+    ) -> Result<Transaction, ServiceError> {
+        self.request_in(transaction, node, CompileReason::Facts)
+            .await
+    }
+}
+
+/// What an environment's settings say of facts.
+#[derive(Deserialize)]
+struct OfFacts {
+    #[serde(default)]
+    volatile: Option<Vec<String>>,
+}
+
+#[async_trait]
+impl EnvironmentOf for CompileQueue {
+    async fn environment_of(
+        &self,
+        node: &NodeName,
+    ) -> Result<Option<EnvironmentName>, ServiceError> {
+        let record = document::read(&*self.store, &keys::node_record(node)).await?;
+        Ok(record.map(|record| {
+            let NodeRecord { environment, .. } = record.document;
+            environment
+        }))
+    }
+
+    async fn volatile_in(
+        &self,
+        environment: &EnvironmentName,
+    ) -> Result<Option<VolatileFacts>, ServiceError> {
+        let key = keys::environment_settings(environment);
+        let settings = document::read::<OfFacts>(&*self.store, &key).await?;
+        let volatile = settings.and_then(|settings| settings.document.volatile);
+        Ok(volatile.map(VolatileFacts::new))
+    }
+}

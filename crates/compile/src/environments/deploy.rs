@@ -1,0 +1,527 @@
+//! Deploys: asked for by anyone who may, carried out in order by one server
+//! at a time.
+//!
+//! Of several that wait, only the newest is carried out: what it brings is
+//! what would be left in the end. The pointer to the deployed code moves only
+//! forward in deploy numbers, in a transaction that compares the claim.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bunraku_model::{CodeId, EnvironmentName};
+use bunraku_store::{Compare, Follow, Revision, StoreError, Transaction, TransactionOutcome};
+use bunraku_wire::api::reactors::Reactor;
+use bunraku_wire::api::{
+    CompileProblem, CompileReason, Deploy, DeployRequest, DeployState, DeployStatus, Deployed,
+    HookReply,
+};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::hook::{self, Delivery};
+use super::{Environments, wanted};
+use crate::code::check_commit;
+use crate::compiles::{CompileFailure, WorkLease};
+use bunraku_control::document::{self, Stored};
+use bunraku_control::error::chain;
+use bunraku_control::webhook_secrets::{Secret, is_signed};
+use bunraku_control::{ServiceError, keys};
+
+/// Code that can be taken into use.
+struct Prepared {
+    code_id: CodeId,
+    compiler: String,
+    reactors: Vec<Reactor>,
+}
+
+/// Deploys that are remembered per environment.
+const REMEMBERED: usize = 50;
+
+impl Environments {
+    /// Asks for a deploy.
+    pub async fn deploy(
+        &self,
+        name: &EnvironmentName,
+        request: &DeployRequest,
+        by: &str,
+    ) -> Result<Deploy, ServiceError> {
+        if let Some(commit) = &request.commit {
+            check_commit(commit).map_err(|error| ServiceError::invalid(error.to_string()))?;
+        }
+        self.ask(name, request.commit.clone(), by, false).await
+    }
+
+    /// Takes a webhook's delivery; nothing if it is not signed.
+    pub async fn deliver(
+        &self,
+        name: &EnvironmentName,
+        event: Option<&str>,
+        signature: Option<&str>,
+        body: &[u8],
+    ) -> Result<Option<HookReply>, ServiceError> {
+        let key = keys::environment_secret(name);
+        let secret = document::read::<Secret>(&*self.store, &key).await?;
+        let known = secret.map(|secret| secret.document.secret);
+        // An environment that does not exist takes as long, and answers the same.
+        let secret = known.clone().unwrap_or_else(super::new_secret);
+        if !is_signed(&secret, body, signature) || known.is_none() {
+            return Ok(None);
+        }
+        let settings = self.settings(name).await?;
+        match hook::read(event, body, settings.branch.as_deref()) {
+            Delivery::Ignored(why) => Ok(Some(hook::reply(None, why))),
+            Delivery::Deploy => {
+                let waiting = self.waiting_hook(name).await?;
+                let number = match waiting {
+                    Some(number) => number,
+                    None => self.ask(name, None, "webhook", true).await?.number,
+                };
+                let message = "the newest code is being deployed";
+                Ok(Some(hook::reply(Some(number), message)))
+            }
+        }
+    }
+
+    /// A webhook's deploy that has not begun: it will fetch what is new anyway.
+    async fn waiting_hook(&self, name: &EnvironmentName) -> Result<Option<u64>, ServiceError> {
+        let newest = self.deploys(name).await?.pop();
+        Ok(newest
+            .filter(|deploy| deploy.hook && deploy.commit.is_none())
+            .filter(|deploy| deploy.state == DeployState::Waiting)
+            .map(|deploy| deploy.number))
+    }
+
+    async fn ask(
+        &self,
+        name: &EnvironmentName,
+        commit: Option<String>,
+        by: &str,
+        hook: bool,
+    ) -> Result<Deploy, ServiceError> {
+        self.settings(name).await?;
+        loop {
+            let known = self.deploys(name).await?;
+            let deploy = Deploy {
+                number: known.last().map_or(1, |last| last.number + 1),
+                commit: commit.clone(),
+                by: by.to_owned(),
+                hook,
+                requested: self.clock.now(),
+                state: DeployState::Waiting,
+            };
+            let key = keys::deploy(name, deploy.number);
+            let mut transaction = Transaction::new()
+                .when(Compare::Exists(keys::environment_settings(name)))
+                .when(Compare::Absent(key.clone()))
+                .put(key, document::encode(&deploy));
+            let surplus = known.len().saturating_sub(REMEMBERED);
+            for old in known.iter().take(surplus.min(50)) {
+                if old.state.is_final() {
+                    transaction = transaction.delete(keys::deploy(name, old.number));
+                }
+            }
+            if self.store.commit(transaction).await?.is_committed() {
+                return Ok(deploy);
+            }
+            self.settings(name).await?;
+        }
+    }
+
+    /// Those that are remembered, the oldest first.
+    pub(super) async fn deploys(
+        &self,
+        name: &EnvironmentName,
+    ) -> Result<Vec<Deploy>, ServiceError> {
+        let entries = document::read_all(&*self.store, &keys::deploys(name)).await?;
+        entries.iter().map(document::decode).collect()
+    }
+
+    /// A deploy and what its code did; waits until neither goes on, for at
+    /// most so long.
+    pub async fn deploy_status(
+        &self,
+        name: &EnvironmentName,
+        number: u64,
+        wait: Duration,
+    ) -> Result<DeployStatus, ServiceError> {
+        let deadline = Instant::now() + wait;
+        loop {
+            let mut changes = self.compiles.changes();
+            let looking = Instant::now();
+            let status = self.status_now(name, number).await?;
+            if status.finished || Instant::now() >= deadline {
+                return Ok(status);
+            }
+            // Looking at a large fleet must not slow down what is looked at.
+            let rest = (looking.elapsed() * 10).min(Duration::from_secs(2));
+            tokio::time::sleep_until(deadline.min(Instant::now() + rest)).await;
+            // Deploys change without the queue: look again after a moment at most.
+            let moment = deadline.min(Instant::now() + Duration::from_millis(300));
+            self.compiles.queue_changed(&mut changes, moment).await;
+        }
+    }
+
+    async fn status_now(
+        &self,
+        name: &EnvironmentName,
+        number: u64,
+    ) -> Result<DeployStatus, ServiceError> {
+        let found = document::read::<Deploy>(&*self.store, &keys::deploy(name, number)).await?;
+        let deploy = found.map(|found| found.document);
+        let deploy = deploy.ok_or_else(|| ServiceError::NotFound {
+            what: format!("deploy {number} of environment `{name}`"),
+            hint: Some(format!("`bunraku environment show {name}` lists them")),
+        })?;
+        let code_id = match &deploy.state {
+            DeployState::Queueing { code_id }
+            | DeployState::Deployed { code_id, .. }
+            | DeployState::Unchanged { code_id } => Some(code_id),
+            _ => None,
+        };
+        let standing = match code_id {
+            Some(code_id) => self.compiles.standing(name, Some(code_id)).await?,
+            None => Default::default(),
+        };
+        Ok(DeployStatus {
+            finished: deploy.state.is_final() && standing.progress.waiting == 0,
+            deploy,
+            progress: standing.progress,
+            failures: standing.failures,
+        })
+    }
+
+    /// Carries out deploys until cancelled.
+    pub async fn run(
+        &self,
+        mut lease: watch::Receiver<Option<WorkLease>>,
+        shutdown: CancellationToken,
+    ) {
+        let mut follow = Follow::new(self.store.clone(), keys::ENVIRONMENTS);
+        let mut claims = Follow::new(self.store.clone(), keys::DEPLOY_CLAIMS);
+        let mut tasks: JoinSet<(EnvironmentName, bool)> = JoinSet::new();
+        let mut busy: BTreeMap<EnvironmentName, ()> = BTreeMap::new();
+        loop {
+            let retry = tokio::select! {
+                () = shutdown.cancelled() => return,
+                followed = follow.next() => self.settle(followed.map(|_| ())).await,
+                followed = claims.next() => self.settle(followed.map(|_| ())).await,
+                _ = lease.changed() => false,
+                Some(ended) = tasks.join_next() => match ended {
+                    Ok((name, again)) => { busy.remove(&name); again }
+                    Err(error) => {
+                        tracing::error!(error = %error, "a deploy ended badly");
+                        if tasks.is_empty() { busy.clear(); }
+                        true
+                    }
+                },
+            };
+            if retry {
+                tokio::select! {
+                    () = shutdown.cancelled() => return,
+                    () = tokio::time::sleep(self.retry) => {}
+                }
+            }
+            let current = lease.borrow_and_update().clone();
+            let Some(current) = current.filter(|lease| !lease.lost.is_cancelled()) else {
+                continue;
+            };
+            let waiting = match self.with_work().await {
+                Ok(waiting) => waiting,
+                Err(error) => {
+                    tracing::warn!(error = %chain(&error), "deploys cannot be read; trying again");
+                    continue;
+                }
+            };
+            for name in waiting {
+                if busy.insert(name.clone(), ()).is_none() {
+                    let (environments, lease) = (self.clone(), current.clone());
+                    tasks.spawn(async move {
+                        let again = environments.work(&name, &lease).await;
+                        (name, again)
+                    });
+                }
+            }
+        }
+    }
+
+    async fn settle(&self, followed: Result<(), StoreError>) -> bool {
+        if let Err(error) = &followed {
+            tracing::warn!(error = %error, "deploys cannot be followed; trying again");
+        }
+        followed.is_err()
+    }
+
+    /// Environments that have a deploy to carry out, and nobody at it.
+    async fn with_work(&self) -> Result<Vec<EnvironmentName>, ServiceError> {
+        let mut names = Vec::new();
+        for entry in document::read_all(&*self.store, keys::ENVIRONMENTS).await? {
+            let Some((name, document)) = keys::parse_environment_key(&entry.key) else {
+                continue;
+            };
+            if document.starts_with("deploys/")
+                && !document::decode::<Deploy>(&entry)?.state.is_final()
+                && names.last() != Some(&name)
+                && self.store.get(&keys::deploy_claim(&name)).await?.is_none()
+            {
+                names.push(name);
+            }
+        }
+        Ok(names)
+    }
+
+    /// Everything that one environment has to deploy. True: try again later.
+    async fn work(&self, name: &EnvironmentName, lease: &WorkLease) -> bool {
+        let claim = match self.claim(name, lease).await {
+            Ok(Some(claim)) => claim,
+            Ok(None) => return false,
+            Err(error) => {
+                tracing::warn!(environment = %name, error = %chain(&error), "cannot claim the deploys of an environment");
+                return true;
+            }
+        };
+        let outcome = tokio::select! {
+            () = lease.lost.cancelled() => return true,
+            outcome = self.carry_out(name, claim) => outcome,
+        };
+        let key = keys::deploy_claim(name);
+        let release = Transaction::new()
+            .when(Compare::Modified(key.clone(), claim))
+            .delete(key);
+        let released = self.store.commit(release).await;
+        match (outcome, released) {
+            (Ok(()), Ok(_)) => false,
+            (outcome, _) => {
+                if let Err(error) = outcome {
+                    tracing::warn!(environment = %name, error = %chain(&error), "a deploy was interrupted; it is tried again");
+                }
+                true
+            }
+        }
+    }
+
+    async fn claim(
+        &self,
+        name: &EnvironmentName,
+        lease: &WorkLease,
+    ) -> Result<Option<Revision>, ServiceError> {
+        let key = keys::deploy_claim(name);
+        let value = document::encode(&serde_json::json!({ "since": self.clock.now() }));
+        let transaction = Transaction::new()
+            .when(Compare::Absent(key.clone()))
+            .put_with_lease(key, value, lease.id);
+        Ok(match self.store.commit(transaction).await? {
+            TransactionOutcome::Committed(revision) => Some(revision),
+            TransactionOutcome::Refused(_) => None,
+        })
+    }
+
+    /// Until nothing waits.
+    async fn carry_out(&self, name: &EnvironmentName, claim: Revision) -> Result<(), ServiceError> {
+        loop {
+            let entries = document::read_all(&*self.store, &keys::deploys(name)).await?;
+            let mut open = Vec::new();
+            for entry in entries {
+                let document: Deploy = document::decode(&entry)?;
+                if !document.state.is_final() {
+                    open.push(Stored { document, entry });
+                }
+            }
+            let Some(newest) = open.pop() else {
+                return Ok(());
+            };
+            for older in open {
+                self.supersede(name, claim, older, newest.document.number)
+                    .await?;
+            }
+            self.step(name, claim, newest).await?;
+        }
+    }
+
+    /// An older one that was being queued is taken over by the newer one, which
+    /// queues every node too.
+    async fn supersede(
+        &self,
+        name: &EnvironmentName,
+        claim: Revision,
+        older: Stored<Deploy>,
+        by: u64,
+    ) -> Result<(), ServiceError> {
+        if let DeployState::Queueing { code_id } = &older.document.state {
+            return self
+                .queue_nodes(name, claim, &older, &code_id.clone())
+                .await;
+        }
+        let state = DeployState::Superseded { by };
+        self.write(name, claim, &older, state, Transaction::new())
+            .await
+    }
+
+    async fn step(
+        &self,
+        name: &EnvironmentName,
+        claim: Revision,
+        deploy: Stored<Deploy>,
+    ) -> Result<(), ServiceError> {
+        if let DeployState::Queueing { code_id } = &deploy.document.state {
+            return self
+                .queue_nodes(name, claim, &deploy, &code_id.clone())
+                .await;
+        }
+        match self.prepare(name, &deploy.document).await? {
+            Err(problem) => {
+                let at = self.clock.now();
+                let state = DeployState::Failed { at, problem };
+                self.write(name, claim, &deploy, state, Transaction::new())
+                    .await
+            }
+            Ok(prepared) => self.take_into_use(name, claim, &deploy, prepared).await,
+        }
+    }
+
+    /// Fetches, unpacks, and makes the compiler ready: what fails for every
+    /// node fails here, before anything moves.
+    async fn prepare(
+        &self,
+        name: &EnvironmentName,
+        deploy: &Deploy,
+    ) -> Result<Result<Prepared, CompileProblem>, ServiceError> {
+        let settings = self.settings(name).await?;
+        let wanted = wanted(&settings, deploy.commit.as_deref());
+        let code_id = match self.code.fetch(name, &settings.url, &wanted).await {
+            Ok(code_id) => code_id,
+            Err(error) if error.is_lasting() => {
+                return Ok(Err(CompileProblem {
+                    message: chain(&error),
+                    ..CompileProblem::default()
+                }));
+            }
+            Err(error) => return Err(super::code_error(error)),
+        };
+        let reactors = match self.reactors(name, &code_id).await? {
+            Ok(reactors) => reactors,
+            Err(problem) => return Ok(Err(problem)),
+        };
+        match self.compiles.compiler_name(name, &code_id).await {
+            Ok(compiler) => Ok(Ok(Prepared {
+                code_id,
+                compiler,
+                reactors,
+            })),
+            Err(CompileFailure::Problems(mut problems)) => {
+                Ok(Err(problems.pop().unwrap_or_default()))
+            }
+            Err(CompileFailure::Temporary(error)) => Err(ServiceError::internal(
+                "the compiler cannot be made ready",
+                error,
+            )),
+        }
+    }
+
+    /// The rules that the code has.
+    async fn reactors(
+        &self,
+        name: &EnvironmentName,
+        code_id: &CodeId,
+    ) -> Result<Result<Vec<Reactor>, CompileProblem>, ServiceError> {
+        let tree = self.code.tree(name, code_id).await;
+        let tree = tree.map_err(super::code_error)?;
+        tokio::task::spawn_blocking(move || bunraku_cues::reactors::read_all(&tree))
+            .await
+            .map_err(|error| ServiceError::internal("the reactors cannot be read", error))
+    }
+
+    async fn take_into_use(
+        &self,
+        name: &EnvironmentName,
+        claim: Revision,
+        deploy: &Stored<Deploy>,
+        prepared: Prepared,
+    ) -> Result<(), ServiceError> {
+        let Prepared {
+            code_id,
+            compiler,
+            reactors,
+        } = prepared;
+        let key = keys::environment_deployed(name);
+        let known = document::read::<Deployed>(&*self.store, &key).await?;
+        let same = known
+            .as_ref()
+            .is_some_and(|known| known.document.code_id == code_id);
+        if same && deploy.document.hook {
+            let state = DeployState::Unchanged { code_id };
+            return self
+                .write(name, claim, deploy, state, Transaction::new())
+                .await;
+        }
+        let deployed = Deployed {
+            code_id: code_id.clone(),
+            number: deploy.document.number,
+            at: self.clock.now(),
+            compiler,
+        };
+        let transaction = Transaction::new()
+            .when_unchanged(&key, known.as_ref().map(|known| &known.entry))
+            .put(key, document::encode(&deployed));
+        let key = keys::environment_reactors(name);
+        let transaction = match reactors.is_empty() {
+            true => transaction.delete(key),
+            false => transaction.put(key, document::encode(&reactors)),
+        };
+        let state = DeployState::Queueing { code_id };
+        self.write(name, claim, deploy, state, transaction).await?;
+        let touched = self.code.touch(name, &deployed.code_id).await;
+        touched.map_err(super::code_error)
+    }
+
+    /// Every node of the environment, however often this starts anew.
+    async fn queue_nodes(
+        &self,
+        name: &EnvironmentName,
+        claim: Revision,
+        deploy: &Stored<Deploy>,
+        code_id: &CodeId,
+    ) -> Result<(), ServiceError> {
+        let nodes = self.compiles.nodes(Some(name)).await?;
+        let reason = match deploy.document.hook {
+            true => CompileReason::Hook,
+            false => CompileReason::Code,
+        };
+        self.compiles.queue().request_all(&nodes, reason).await?;
+        let state = DeployState::Deployed {
+            code_id: code_id.clone(),
+            at: self.clock.now(),
+            nodes: nodes.len(),
+        };
+        self.write(name, claim, deploy, state, Transaction::new())
+            .await
+    }
+
+    /// Writes a deploy's next state, if the claim still holds.
+    async fn write(
+        &self,
+        name: &EnvironmentName,
+        claim: Revision,
+        deploy: &Stored<Deploy>,
+        state: DeployState,
+        transaction: Transaction,
+    ) -> Result<(), ServiceError> {
+        let key = keys::deploy(name, deploy.document.number);
+        let next = Deploy {
+            state,
+            ..deploy.document.clone()
+        };
+        let transaction = transaction
+            .when(Compare::Modified(keys::deploy_claim(name), claim))
+            .when_unchanged(&key, Some(&deploy.entry))
+            .put(key, document::encode(&next));
+        match self.store.commit(transaction).await? {
+            TransactionOutcome::Committed(_) => Ok(()),
+            TransactionOutcome::Refused(_) => Err(ServiceError::conflict(
+                format!("the deploys of `{name}` are somebody else's now"),
+                "nothing was changed",
+            )),
+        }
+    }
+}

@@ -1,0 +1,359 @@
+//! Environments: code from git, and taking it into use.
+//!
+//! A *deploy* fetches a commit, keeps its files, makes it the code that the
+//! environment's nodes are compiled with, and puts all of them into the
+//! compile queue. Deploys of one environment are numbered and carried out one
+//! after the other by whichever server claims them; each step is a
+//! transaction, so another server goes on where one was killed.
+//!
+//! What a node has is untouched by a deploy that fails, and by code that does
+//! not compile for it.
+
+mod deploy;
+mod hook;
+
+use std::time::Duration;
+
+use bunraku_model::{CodeId, EnvironmentName, NodeName};
+use bunraku_store::{Compare, SharedStore, Transaction, TransactionOutcome};
+use bunraku_wire::api::{
+    CompileReason, Deployed, EnvironmentChange, EnvironmentChanged, EnvironmentDetail,
+    EnvironmentSummary, NewEnvironment, ReleasePolicy, VolatileChange,
+};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::code::{Code, CodeError, Wanted, check_branch, check_commit, check_url, masked};
+use crate::compiles::Compiles;
+use bunraku_control::clock::Clock;
+use bunraku_control::document::{self, Decision};
+use bunraku_control::nodes::NodeRecord;
+use bunraku_control::webhook_secrets::{Secret, new_secret};
+use bunraku_control::{ServiceError, keys};
+
+/// What operators say about an environment: `environments/<name>/settings`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct EnvironmentSettings {
+    pub url: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub branch: Option<String>,
+    pub policy: ReleasePolicy,
+    /// Facts that do not count; what a server's own settings say when not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volatile: Option<Vec<String>>,
+    pub created: Timestamp,
+}
+
+/// The handle on environments.
+#[derive(Clone)]
+pub struct Environments {
+    store: SharedStore,
+    clock: Clock,
+    code: Code,
+    compiles: Compiles,
+    /// How long a deploy that could not be carried out waits for the next try.
+    retry: Duration,
+}
+
+impl Environments {
+    pub fn new(store: SharedStore, clock: Clock, code: Code, compiles: Compiles) -> Self {
+        Self {
+            store,
+            clock,
+            code,
+            compiles,
+            retry: Duration::from_secs(5),
+        }
+    }
+
+    /// Makes an environment. Its code comes with the first deploy.
+    pub async fn add(&self, new: &NewEnvironment) -> Result<EnvironmentChanged, ServiceError> {
+        check(Some(&new.url), new.branch.as_deref())?;
+        check_volatile(new.volatile.as_deref().unwrap_or_default())?;
+        let settings = EnvironmentSettings {
+            url: new.url.clone(),
+            branch: new.branch.clone(),
+            policy: new.policy,
+            volatile: new.volatile.clone(),
+            created: self.clock.now(),
+        };
+        let secret = new_secret();
+        let key = keys::environment_settings(&new.name);
+        let transaction = Transaction::new()
+            .when(Compare::Absent(key.clone()))
+            .put(key, document::encode(&settings))
+            .put(
+                keys::environment_secret(&new.name),
+                document::encode(&Secret {
+                    secret: secret.clone(),
+                }),
+            );
+        match self.store.commit(transaction).await? {
+            TransactionOutcome::Committed(_) => Ok(EnvironmentChanged {
+                environment: self.summary(&new.name, settings).await?,
+                hook_secret: Some(secret),
+            }),
+            TransactionOutcome::Refused(_) => Err(ServiceError::conflict(
+                format!("environment `{}` exists already", new.name),
+                "change it with `bunraku environment set`",
+            )),
+        }
+    }
+
+    /// Changes what is given. Code that is deployed stays until the next deploy.
+    pub async fn change(
+        &self,
+        name: &EnvironmentName,
+        change: &EnvironmentChange,
+    ) -> Result<EnvironmentChanged, ServiceError> {
+        check(change.url.as_deref(), change.branch.as_deref())?;
+        if let Some(VolatileChange::Facts(paths)) = &change.volatile {
+            check_volatile(paths)?;
+        }
+        let settings = document::update(
+            &*self.store,
+            &keys::environment_settings(name),
+            |current: Option<EnvironmentSettings>| {
+                let mut settings = current.ok_or_else(|| no_such_environment(name))?;
+                if let Some(url) = &change.url {
+                    settings.url.clone_from(url);
+                }
+                if let Some(branch) = &change.branch {
+                    settings.branch = Some(branch.clone());
+                }
+                if let Some(policy) = change.policy {
+                    settings.policy = policy;
+                }
+                match &change.volatile {
+                    None => {}
+                    Some(VolatileChange::Usual) => settings.volatile = None,
+                    Some(VolatileChange::Facts(paths)) => settings.volatile = Some(paths.clone()),
+                }
+                Ok(Decision::Write(settings))
+            },
+        )
+        .await?;
+        let settings = settings.ok_or_else(|| no_such_environment(name))?;
+        let hook_secret = change.new_hook_secret.then(new_secret);
+        if let Some(secret) = hook_secret.clone() {
+            let transaction = Transaction::new()
+                .when(Compare::Exists(keys::environment_settings(name)))
+                .put(
+                    keys::environment_secret(name),
+                    document::encode(&Secret { secret }),
+                );
+            self.store.commit(transaction).await?;
+        }
+        Ok(EnvironmentChanged {
+            environment: self.summary(name, settings).await?,
+            hook_secret,
+        })
+    }
+
+    /// Forgets an environment that no node is in.
+    pub async fn remove(&self, name: &EnvironmentName) -> Result<(), ServiceError> {
+        self.settings(name).await?;
+        let nodes = self.compiles.nodes(Some(name)).await?;
+        if let Some((first, _)) = nodes.first() {
+            return Err(ServiceError::conflict(
+                format!(
+                    "{} nodes are in environment `{name}`, such as `{first}`",
+                    nodes.len()
+                ),
+                "give them to another with `bunraku node assign NODE… ENVIRONMENT`",
+            ));
+        }
+        self.code.forget(name).await.map_err(code_error)?;
+        let transaction = Transaction::new().delete_prefix(keys::environment_prefix(name));
+        self.store.commit(transaction).await?;
+        Ok(())
+    }
+
+    /// All environments, by name.
+    pub async fn list(&self) -> Result<Vec<EnvironmentSummary>, ServiceError> {
+        let mut all = Vec::new();
+        for entry in document::read_all(&*self.store, keys::ENVIRONMENTS).await? {
+            if let Some((name, "settings")) = keys::parse_environment_key(&entry.key) {
+                all.push(self.summary(&name, document::decode(&entry)?).await?);
+            }
+        }
+        Ok(all)
+    }
+
+    /// One environment, with its newest deploys and what is wrong now.
+    pub async fn show(&self, name: &EnvironmentName) -> Result<EnvironmentDetail, ServiceError> {
+        let settings = self.settings(name).await?;
+        let deployed = self.deployed(name).await?;
+        let code_id = deployed.as_ref().map(|deployed| &deployed.code_id);
+        let standing = self.compiles.standing(name, code_id).await?;
+        let mut deploys = self.deploys(name).await?;
+        deploys.reverse();
+        deploys.truncate(10);
+        Ok(EnvironmentDetail {
+            summary: summary(name, settings, deployed, standing.progress),
+            deploys,
+            failures: standing.failures,
+        })
+    }
+
+    /// What operators said about it.
+    pub async fn settings(
+        &self,
+        name: &EnvironmentName,
+    ) -> Result<EnvironmentSettings, ServiceError> {
+        let key = keys::environment_settings(name);
+        let found = document::read(&*self.store, &key).await?;
+        let found = found.ok_or_else(|| no_such_environment(name))?;
+        Ok(found.document)
+    }
+
+    /// The code that its nodes are compiled with.
+    pub async fn deployed(&self, name: &EnvironmentName) -> Result<Option<Deployed>, ServiceError> {
+        self.compiles.deployed(name).await
+    }
+
+    /// Fetches a commit (or the branch's newest) and keeps its files, without
+    /// taking it into use: for `Compiles::compile_for`.
+    pub async fn fetch_commit(
+        &self,
+        name: &EnvironmentName,
+        commit: Option<&str>,
+    ) -> Result<CodeId, ServiceError> {
+        let settings = self.settings(name).await?;
+        if let Some(commit) = commit {
+            check_commit(commit).map_err(|error| ServiceError::invalid(error.to_string()))?;
+        }
+        let wanted = wanted(&settings, commit);
+        let fetched = self.code.fetch(name, &settings.url, &wanted).await;
+        fetched.map_err(code_error)
+    }
+
+    /// Gives a node to an environment, and has it compiled there.
+    pub async fn assign(
+        &self,
+        node: &NodeName,
+        environment: &EnvironmentName,
+    ) -> Result<(), ServiceError> {
+        self.settings(environment).await?;
+        let key = keys::node_record(node);
+        loop {
+            let record = document::read::<NodeRecord>(&*self.store, &key).await?;
+            let record = record.ok_or_else(|| ServiceError::no_such_node(node))?;
+            if record.document.environment == *environment {
+                return Ok(());
+            }
+            let mut next = record.document;
+            next.environment = environment.clone();
+            let request = self.store.get(&keys::compile_request(node)).await?;
+            let transaction = Transaction::new()
+                .when(Compare::Exists(keys::environment_settings(environment)))
+                .when_unchanged(&key, Some(&record.entry))
+                .put(key.clone(), document::encode(&next));
+            let transaction = self.compiles.queue().put_in(
+                transaction,
+                node,
+                environment.clone(),
+                request.as_ref(),
+                CompileReason::Person,
+            )?;
+            if self.store.commit(transaction).await?.is_committed() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Lets go of commits that are old and not in use.
+    pub async fn prune(&self) -> Result<usize, ServiceError> {
+        let mut removed = 0;
+        for entry in document::read_all(&*self.store, keys::ENVIRONMENTS).await? {
+            if let Some((name, "settings")) = keys::parse_environment_key(&entry.key) {
+                let deployed = self.deployed(&name).await?;
+                let code_id = deployed.as_ref().map(|deployed| &deployed.code_id);
+                let pruned = self.code.prune(&name, code_id).await;
+                removed += pruned.map_err(code_error)?;
+            }
+        }
+        Ok(removed)
+    }
+
+    async fn summary(
+        &self,
+        name: &EnvironmentName,
+        settings: EnvironmentSettings,
+    ) -> Result<EnvironmentSummary, ServiceError> {
+        let deployed = self.deployed(name).await?;
+        let code_id = deployed.as_ref().map(|deployed| &deployed.code_id);
+        let standing = self.compiles.standing(name, code_id).await?;
+        Ok(summary(name, settings, deployed, standing.progress))
+    }
+}
+
+fn summary(
+    name: &EnvironmentName,
+    settings: EnvironmentSettings,
+    deployed: Option<Deployed>,
+    progress: bunraku_wire::api::CompileProgress,
+) -> EnvironmentSummary {
+    EnvironmentSummary {
+        name: name.clone(),
+        url: masked(&settings.url),
+        branch: settings.branch,
+        policy: settings.policy,
+        volatile: settings.volatile,
+        deployed,
+        progress,
+    }
+}
+
+fn wanted(settings: &EnvironmentSettings, commit: Option<&str>) -> Wanted {
+    match (commit, &settings.branch) {
+        (Some(commit), _) => Wanted::Commit(commit.to_owned()),
+        (None, Some(branch)) => Wanted::Branch(branch.clone()),
+        (None, None) => Wanted::DefaultBranch,
+    }
+}
+
+fn check(url: Option<&str>, branch: Option<&str>) -> Result<(), ServiceError> {
+    let checked = url
+        .map_or(Ok(()), check_url)
+        .and_then(|()| branch.map_or(Ok(()), check_branch));
+    checked.map_err(|error| ServiceError::Invalid {
+        message: error.to_string(),
+        hint: Some(
+            "addresses are `https://…`, `ssh://…`, `user@host:path`, `file:///…` or an absolute path"
+                .to_owned(),
+        ),
+    })
+}
+
+/// Paths that can name a fact.
+fn check_volatile(paths: &[String]) -> Result<(), ServiceError> {
+    let is_path = |path: &&String| path.split('.').all(|step| !step.is_empty());
+    match paths.iter().find(|path| !is_path(path)) {
+        None => Ok(()),
+        Some(path) => Err(ServiceError::Invalid {
+            message: format!("`{path}` does not name a fact"),
+            hint: Some(
+                "write dotted paths, `*` for any key: `memory.*.available_bytes`".to_owned(),
+            ),
+        }),
+    }
+}
+
+pub fn no_such_environment(name: &EnvironmentName) -> ServiceError {
+    ServiceError::NotFound {
+        what: format!("environment `{name}`"),
+        hint: Some("list them with `bunraku environment list`".to_owned()),
+    }
+}
+
+fn code_error(error: CodeError) -> ServiceError {
+    match error {
+        CodeError::Service(error) => error,
+        lasting if lasting.is_lasting() => ServiceError::Invalid {
+            message: bunraku_control::error::chain(&lasting),
+            hint: None,
+        },
+        other => ServiceError::internal("the code cannot be used", other),
+    }
+}

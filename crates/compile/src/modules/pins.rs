@@ -1,0 +1,245 @@
+//! From the modules that an environment names to pins in catalogs.
+//!
+//! A catalog gets, for each module of which it uses a type, the hash of its
+//! package (`modules`) and the package among its files, under the address
+//! `module:NAME`. So nodes fetch it by content as they fetch files, it stays
+//! as long as a catalog needs it, and another module is another catalog.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bunraku_model::catalog::{CatalogSource, SourceFile};
+use bunraku_model::{Catalog, ContentId};
+use bunraku_module::{Fingerprint, Refused, Verified, verify};
+use bunraku_wire::api::CompileProblem;
+use serde_json::{Map, Value};
+
+use super::named::{self, From, NamedModule};
+use super::{FetchError, LARGEST_PACKAGE, Modules, fetch};
+use crate::catalogs::{CatalogFile, FileSource};
+use crate::compile_failure::CompileFailure;
+use bunraku_control::ServiceError;
+use bunraku_control::error::chain;
+
+/// The modules of one environment at one commit.
+#[derive(Clone, Default)]
+pub struct PinnedModules(Option<Arc<Inner>>);
+
+struct Inner {
+    modules: Modules,
+    list: Vec<PinnedModule>,
+}
+
+struct PinnedModule {
+    named: NamedModule,
+    types: Vec<String>,
+    content: ContentId,
+    size: u64,
+    signed_by: Fingerprint,
+    path: PathBuf,
+}
+
+impl Modules {
+    /// Fetches and verifies what the code in `tree` names.
+    pub async fn named_in(
+        &self,
+        tree: &Path,
+    ) -> Result<(PinnedModules, Vec<Verified>), CompileFailure> {
+        let root = tree.to_owned();
+        let named = tokio::task::spawn_blocking(move || named::read(&root)).await;
+        let named = named
+            .map_err(CompileFailure::temporary)?
+            .map_err(CompileFailure::problem)?;
+        let (mut list, mut all) = (Vec::new(), Vec::new());
+        for named in named {
+            let package = self.package_of(&named, tree).await?;
+            let (pinned, verified) = self.admit(named, package).await?;
+            list.push(pinned);
+            all.push(verified);
+        }
+        if list.is_empty() {
+            return Ok((PinnedModules::default(), all));
+        }
+        let modules = self.clone();
+        Ok((PinnedModules(Some(Arc::new(Inner { modules, list }))), all))
+    }
+
+    async fn package_of(
+        &self,
+        named: &NamedModule,
+        tree: &Path,
+    ) -> Result<Vec<u8>, CompileFailure> {
+        match &named.from {
+            From::Published => {
+                let version = named.version.to_string();
+                let found = match self.version(&named.name, &version).await {
+                    Ok(found) => found,
+                    Err(ServiceError::NotFound { hint, .. }) => {
+                        let message = "it is not published".to_owned();
+                        return Err(CompileFailure::problem(named.problem(message, hint)));
+                    }
+                    Err(other) => return Err(CompileFailure::temporary(other)),
+                };
+                self.package(&found)
+                    .await
+                    .map_err(CompileFailure::temporary)
+            }
+            From::Elsewhere(source) => {
+                if let super::ModuleSource::Url { sha256, .. } = source
+                    && let Some(cached) = self.cached(*sha256).await
+                {
+                    return Ok(cached);
+                }
+                fetch(source, &self.directory).await.map_err(|error| {
+                    let message = format!("{source}: {}", chain(&error));
+                    match error.is_lasting() {
+                        true => CompileFailure::problem(named.problem(message, None)),
+                        false => CompileFailure::temporary(FetchFailed(message, error)),
+                    }
+                })
+            }
+            From::Tree(path) => in_tree(named, tree, path).await,
+        }
+    }
+
+    /// Verified against the keys that servers trust now, and what it says it is.
+    async fn admit(
+        &self,
+        named: NamedModule,
+        package: Vec<u8>,
+    ) -> Result<(PinnedModule, Verified), CompileFailure> {
+        let trust = (self.read_keys().await)
+            .map_err(CompileFailure::temporary)?
+            .trust;
+        let package = Arc::new(package);
+        let bytes = Arc::clone(&package);
+        let verified = tokio::task::spawn_blocking(move || verify(&bytes, &trust)).await;
+        let verified = verified.map_err(CompileFailure::temporary)?;
+        let verified = verified.map_err(|error| {
+            let hint = match error {
+                Refused::UnknownKey(_) => {
+                    Some("an operator trusts keys with `bunraku module trust KEY.pub`".to_owned())
+                }
+                _ => None,
+            };
+            let message = format!("it is refused: {}", chain(&error));
+            CompileFailure::problem(named.problem(message, hint))
+        })?;
+        let manifest = verified.manifest();
+        if manifest.name != named.name || manifest.version != named.version {
+            let message = format!("the package is `{}` {}", manifest.name, manifest.version);
+            return Err(CompileFailure::problem(named.problem(message, None)));
+        }
+        let content = ContentId::of(&package);
+        let path = self.keep_cached(content, &package).await;
+        let pinned = PinnedModule {
+            types: manifest.types.iter().map(|one| one.name.clone()).collect(),
+            content,
+            size: package.len() as u64,
+            signed_by: verified.signed_by(),
+            path: path.map_err(CompileFailure::temporary)?,
+            named,
+        };
+        Ok((pinned, verified))
+    }
+
+    /// A package that this server had before; what is in it is checked again.
+    async fn cached(&self, content: ContentId) -> Option<Vec<u8>> {
+        let package = tokio::fs::read(self.directory.join(content.to_string())).await;
+        package
+            .ok()
+            .filter(|package| ContentId::of(package) == content)
+    }
+
+    /// Where the catalog service finds it.
+    async fn keep_cached(&self, content: ContentId, package: &[u8]) -> std::io::Result<PathBuf> {
+        let path = self.directory.join(content.to_string());
+        if self.cached(content).await.is_some() {
+            return Ok(path);
+        }
+        tokio::fs::create_dir_all(&self.directory).await?;
+        let beside = self
+            .directory
+            .join(format!("{content}.{}", uuid::Uuid::new_v4().simple()));
+        tokio::fs::write(&beside, package).await?;
+        tokio::fs::rename(&beside, &path).await?;
+        Ok(path)
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct FetchFailed(String, #[source] FetchError);
+
+async fn in_tree(named: &NamedModule, tree: &Path, path: &str) -> Result<Vec<u8>, CompileFailure> {
+    let wrong = |message: String| CompileFailure::problem(named.problem(message, None));
+    let file = tree.join(path);
+    let metadata = tokio::fs::metadata(&file).await;
+    let metadata = metadata.map_err(|error| wrong(format!("{path} cannot be read: {error}")))?;
+    if !metadata.is_file() || metadata.len() > LARGEST_PACKAGE {
+        return Err(wrong(format!("{path} is not a file that a module may be")));
+    }
+    let package = tokio::fs::read(&file).await;
+    package.map_err(|error| wrong(format!("{path} cannot be read: {error}")))
+}
+
+impl PinnedModules {
+    /// Writes down which modules the catalog uses, and where their bytes are.
+    /// A key that was revoked since the code was deployed stops it here.
+    pub async fn pin(
+        &self,
+        catalog: &mut Catalog,
+        files: &mut Vec<CatalogFile>,
+    ) -> Result<(), CompileFailure> {
+        let Some(inner) = &self.0 else {
+            return Ok(());
+        };
+        let used: Vec<&PinnedModule> = (inner.list.iter())
+            .filter(|module| module.is_used_by(catalog))
+            .collect();
+        if used.is_empty() {
+            return Ok(());
+        }
+        let keys = inner.modules.read_keys().await;
+        let trust = keys.map_err(CompileFailure::temporary)?.trust;
+        let mut pins = Map::new();
+        let mut problems: Vec<CompileProblem> = Vec::new();
+        for module in used {
+            if trust.is_revoked(&module.signed_by) {
+                let message = format!("its key {} was revoked", module.signed_by);
+                problems.push(module.named.problem(message, None));
+            }
+            let name = &module.named.name;
+            pins.insert(name.clone(), Value::String(module.content.to_string()));
+            catalog.sources.insert(
+                format!("module:{name}"),
+                CatalogSource::File(SourceFile {
+                    content: module.content,
+                    size: module.size,
+                }),
+            );
+            if !files.iter().any(|file| file.content == module.content) {
+                files.push(CatalogFile {
+                    content: module.content,
+                    from: FileSource::Path(module.path.clone()),
+                });
+            }
+        }
+        if !problems.is_empty() {
+            return Err(CompileFailure::Problems(problems));
+        }
+        catalog
+            .other
+            .insert("modules".to_owned(), Value::Object(pins));
+        Ok(())
+    }
+}
+
+impl PinnedModule {
+    fn is_used_by(&self, catalog: &Catalog) -> bool {
+        catalog.resources.iter().any(|resource| {
+            let name = resource.type_name.to_lowercase();
+            self.types.contains(&name)
+        })
+    }
+}

@@ -1,0 +1,287 @@
+//! Publishing: a verified package becomes a version that environments can name.
+
+use bunraku_model::ContentId;
+use bunraku_module::{Known, KnownError, Refused, Verified, Version, verify};
+use bunraku_store::{KeyValue, Transaction};
+use bunraku_wire::api::modules::PublishedModule;
+use bytes::Bytes;
+
+use super::trust::ReadKeys;
+use super::{LARGEST_PACKAGE, Modules};
+use bunraku_control::document;
+use bunraku_control::error::chain;
+use bunraku_control::{ServiceError, keys};
+
+impl Modules {
+    /// Verifies a package and keeps it. The same one again changes nothing.
+    pub async fn publish(&self, package: Bytes, by: &str) -> Result<PublishedModule, ServiceError> {
+        let (size, limit) = (package.len() as u64, LARGEST_PACKAGE);
+        if size > limit {
+            return Err(ServiceError::TooLarge {
+                what: "the module".to_owned(),
+                size,
+                limit,
+                hint: None,
+            });
+        }
+        match self.publish_verified(&package, by).await {
+            Err(error @ ServiceError::Conflict { .. }) => {
+                self.note_refusal(&package, by, &error).await?;
+                Err(error)
+            }
+            other => other,
+        }
+    }
+
+    async fn publish_verified(
+        &self,
+        package: &Bytes,
+        by: &str,
+    ) -> Result<PublishedModule, ServiceError> {
+        loop {
+            let read = self.read_keys().await?;
+            let module = checked(package.clone(), &read).await?;
+            let (name, version) = (&module.manifest().name, &module.manifest().version);
+            let newest = document::read::<Known>(&*self.store, &keys::module_newest(name)).await?;
+            let (mut known, newest) = match newest {
+                Some(newest) => (newest.document, Some(newest.entry)),
+                None => (Known::default(), None),
+            };
+            known.take(&module).map_err(|error| not_taken(&error))?;
+            let key = keys::module_version(name, version);
+            if let Some(before) = document::read::<PublishedModule>(&*self.store, &key).await? {
+                return same(before.document, &module);
+            }
+            let published = described(&module, package.len() as u64, by, self.clock.now());
+            let transaction = Transaction::new()
+                .when_unchanged(keys::MODULE_KEYS, read.entry.as_ref())
+                .when_unchanged(&keys::module_newest(name), newest.as_ref())
+                .when_unchanged(&key, None::<&KeyValue>)
+                .put(keys::module_newest(name), document::encode(&known))
+                .put(key, document::encode(&published));
+            let subject = format!("{name} {version}");
+            let transaction = self.noted(
+                transaction,
+                by,
+                "published",
+                subject,
+                published.sha256.clone(),
+            );
+            if self.keep(transaction, package, &published).await? {
+                tracing::info!(module = %name, %version, by, "a module is published");
+                self.forget_old_events().await?;
+                return Ok(published);
+            }
+        }
+    }
+
+    /// Writes the bytes, and what refers to them.
+    async fn keep(
+        &self,
+        transaction: Transaction,
+        package: &Bytes,
+        published: &PublishedModule,
+    ) -> Result<bool, ServiceError> {
+        let failed = |error| ServiceError::content("the module cannot be kept", error);
+        let written = self
+            .blobs
+            .put(&mut &**package, None)
+            .await
+            .map_err(failed)?;
+        let transaction = self
+            .blobs
+            .reference_in(transaction, written.info.id, &referrer(published))
+            .await
+            .map_err(failed)?;
+        let committed = self.store.commit(transaction).await;
+        written.pin.release().await.map_err(failed)?;
+        Ok(committed?.is_committed())
+    }
+
+    /// Somebody tried to publish what must not run: worth knowing.
+    async fn note_refusal(
+        &self,
+        package: &Bytes,
+        by: &str,
+        error: &ServiceError,
+    ) -> Result<(), ServiceError> {
+        tracing::warn!(by, error = %error, "a module is refused");
+        let subject = ContentId::of(package).to_string();
+        let transaction = self.noted(
+            Transaction::new(),
+            by,
+            "refused",
+            subject,
+            error.to_string(),
+        );
+        self.store.commit(transaction).await?;
+        self.forget_old_events().await
+    }
+
+    /// All versions of all modules, the newest version of each first.
+    pub async fn list(&self) -> Result<Vec<PublishedModule>, ServiceError> {
+        self.versions_under(keys::MODULE_VERSIONS).await
+    }
+
+    /// All versions of one module, newest first.
+    pub async fn versions(&self, name: &str) -> Result<Vec<PublishedModule>, ServiceError> {
+        let found = match is_name(name) {
+            true => self.versions_under(&keys::module_versions(name)).await?,
+            false => Vec::new(),
+        };
+        match found.is_empty() {
+            false => Ok(found),
+            true => Err(ServiceError::NotFound {
+                what: format!("module `{name}`"),
+                hint: Some("list them with `bunraku module list --published`".to_owned()),
+            }),
+        }
+    }
+
+    async fn versions_under(&self, prefix: &str) -> Result<Vec<PublishedModule>, ServiceError> {
+        let trust = self.read_keys().await?.trust;
+        let mut found = Vec::new();
+        for entry in document::read_all(&*self.store, prefix).await? {
+            let mut module: PublishedModule = document::decode(&entry)?;
+            let key = module.signed_by.parse();
+            if key.is_ok_and(|key| trust.is_revoked(&key)) {
+                module.refused = Some(format!("its key {} was revoked", module.signed_by));
+            }
+            found.push(module);
+        }
+        let version = |one: &PublishedModule| one.version.parse::<Version>().ok();
+        found.sort_by(|one, other| {
+            let newest_first = version(other).cmp(&version(one));
+            one.name.cmp(&other.name).then(newest_first)
+        });
+        Ok(found)
+    }
+
+    pub async fn version(
+        &self,
+        name: &str,
+        version: &str,
+    ) -> Result<PublishedModule, ServiceError> {
+        let versions = self.versions(name).await?;
+        let known: Vec<String> = versions.iter().map(|one| one.version.clone()).collect();
+        let found = versions.into_iter().find(|one| one.version == version);
+        found.ok_or_else(|| ServiceError::NotFound {
+            what: format!("module `{name}` {version}"),
+            hint: Some(format!("there is {}", known.join(", "))),
+        })
+    }
+
+    /// The bytes of a published version.
+    pub(super) async fn package(&self, module: &PublishedModule) -> Result<Vec<u8>, ServiceError> {
+        let id: ContentId = module.sha256.parse().map_err(|error| {
+            ServiceError::internal("the record of a module cannot be read", error)
+        })?;
+        let read = self.blobs.read(id).await;
+        read.map_err(|error| ServiceError::content("the module cannot be read", error))
+    }
+
+    /// Takes a version back. Catalogs that pin it keep it; older versions
+    /// stay refused.
+    pub async fn remove(&self, name: &str, version: &str, by: &str) -> Result<(), ServiceError> {
+        loop {
+            let module = self.version(name, version).await?;
+            let parsed: Version = module.version.parse().map_err(|error| {
+                ServiceError::internal("the record of a module cannot be read", error)
+            })?;
+            let key = keys::module_version(name, &parsed);
+            let Some(entry) = self.store.get(&key).await? else {
+                continue;
+            };
+            let transaction = Transaction::new()
+                .when_unchanged(&key, Some(&entry))
+                .delete(key);
+            let subject = format!("{name} {version}");
+            let transaction =
+                self.noted(transaction, by, "removed", subject, module.sha256.clone());
+            let id = module.sha256.parse().map_err(|error| {
+                ServiceError::internal("the record of a module cannot be read", error)
+            })?;
+            let transaction = self
+                .blobs
+                .unreference_in(transaction, id, &referrer(&module))
+                .map_err(|error| ServiceError::content("the module cannot be removed", error))?;
+            if self.store.commit(transaction).await?.is_committed() {
+                tracing::info!(module = name, version, by, "a module is removed");
+                return self.forget_old_events().await;
+            }
+        }
+    }
+}
+
+/// Off the async threads: a package may unpack to hundreds of megabytes.
+async fn checked(package: Bytes, read: &ReadKeys) -> Result<Verified, ServiceError> {
+    let trust = read.trust.clone();
+    let verified = tokio::task::spawn_blocking(move || verify(&package, &trust)).await;
+    let verified =
+        verified.map_err(|error| ServiceError::internal("verifying a module broke", error))?;
+    verified.map_err(|error| refused(&error))
+}
+
+fn refused(error: &Refused) -> ServiceError {
+    let hint = match error {
+        Refused::UnknownKey(_) => "an operator trusts keys with `bunraku module trust KEY.pub`",
+        Refused::Unsigned => "sign it with `bunraku module sign FILE --key KEY`",
+        Refused::RevokedKey(_) => "sign it with another key, under a new version",
+        _ => "pack and sign it again",
+    };
+    ServiceError::conflict(format!("the module is refused: {}", chain(error)), hint)
+}
+
+fn not_taken(error: &KnownError) -> ServiceError {
+    ServiceError::conflict(
+        format!("the module is refused: {}", chain(error)),
+        "publish it under a newer version",
+    )
+}
+
+fn same(before: PublishedModule, module: &Verified) -> Result<PublishedModule, ServiceError> {
+    if before.sha256 == module.sha256() {
+        return Ok(before);
+    }
+    Err(ServiceError::conflict(
+        format!(
+            "the module is refused: `{}` {} is published with other signatures",
+            before.name, before.version
+        ),
+        "publish it under a newer version",
+    ))
+}
+
+fn described(
+    module: &Verified,
+    size: u64,
+    by: &str,
+    published: jiff::Timestamp,
+) -> PublishedModule {
+    let manifest = module.manifest();
+    PublishedModule {
+        name: manifest.name.clone(),
+        version: manifest.version.to_string(),
+        sha256: module.sha256().to_owned(),
+        size,
+        types: manifest.types.iter().map(|one| one.name.clone()).collect(),
+        signed_by: module.signed_by().to_string(),
+        signer: module.signer().to_owned(),
+        published_by: by.to_owned(),
+        published,
+        refused: None,
+    }
+}
+
+fn referrer(module: &PublishedModule) -> String {
+    format!("module/{}/{}", module.name, module.version)
+}
+
+/// What a manifest could be called: anything else leads nowhere in the store.
+fn is_name(name: &str) -> bool {
+    !name.is_empty()
+        && name.len() <= 64
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
+}

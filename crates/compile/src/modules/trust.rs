@@ -1,0 +1,163 @@
+//! Whose signatures count on servers, and whose count nowhere any more.
+//!
+//! One document for all servers. Nodes have keys of their own and take only
+//! the revocations from here: a server can take trust away from a node's
+//! modules, and never add any.
+
+use bunraku_module::{Fingerprint, PublicKey, Trust};
+use bunraku_store::{KeyValue, Transaction};
+use bunraku_wire::api::modules::{ModuleKeys, RevokedModuleKey, TrustedModuleKey};
+
+use super::Modules;
+use bunraku_control::document;
+use bunraku_control::{ServiceError, keys};
+
+/// Keys of each kind: all of them travel to nodes, and are compared for each package.
+const MOST: usize = 1_000;
+
+/// The keys, with what was read.
+pub(super) struct ReadKeys {
+    pub(super) keys: ModuleKeys,
+    pub(super) entry: Option<KeyValue>,
+    pub(super) trust: Trust,
+}
+
+impl Modules {
+    pub async fn keys(&self) -> Result<ModuleKeys, ServiceError> {
+        Ok(self.read_keys().await?.keys)
+    }
+
+    /// The fingerprints of the keys that were revoked.
+    pub async fn revoked(&self) -> Result<Vec<String>, ServiceError> {
+        let keys = self.read_keys().await?.keys;
+        Ok(keys
+            .revoked
+            .into_iter()
+            .map(|one| one.fingerprint)
+            .collect())
+    }
+
+    pub(super) async fn read_keys(&self) -> Result<ReadKeys, ServiceError> {
+        let stored = document::read::<ModuleKeys>(&*self.store, keys::MODULE_KEYS).await?;
+        let (keys, entry) = match stored {
+            Some(stored) => (stored.document, Some(stored.entry)),
+            None => (ModuleKeys::default(), None),
+        };
+        let broken = |error| ServiceError::internal("a kept key cannot be read", error);
+        let mut trust = Trust::default();
+        for key in &keys.trusted {
+            trust.add(&key.key).map_err(broken)?;
+        }
+        for key in &keys.revoked {
+            trust.revoke(&key.fingerprint).map_err(broken)?;
+        }
+        Ok(ReadKeys { keys, entry, trust })
+    }
+
+    /// Signatures of this key count from now on.
+    pub async fn trust(&self, line: &str, by: &str) -> Result<TrustedModuleKey, ServiceError> {
+        let key =
+            PublicKey::parse(line).map_err(|error| ServiceError::invalid(error.to_string()))?;
+        let fingerprint = key.fingerprint();
+        loop {
+            let read = self.read_keys().await?;
+            if read.trust.is_revoked(&fingerprint) {
+                return Err(ServiceError::conflict(
+                    format!("the key {fingerprint} was revoked, which is for ever"),
+                    "make a new one with `bunraku module keygen`",
+                ));
+            }
+            let fingerprint = fingerprint.to_string();
+            let mut keys = read.keys;
+            if let Some(known) = keys
+                .trusted
+                .iter()
+                .find(|known| known.fingerprint == fingerprint)
+            {
+                return Ok(known.clone());
+            }
+            let trusted = TrustedModuleKey {
+                fingerprint: fingerprint.clone(),
+                key: key.to_line(),
+                by: by.to_owned(),
+                at: self.clock.now(),
+            };
+            keys.trusted.push(trusted.clone());
+            let detail = key.comment.clone();
+            if self
+                .write_keys(&keys, read.entry.as_ref(), |transaction| {
+                    self.noted(transaction, by, "trusted", fingerprint, detail)
+                })
+                .await?
+            {
+                tracing::info!(key = %trusted.fingerprint, by, "a key for modules is trusted");
+                return Ok(trusted);
+            }
+        }
+    }
+
+    /// Signatures of this key count nowhere any more, also not on nodes.
+    pub async fn revoke(
+        &self,
+        fingerprint: &str,
+        reason: &str,
+        by: &str,
+    ) -> Result<RevokedModuleKey, ServiceError> {
+        let key: Fingerprint = fingerprint.parse().map_err(|_| {
+            ServiceError::invalid(format!(
+                "`{fingerprint}` is not a fingerprint of 64 hexadecimal digits"
+            ))
+        })?;
+        let fingerprint = key.to_string();
+        loop {
+            let read = self.read_keys().await?;
+            let mut keys = read.keys;
+            let known = keys
+                .revoked
+                .iter()
+                .find(|known| known.fingerprint == fingerprint);
+            if let Some(known) = known {
+                return Ok(known.clone());
+            }
+            let revoked = RevokedModuleKey {
+                fingerprint: fingerprint.clone(),
+                reason: reason
+                    .chars()
+                    .filter(|c| !c.is_control())
+                    .take(500)
+                    .collect(),
+                by: by.to_owned(),
+                at: self.clock.now(),
+            };
+            keys.trusted.retain(|one| one.fingerprint != fingerprint);
+            keys.revoked.push(revoked.clone());
+            let (subject, detail) = (fingerprint.clone(), revoked.reason.clone());
+            if self
+                .write_keys(&keys, read.entry.as_ref(), |transaction| {
+                    self.noted(transaction, by, "revoked", subject, detail)
+                })
+                .await?
+            {
+                tracing::warn!(key = %fingerprint, by, "a key for modules is revoked");
+                return Ok(revoked);
+            }
+        }
+    }
+
+    async fn write_keys(
+        &self,
+        new: &ModuleKeys,
+        read: Option<&KeyValue>,
+        noted: impl FnOnce(Transaction) -> Transaction,
+    ) -> Result<bool, ServiceError> {
+        if new.trusted.len() > MOST || new.revoked.len() > MOST {
+            return Err(ServiceError::invalid(format!(
+                "there are more than {MOST} keys"
+            )));
+        }
+        let transaction = Transaction::new()
+            .when_unchanged(keys::MODULE_KEYS, read)
+            .put(keys::MODULE_KEYS, document::encode(new));
+        Ok(self.store.commit(noted(transaction)).await?.is_committed())
+    }
+}

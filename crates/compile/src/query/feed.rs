@@ -1,0 +1,330 @@
+//! From the store to the index: what the documents of each node say of it.
+//!
+//! Everything is followed; a node's documents are kept as they were read
+//! last, and the index is told what follows from all of them together. So it
+//! makes no difference in which order they came.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use bunraku_model::{Administration, Catalog, ContentId, NodeName, NodeRunId};
+use bunraku_store::stale::{self, Permission};
+use bunraku_store::{Change, Follow, Followed, KeyValue, StoreError};
+use futures::StreamExt;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
+
+use super::Queries;
+use super::node_reports::{self, NodeReports, Told};
+use crate::compiles::Compiled;
+use crate::targets::StoredTarget;
+use bunraku_control::nodes::NodeDocuments;
+use bunraku_control::{ServiceError, document, keys};
+
+/// Contents that are read at the same time.
+const AT_ONCE: usize = 16;
+
+/// How long to wait for a store that was away.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// What the store has of a node, and what of it the index was told.
+#[derive(Default)]
+struct Known {
+    documents: NodeDocuments,
+    compiled: Option<Compiled>,
+    target: Option<StoredTarget>,
+    facts: Option<ContentId>,
+    catalog: Option<ContentId>,
+    reports: NodeReports,
+}
+
+/// Something that must be read before the index can be told.
+enum Wanted {
+    Facts(NodeName, ContentId),
+    Catalog(NodeName, ContentId),
+    /// What came after that which the index has.
+    Report(NodeName, NodeRunId, Told),
+}
+
+/// One server's way of keeping its index.
+pub(super) struct Feed {
+    queries: Queries,
+    nodes: BTreeMap<NodeName, Known>,
+}
+
+impl Feed {
+    pub(super) fn new(queries: Queries) -> Self {
+        Self {
+            queries,
+            nodes: BTreeMap::new(),
+        }
+    }
+
+    /// Follows the store for ever.
+    pub(super) async fn run(&mut self) {
+        let follow = |prefix| Follow::new(self.queries.store.clone(), prefix);
+        let mut nodes = follow(keys::NODES);
+        let mut compiled = follow(keys::COMPILED);
+        let mut targets = follow(keys::TARGETS);
+        let mut reports = follow(keys::REPORTS);
+        // Without a majority of the datastores, from what one has; what is
+        // newer there comes as changes.
+        let first = self.build([&mut nodes, &mut compiled, &mut targets, &mut reports]);
+        stale::allow(Permission::default(), first).await;
+        self.queries.built.send_replace(true);
+        loop {
+            let followed = tokio::select! {
+                followed = nodes.next() => followed,
+                followed = compiled.next() => followed,
+                followed = targets.next() => followed,
+                followed = reports.next() => followed,
+            };
+            self.take(followed).await;
+        }
+    }
+
+    /// One after the other: an index is built when all were read.
+    async fn build(&mut self, follows: [&mut Follow; 4]) {
+        for follow in follows {
+            let mut read = false;
+            while !read {
+                let first = follow.next().await;
+                read = first.is_ok();
+                self.take(first).await;
+            }
+        }
+    }
+
+    async fn take(&mut self, followed: Result<Followed, StoreError>) {
+        let changes: Vec<Change> = match followed {
+            Ok(Followed::Snapshot { items, .. }) => items.into_iter().map(Change::Put).collect(),
+            Ok(Followed::Changes(batch)) => batch.changes,
+            Err(error) => {
+                tracing::error!(error = %error, "the index cannot follow the store; trying again");
+                return tokio::time::sleep(RETRY).await;
+            }
+        };
+        let mut touched = BTreeSet::new();
+        for change in &changes {
+            touched.extend(self.note(change));
+        }
+        let wanted = touched.into_iter().flat_map(|node| self.tell(node));
+        let wanted: Vec<Wanted> = wanted.collect();
+        let read: Vec<_> = futures::stream::iter(wanted)
+            .map(|wanted| self.read_in(wanted))
+            .buffer_unordered(AT_ONCE)
+            .collect()
+            .await;
+        for (node, run, told) in read.into_iter().flatten() {
+            if let Some(known) = self.nodes.get_mut(&node) {
+                known.reports.was_told(run, told);
+            }
+        }
+    }
+
+    /// Keeps what a document says; tells whose it is.
+    fn note(&mut self, change: &Change) -> Option<NodeName> {
+        let (key, entry) = match change {
+            Change::Put(entry) => (&entry.key, Some(entry)),
+            Change::Delete { key } => (key, None),
+        };
+        if let Some((node, which)) = keys::parse_node_key(key) {
+            let known = self.nodes.entry(node.clone()).or_default();
+            known.documents.drop(which);
+            let taken = entry.map(|entry| known.documents.take(which, entry));
+            report(taken.transpose().map(drop));
+            return Some(node);
+        }
+        if let Some(node) = keys::parse_target(key) {
+            self.nodes.entry(node.clone()).or_default().target = decoded(entry);
+            return Some(node);
+        }
+        if let Some((node, run)) = keys::parse_report(key) {
+            let known = self.nodes.entry(node.clone()).or_default();
+            known.reports.note(run, decoded(entry).as_ref());
+            return Some(node);
+        }
+        let name = key.strip_prefix(keys::COMPILED)?;
+        let node = NodeName::new(name).ok()?;
+        self.nodes.entry(node.clone()).or_default().compiled = decoded(entry);
+        Some(node)
+    }
+
+    /// Fields at once; gives what must be read before the rest can be told.
+    fn tell(&mut self, node: NodeName) -> Vec<Wanted> {
+        let Some(known) = self.nodes.get_mut(&node) else {
+            return Vec::new();
+        };
+        let Some(fields) = known.fields(&node) else {
+            // Without a record there is no such node, whatever else is left of it.
+            self.queries.write().remove_node(&node);
+            (known.facts, known.catalog) = (None, None);
+            known.reports.tell_anew();
+            if known.is_empty() {
+                self.nodes.remove(&node);
+            }
+            return Vec::new();
+        };
+        let pointer = known.documents.facts.as_ref();
+        let facts = pointer.map(|pointer| pointer.content);
+        let catalog = known.catalog_content();
+        let facts_changed = std::mem::replace(&mut known.facts, facts) != facts;
+        let catalog_changed = std::mem::replace(&mut known.catalog, catalog) != catalog;
+        let (gone, reports) = known.reports.differences();
+        let mut index = self.queries.write();
+        index.set_fields(&node, fields);
+        for run in gone {
+            index.remove_report(&node, &run.to_string());
+        }
+        if facts_changed && facts.is_none() {
+            index.set_facts(&node, &Map::new());
+        }
+        if catalog_changed && catalog.is_none() {
+            index.clear_catalog(&node);
+        }
+        let facts = facts.filter(|_| facts_changed);
+        let catalog = catalog.filter(|_| catalog_changed);
+        let facts = facts.map(|content| Wanted::Facts(node.clone(), content));
+        let catalog = catalog.map(|content| Wanted::Catalog(node.clone(), content));
+        let reports = reports.into_iter();
+        let reports = reports.map(|(run, told)| Wanted::Report(node.clone(), run, told));
+        facts.into_iter().chain(catalog).chain(reports).collect()
+    }
+
+    /// Says how much of a report the index has now, if it was one.
+    async fn read_in(&self, wanted: Wanted) -> Option<(NodeName, NodeRunId, Told)> {
+        match wanted {
+            Wanted::Report(node, run, told) => {
+                let told = self.read_report(&node, run, told).await?;
+                return Some((node, run, told));
+            }
+            Wanted::Facts(node, content) => {
+                if let Some(facts) = self.read::<Map<String, Value>>(&node, content).await
+                    && !self.queries.write().set_facts(&node, &facts)
+                {
+                    tracing::warn!(%node, "a fact set is too large to be indexed whole");
+                }
+            }
+            Wanted::Catalog(node, content) => {
+                if let Some(catalog) = self.read::<Catalog>(&node, content).await {
+                    self.queries.write().set_catalog(&node, &catalog);
+                }
+            }
+        }
+        None
+    }
+
+    async fn read_report(&self, node: &NodeName, run: NodeRunId, told: Told) -> Option<Told> {
+        let reports = &self.queries.reports;
+        let (head, events) = loop {
+            let read = reports.differences_from(node, run, told.next).await;
+            if let ControlFlow::Break(found) = judged(node, read).await {
+                break found??;
+            }
+        };
+        let rows = node_reports::event_rows(&events, told.rows);
+        let told = Told {
+            next: head.next,
+            rows: told.rows + rows.len(),
+        };
+        let row = node_reports::report_row(&head);
+        let mut index = self.queries.write();
+        index.extend_report(node, &run.to_string(), row, rows);
+        Some(told)
+    }
+
+    /// What a content holds. Nothing when it is gone: then something newer
+    /// took its place, and its change is on the way.
+    async fn read<T: DeserializeOwned>(&self, node: &NodeName, content: ContentId) -> Option<T> {
+        loop {
+            let read = self.read_once(content).await;
+            if let ControlFlow::Break(found) = judged(node, read).await {
+                return found;
+            }
+        }
+    }
+
+    async fn read_once<T: DeserializeOwned>(&self, content: ContentId) -> Result<T, ServiceError> {
+        let bytes = (self.queries.blobs.read(content).await)
+            .map_err(|error| ServiceError::content("a content cannot be read", error))?;
+        serde_json::from_slice(&bytes)
+            .map_err(|error| ServiceError::internal("a content is not what it should be", error))
+    }
+}
+
+impl Known {
+    fn is_empty(&self) -> bool {
+        let documents = self.documents.is_empty() && self.reports.is_empty();
+        documents && self.compiled.is_none() && self.target.is_none()
+    }
+
+    /// What the node was given, or what it would be.
+    fn catalog_content(&self) -> Option<ContentId> {
+        let released = self.target.as_ref().map(|target| target.content);
+        released.or_else(|| self.compiled.as_ref().map(|compiled| compiled.content))
+    }
+
+    /// Nothing without a record.
+    fn fields(&self, node: &NodeName) -> Option<Map<String, Value>> {
+        let summary = self.documents.clone().summary(node.clone(), 0)?;
+        let disabled = match &summary.status.administration {
+            Administration::Enabled { .. } => None,
+            Administration::Disabled { reason, .. } => Some(reason),
+        };
+        let target = self.target.as_ref().map(|target| &target.target);
+        let compiled = self.compiled.as_ref();
+        let fields = json!({
+            "status": summary.word,
+            "joined": self.documents.joined(),
+            "disabled": disabled,
+            "fact_set": summary.fact_set,
+            "facts_changed": self.documents.facts.as_ref().map(|facts| facts.changed),
+            "facts_received": summary.facts_received,
+            "environment": summary.environment,
+            "release": target.map(|target| target.release),
+            "catalog": target.map(|target| target.catalog)
+                .or(compiled.map(|compiled| compiled.catalog)),
+            "code_id": target.map_or(compiled.map(|compiled| &compiled.code_id), |target| {
+                target.code_id.as_ref()
+            }),
+            "catalog_changed": compiled.map(|compiled| compiled.compiled_at),
+        });
+        match fields {
+            Value::Object(mut fields) => {
+                fields.extend(self.reports.fields());
+                Some(fields)
+            }
+            _ => unreachable!("it was written as an object"),
+        }
+    }
+}
+
+/// What was read, or nothing if it cannot be; goes on after a pause if the store was away.
+async fn judged<T>(node: &NodeName, read: Result<T, ServiceError>) -> ControlFlow<Option<T>> {
+    match read {
+        Ok(found) => ControlFlow::Break(Some(found)),
+        Err(ServiceError::Store(StoreError::Unavailable(_))) => {
+            tokio::time::sleep(RETRY).await;
+            ControlFlow::Continue(())
+        }
+        Err(error) => {
+            let error = bunraku_control::error::chain(&error);
+            tracing::warn!(%node, error, "what a node refers to is not indexed");
+            ControlFlow::Break(None)
+        }
+    }
+}
+
+/// A document that cannot be read is as good as none, and others still count.
+fn decoded<T: DeserializeOwned>(entry: Option<&KeyValue>) -> Option<T> {
+    report(entry.map(document::decode).transpose()).flatten()
+}
+
+fn report<T>(outcome: Result<T, ServiceError>) -> Option<T> {
+    outcome
+        .inspect_err(|error| {
+            tracing::error!(error = %bunraku_control::error::chain(error), "a document is not indexed");
+        })
+        .ok()
+}

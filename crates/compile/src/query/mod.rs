@@ -1,0 +1,116 @@
+//! Queries: answered from an index that each server derives from the store.
+//!
+//! The index holds nothing that the store does not have. It is built when the
+//! server starts and follows what changes (`feed.rs`), so it is a moment
+//! behind; until it is built, queries wait.
+
+mod feed;
+mod node_reports;
+
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bunraku_model::NodeName;
+use bunraku_query::{Answer, AnswerError, Index, Limits, Query};
+use bunraku_store::SharedStore;
+use bunraku_store::blobs::SharedBlobs;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use bunraku_control::find_nodes::query_refused;
+use bunraku_control::reports::Reports;
+use bunraku_control::{FindNodes, ServiceError};
+
+/// How long a query waits for an index that is being built.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The handle on the query service.
+#[derive(Clone)]
+pub struct Queries {
+    store: SharedStore,
+    blobs: SharedBlobs,
+    reports: Reports,
+    index: Arc<RwLock<Index>>,
+    built: Arc<watch::Sender<bool>>,
+    limits: Limits,
+}
+
+impl Queries {
+    pub fn new(store: SharedStore, blobs: SharedBlobs, reports: Reports, limits: Limits) -> Self {
+        Self {
+            store,
+            blobs,
+            reports,
+            index: Arc::default(),
+            built: Arc::new(watch::Sender::new(false)),
+            limits,
+        }
+    }
+
+    /// Builds the index, and keeps it up to date until cancelled.
+    pub async fn run(&self, shutdown: CancellationToken) {
+        let mut feed = feed::Feed::new(self.clone());
+        tokio::select! {
+            () = shutdown.cancelled() => {}
+            () = feed.run() => {}
+        }
+    }
+
+    /// Answers a query.
+    pub async fn answer(&self, text: &str) -> Result<Answer, ServiceError> {
+        let query = Query::parse(text).map_err(|error| query_refused(&error, text))?;
+        self.look(move |index, limits| index.answer(&query, limits))
+            .await
+    }
+
+    /// The nodes that a query names, by name: for whatever works on nodes.
+    pub async fn nodes_matching(&self, text: &str) -> Result<Vec<NodeName>, ServiceError> {
+        let query = Query::parse_target(text).map_err(|error| query_refused(&error, text))?;
+        self.look(move |index, limits| index.nodes_matching(&query, limits))
+            .await
+    }
+
+    /// Off the threads that serve: a query may take long.
+    async fn look<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Index, &Limits) -> Result<T, AnswerError> + Send + 'static,
+    ) -> Result<T, ServiceError> {
+        self.wait_until_built().await?;
+        let (index, limits) = (Arc::clone(&self.index), self.limits);
+        let looked = tokio::task::spawn_blocking(move || {
+            let index = index.read().unwrap_or_else(PoisonError::into_inner);
+            work(&index, &limits)
+        });
+        match looked.await {
+            Ok(Ok(found)) => Ok(found),
+            Ok(Err(error)) => Err(ServiceError::Invalid {
+                message: error.to_string(),
+                hint: Some(error.hint().to_owned()),
+            }),
+            Err(error) => Err(ServiceError::internal("a query broke off", error)),
+        }
+    }
+
+    fn write(&self) -> std::sync::RwLockWriteGuard<'_, Index> {
+        self.index.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn wait_until_built(&self) -> Result<(), ServiceError> {
+        let mut built = self.built.subscribe();
+        let waited = tokio::time::timeout(PATIENCE, built.wait_for(|built| *built)).await;
+        match waited {
+            Ok(Ok(_)) => Ok(()),
+            _ => Err(ServiceError::Busy {
+                message: "the index is still being built".to_owned(),
+            }),
+        }
+    }
+}
+
+#[async_trait]
+impl FindNodes for Queries {
+    async fn nodes_matching(&self, query: &str) -> Result<Vec<NodeName>, ServiceError> {
+        Self::nodes_matching(self, query).await
+    }
+}

@@ -1,0 +1,136 @@
+//! What the store has of releases.
+//!
+//! A release's map may be large and differs little from its parent's. So it
+//! is two blobs: a *base*, shared with the releases before it, and the
+//! *changes* to it. When these grow too many, a new base is written.
+
+use std::collections::BTreeMap;
+
+use bunraku_model::{CatalogId, CodeId, ContentId, NodeName, ReleaseNumber};
+use bunraku_wire::api::{ReleaseEntry, ReleaseSummary, RunMode};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// `releases/<environment>/<number>`: never written again.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct Release {
+    /// Drawn by whoever made it: after an unknown outcome it tells whether
+    /// the release that is there is the one that was written.
+    pub id: Uuid,
+    pub summary: ReleaseSummary,
+    pub map: MapAddress,
+}
+
+/// Where a map is.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct MapAddress {
+    pub base: ContentId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changes: Option<ContentId>,
+}
+
+/// `release-heads/<environment>`: the newest release. Its revision guards
+/// everything that depends on it: making the next one, applying it, and
+/// letting go of what only older ones named.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Head {
+    pub number: ReleaseNumber,
+    /// How often catalogs were let go. Whoever is making a release meanwhile
+    /// finds the head changed, and holds its catalogs again.
+    #[serde(default)]
+    pub collections: u64,
+}
+
+/// `release-applied/<environment>`: the newest release that every target shows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Applied {
+    pub number: ReleaseNumber,
+}
+
+/// A node's line in a map.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Entry {
+    pub catalog: CatalogId,
+    pub mode: RunMode,
+    /// The release that brought it: what did not change keeps it, so that
+    /// a release costs what it changes and not what it names.
+    pub since: ReleaseNumber,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code_id: Option<CodeId>,
+}
+
+pub(crate) type ReleaseMap = BTreeMap<NodeName, Entry>;
+
+/// What differs from a base; `None` where a node is gone.
+pub(crate) type MapChanges = BTreeMap<NodeName, Option<Entry>>;
+
+/// The changes that lead from one map to another.
+pub(crate) fn changes_between(base: &ReleaseMap, map: &ReleaseMap) -> MapChanges {
+    let gone = base.keys().filter(|node| !map.contains_key(*node));
+    let mut changes: MapChanges = gone.map(|node| (node.clone(), None)).collect();
+    for (node, entry) in map {
+        if base.get(node) != Some(entry) {
+            changes.insert(node.clone(), Some(entry.clone()));
+        }
+    }
+    changes
+}
+
+/// The map that changes lead to.
+pub(crate) fn with_changes(mut base: ReleaseMap, changes: MapChanges) -> ReleaseMap {
+    for (node, entry) in changes {
+        match entry {
+            Some(entry) => base.insert(node, entry),
+            None => base.remove(&node),
+        };
+    }
+    base
+}
+
+impl Entry {
+    /// Whether nothing changes for the node.
+    pub fn is_same_for_the_node(&self, other: &Self) -> bool {
+        self.catalog == other.catalog && self.mode == other.mode
+    }
+
+    pub fn line(&self, node: &NodeName) -> ReleaseEntry {
+        ReleaseEntry {
+            node: node.clone(),
+            catalog: self.catalog,
+            mode: self.mode,
+            since: self.since,
+            code_id: self.code_id.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn any_map() -> impl Strategy<Value = ReleaseMap> {
+        let entry = (0..4_u8, any::<bool>(), 0..5_u64).prop_map(|(catalog, noop, since)| Entry {
+            catalog: CatalogId(ContentId::of(&[catalog])),
+            mode: if noop {
+                RunMode::Noop
+            } else {
+                RunMode::Enforce
+            },
+            since: ReleaseNumber(since),
+            code_id: None,
+        });
+        let name = "[a-d]".prop_map(|name| NodeName::new(name).expect("a name"));
+        proptest::collection::btree_map(name, entry, 0..5)
+    }
+
+    proptest! {
+        #[test]
+        fn changes_lead_from_any_map_to_any_other(base in any_map(), map in any_map()) {
+            let changes = changes_between(&base, &map);
+            let text = serde_json::to_vec(&changes).expect("plain data");
+            let back: MapChanges = serde_json::from_slice(&text).expect("own text");
+            prop_assert_eq!(with_changes(base, back), map);
+        }
+    }
+}

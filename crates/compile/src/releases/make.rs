@@ -1,0 +1,477 @@
+//! Making a release: choose, hold, write, and then one transaction.
+//!
+//! Whatever stops before that transaction leaves nothing that anyone sees:
+//! holds that no release needs, which retention lets go, and blobs whose pins
+//! run out.
+
+use std::collections::BTreeSet;
+
+use bunraku_model::{CatalogId, CodeId, EnvironmentName, NodeName, ReleaseNumber};
+use bunraku_store::{StoreError, Transaction, TransactionOutcome};
+use bunraku_wire::api::{
+    CreateRelease, ReleaseHold, ReleaseKind, ReleaseReply, ReleaseSummary, ReleaseTo,
+    RollbackRequest, RunMode,
+};
+use uuid::Uuid;
+
+use super::document::{Entry, Head, MapAddress, Release, ReleaseMap};
+use super::held::HeldCatalogs;
+use super::maps::map_error;
+use super::{Releases, StoredHead, choice, holder, number_of};
+use crate::catalogs::CatalogError;
+use bunraku_control::document;
+use bunraku_control::{ServiceError, keys};
+
+/// Catalogs that are held in one transaction: two operations each.
+const HOLDS_PER_TRANSACTION: usize = 50;
+/// How often a release is begun anew because something changed meanwhile.
+const MOST_TURNS: usize = 20;
+/// How often a commit with an unknown outcome is looked at again.
+const ATTEMPTS: usize = 5;
+
+/// What is to be released, and why.
+pub(super) struct Proposal {
+    pub(super) map: ReleaseMap,
+    pub(super) kind: ReleaseKind,
+    pub(super) mode: RunMode,
+    pub(super) by: String,
+    pub(super) reason: Option<String>,
+    /// Nothing more is released by itself after this.
+    pub(super) hold: Option<ReleaseHold>,
+}
+
+/// What became of a proposal.
+pub(super) enum Made {
+    Released(Box<ReleaseSummary>),
+    /// Every node has what it would get.
+    NothingToDo,
+    /// Somebody wrote the head: look again.
+    Overtaken,
+}
+
+impl Releases {
+    /// Makes a release, as a person asks for it.
+    pub async fn create(
+        &self,
+        environment: &EnvironmentName,
+        request: &CreateRelease,
+        by: &str,
+    ) -> Result<ReleaseReply, ServiceError> {
+        let mut parent = request.parent;
+        for _ in 0..MOST_TURNS {
+            let head = self.head(environment).await?;
+            let parent = *parent.get_or_insert(number_of(&head));
+            self.refuse_stale(environment, parent, &head).await?;
+            let held = self.held(environment).await?;
+            let chosen = self.chosen(environment, &request.to, &held).await?;
+            let (newest, map) = self.newest_map(environment, &head).await?;
+            let map = self.present(environment, map, &held).await?;
+            let next = ReleaseNumber(parent.0 + 1);
+            let proposal = Proposal {
+                map: overlaid(map, &held, &chosen, request.mode, next),
+                kind: ReleaseKind::Created(request.to.clone()),
+                mode: request.mode,
+                by: by.to_owned(),
+                reason: request.reason.clone(),
+                hold: None,
+            };
+            let newest = newest.map(|release| release.map);
+            match self.propose(environment, &head, newest, proposal).await? {
+                Made::Released(release) => return self.reply(environment, Some(*release)).await,
+                Made::NothingToDo => return self.reply(environment, None).await,
+                Made::Overtaken => {}
+            }
+        }
+        Err(too_many_turns(environment))
+    }
+
+    /// A new release with the map of an old one. Nodes that the old one does
+    /// not know keep what they have.
+    pub async fn rollback(
+        &self,
+        environment: &EnvironmentName,
+        request: &RollbackRequest,
+        by: &str,
+    ) -> Result<ReleaseReply, ServiceError> {
+        let mut parent = request.parent;
+        for _ in 0..MOST_TURNS {
+            let head = self.head(environment).await?;
+            let parent = *parent.get_or_insert(number_of(&head));
+            self.refuse_stale(environment, parent, &head).await?;
+            let (Some(newest), map) = self.newest_map(environment, &head).await? else {
+                return Err(ServiceError::conflict(
+                    format!("`{environment}` has no release to go back from"),
+                    format!("make one with `bunraku release create {environment}`"),
+                ));
+            };
+            let back_to = self
+                .release_to_go_back_to(environment, request, &newest)
+                .await?;
+            let old = self.maps.read(&back_to.map).await?;
+            let held = self.held(environment).await?;
+            let map = self.present(environment, map, &held).await?;
+            let number = back_to.summary.number;
+            let reason = request.reason.clone();
+            let proposal = Proposal {
+                map: rolled_back(map, &old, ReleaseNumber(parent.0 + 1)),
+                kind: ReleaseKind::Rollback { release: number },
+                mode: back_to.summary.mode,
+                by: by.to_owned(),
+                hold: Some(ReleaseHold {
+                    reason: match &reason {
+                        Some(reason) => format!("rolled back to release {number}: {reason}"),
+                        None => format!("rolled back to release {number}"),
+                    },
+                    by: by.to_owned(),
+                    since: self.clock.now(),
+                }),
+                reason,
+            };
+            let newest = Some(newest.map);
+            match self.propose(environment, &head, newest, proposal).await? {
+                Made::Released(release) => return self.reply(environment, Some(*release)).await,
+                Made::NothingToDo => return self.reply(environment, None).await,
+                Made::Overtaken => {}
+            }
+        }
+        Err(too_many_turns(environment))
+    }
+
+    async fn release_to_go_back_to(
+        &self,
+        environment: &EnvironmentName,
+        request: &RollbackRequest,
+        newest: &Release,
+    ) -> Result<Release, ServiceError> {
+        let number = match request.release.or(newest.summary.parent) {
+            Some(number) => number,
+            None => {
+                return Err(ServiceError::conflict(
+                    format!(
+                        "release {} of `{environment}` is the first: there is nothing before it",
+                        newest.summary.number
+                    ),
+                    "hold back or release something else instead",
+                ));
+            }
+        };
+        self.release(environment, number).await
+    }
+
+    async fn reply(
+        &self,
+        environment: &EnvironmentName,
+        release: Option<ReleaseSummary>,
+    ) -> Result<ReleaseReply, ServiceError> {
+        let hold = self.hold_of(environment).await?;
+        Ok(ReleaseReply { release, hold })
+    }
+
+    /// With what is newer, for whoever has to decide again.
+    async fn refuse_stale(
+        &self,
+        environment: &EnvironmentName,
+        parent: ReleaseNumber,
+        head: &StoredHead,
+    ) -> Result<(), ServiceError> {
+        let newest = number_of(head);
+        if newest == parent {
+            return Ok(());
+        }
+        if newest < parent {
+            return Err(super::no_such_release(environment, parent));
+        }
+        let newer = self.release(environment, newest).await?.summary;
+        let reason = newer
+            .reason
+            .map_or(String::new(), |why| format!(" ({why})"));
+        Err(ServiceError::conflict(
+            format!(
+                "release {parent} is not the newest of `{environment}` any more: {} made release {newest}{reason}, \
+                 which changed {} nodes",
+                newer.by, newer.changed
+            ),
+            format!("see it with `bunraku release show {environment} {newest}`, and decide again"),
+        ))
+    }
+
+    async fn chosen(
+        &self,
+        environment: &EnvironmentName,
+        to: &ReleaseTo,
+        held: &HeldCatalogs,
+    ) -> Result<BTreeSet<NodeName>, ServiceError> {
+        Ok(match to {
+            ReleaseTo::Everything => held.keys().cloned().collect(),
+            ReleaseTo::Nodes { nodes } => {
+                if let Some(unknown) = nodes.iter().find(|node| !held.contains_key(*node)) {
+                    return Err(nothing_compiled(environment, unknown));
+                }
+                nodes.iter().cloned().collect()
+            }
+            ReleaseTo::Percentage { percent } if !choice::is_percentage(*percent) => {
+                return Err(ServiceError::invalid(format!(
+                    "{percent} is no percentage: more than 0, at most 100"
+                )));
+            }
+            ReleaseTo::Percentage { percent } => {
+                let nodes = choice::percentage(environment, *percent, held.keys());
+                nodes.into_iter().collect()
+            }
+            ReleaseTo::Query { query } => {
+                let found = self.find_nodes.nodes_matching(query).await?;
+                let found = found.into_iter();
+                found.filter(|node| held.contains_key(node)).collect()
+            }
+        })
+    }
+
+    /// Whether the rule of a release covers a node that came later.
+    pub(super) async fn covers(
+        &self,
+        environment: &EnvironmentName,
+        to: &ReleaseTo,
+        held: &HeldCatalogs,
+    ) -> Result<BTreeSet<NodeName>, ServiceError> {
+        match to {
+            // Those were named one by one.
+            ReleaseTo::Nodes { .. } => Ok(BTreeSet::new()),
+            rule => self.chosen(environment, rule, held).await,
+        }
+    }
+
+    /// The map without nodes that are gone, or that belong to another
+    /// environment now.
+    pub(super) async fn present(
+        &self,
+        environment: &EnvironmentName,
+        mut map: ReleaseMap,
+        held: &HeldCatalogs,
+    ) -> Result<ReleaseMap, ServiceError> {
+        let without: Vec<NodeName> = map
+            .keys()
+            .filter(|node| !held.contains_key(*node))
+            .cloned()
+            .collect();
+        for node in without {
+            if self.environment_of(&node).await?.as_ref() != Some(environment) {
+                map.remove(&node);
+            }
+        }
+        Ok(map)
+    }
+
+    /// Holds what is new in the map, writes it, and makes the release if the
+    /// head is still as it was read.
+    pub(super) async fn propose(
+        &self,
+        environment: &EnvironmentName,
+        head: &StoredHead,
+        parent: Option<MapAddress>,
+        proposal: Proposal,
+    ) -> Result<Made, ServiceError> {
+        let next = ReleaseNumber(number_of(head).0 + 1);
+        let brought: Vec<&Entry> = proposal
+            .map
+            .values()
+            .filter(|entry| entry.since == next)
+            .collect();
+        let before = match &parent {
+            Some(parent) => self.maps.read(parent).await?.len(),
+            None => 0,
+        };
+        if brought.is_empty() && proposal.map.len() == before {
+            return Ok(Made::NothingToDo);
+        }
+        if !self.hold_catalogs(environment, &brought).await? {
+            return Ok(Made::Overtaken);
+        }
+        let summary = ReleaseSummary {
+            environment: environment.clone(),
+            number: next,
+            parent: head.as_ref().map(|head| head.document.number),
+            created: self.clock.now(),
+            by: proposal.by.clone(),
+            reason: proposal.reason.clone(),
+            kind: proposal.kind.clone(),
+            mode: proposal.mode,
+            code_id: common_code(&brought),
+            nodes: proposal.map.len(),
+            changed: brought.len(),
+        };
+        let written = self.maps.write(&proposal.map, parent.as_ref()).await?;
+        let release = Release {
+            id: Uuid::new_v4(),
+            summary,
+            map: written.address,
+        };
+        let committed = self
+            .commit(environment, head, &release, proposal.hold)
+            .await;
+        for pinned in written.pins {
+            pinned.pin.release().await.map_err(map_error)?;
+        }
+        Ok(match committed? {
+            true => Made::Released(Box::new(release.summary)),
+            false => Made::Overtaken,
+        })
+    }
+
+    /// False: one of them is not kept any more, so a newer one was compiled.
+    async fn hold_catalogs(
+        &self,
+        environment: &EnvironmentName,
+        entries: &[&Entry],
+    ) -> Result<bool, ServiceError> {
+        let holder = holder(environment);
+        // Nodes whose catalogs are equal in everything share one.
+        let catalogs: BTreeSet<CatalogId> = entries.iter().map(|entry| entry.catalog).collect();
+        let catalogs: Vec<CatalogId> = catalogs.into_iter().collect();
+        for batch in catalogs.chunks(HOLDS_PER_TRANSACTION) {
+            loop {
+                let mut transaction = Transaction::new();
+                for catalog in batch {
+                    let held = self.catalogs.hold_in(transaction, *catalog, &holder);
+                    transaction = match held.await {
+                        Ok(transaction) => transaction,
+                        Err(CatalogError::Missing(_)) => return Ok(false),
+                        Err(error) => return Err(error.into()),
+                    };
+                }
+                match self.store.commit(transaction).await {
+                    Ok(TransactionOutcome::Committed(_)) => break,
+                    // Holding twice is holding once.
+                    Ok(TransactionOutcome::Refused(_)) | Err(StoreError::OutcomeUnknown(_)) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// The transaction that makes it a release. False: the head was written.
+    async fn commit(
+        &self,
+        environment: &EnvironmentName,
+        head: &StoredHead,
+        release: &Release,
+        hold: Option<ReleaseHold>,
+    ) -> Result<bool, ServiceError> {
+        let number = release.summary.number;
+        let referrer = format!("release/{environment}/{number}");
+        let head_key = keys::release_head(environment);
+        let release_key = keys::release(environment, number);
+        let next = Head {
+            number,
+            collections: head.as_ref().map_or(0, |head| head.document.collections),
+        };
+        let mut unknown = 0;
+        loop {
+            let mut transaction = Transaction::new()
+                .when_unchanged(&head_key, head.as_ref().map(|head| &head.entry))
+                .put(head_key.clone(), document::encode(&next))
+                .put(release_key.clone(), document::encode(release));
+            if let Some(hold) = &hold {
+                let key = keys::release_hold(environment);
+                transaction = transaction.put(key, document::encode(hold));
+            }
+            for blob in [Some(release.map.base), release.map.changes]
+                .into_iter()
+                .flatten()
+            {
+                let referred = self.blobs.reference_in(transaction, blob, &referrer);
+                transaction = referred.await.map_err(map_error)?;
+            }
+            match self.store.commit(transaction).await {
+                Ok(TransactionOutcome::Committed(_)) => return Ok(true),
+                Ok(TransactionOutcome::Refused(_)) if unknown == 0 => {
+                    // The head may be as it was: then a blob's record was written.
+                    let now = self.store.get(&head_key).await?;
+                    let known = head.as_ref().map(|head| head.entry.modified);
+                    if now.map(|now| now.modified) != known {
+                        return Ok(false);
+                    }
+                }
+                Ok(TransactionOutcome::Refused(_)) => {
+                    let there: Option<document::Stored<Release>> =
+                        document::read(&*self.store, &release_key).await?;
+                    return Ok(there.is_some_and(|there| there.document.id == release.id));
+                }
+                Err(StoreError::OutcomeUnknown(_)) if unknown < ATTEMPTS => unknown += 1,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+/// The newest catalogs of the chosen nodes, over what was there.
+pub(super) fn overlaid(
+    mut map: ReleaseMap,
+    held: &HeldCatalogs,
+    chosen: &BTreeSet<NodeName>,
+    mode: RunMode,
+    next: ReleaseNumber,
+) -> ReleaseMap {
+    for node in chosen {
+        let Some(held) = held.get(node) else {
+            continue;
+        };
+        let entry = Entry {
+            catalog: held.catalog,
+            mode,
+            since: next,
+            code_id: Some(held.code_id.clone()),
+        };
+        put(&mut map, node, entry);
+    }
+    map
+}
+
+/// The old map, for the nodes that are still there.
+fn rolled_back(mut map: ReleaseMap, old: &ReleaseMap, next: ReleaseNumber) -> ReleaseMap {
+    for (node, entry) in old {
+        if map.contains_key(node) {
+            let entry = Entry {
+                since: next,
+                ..entry.clone()
+            };
+            put(&mut map, node, entry);
+        }
+    }
+    map
+}
+
+/// What changes nothing for a node leaves its line as it is.
+fn put(map: &mut ReleaseMap, node: &NodeName, entry: Entry) {
+    match map.get(node) {
+        Some(known) if known.is_same_for_the_node(&entry) => {}
+        _ => {
+            map.insert(node.clone(), entry);
+        }
+    }
+}
+
+fn common_code(entries: &[&Entry]) -> Option<CodeId> {
+    let first = entries.first()?.code_id.as_ref()?;
+    let common = entries
+        .iter()
+        .all(|entry| entry.code_id.as_ref() == Some(first));
+    common.then(|| first.clone())
+}
+
+fn too_many_turns(environment: &EnvironmentName) -> ServiceError {
+    ServiceError::Busy {
+        message: format!(
+            "`{environment}` changes faster than a release can be made; nothing was done"
+        ),
+    }
+}
+
+fn nothing_compiled(environment: &EnvironmentName, node: &NodeName) -> ServiceError {
+    ServiceError::Conflict {
+        message: format!("nothing is compiled for `{node}` in `{environment}`"),
+        hint: Some(format!(
+            "list what is with `bunraku catalog list --environment {environment}`"
+        )),
+    }
+}

@@ -1,0 +1,121 @@
+//! Maps of releases, as blobs.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bunraku_model::ContentId;
+use bunraku_store::blobs::{BlobError, PinnedBlob, SharedBlobs};
+use serde::de::DeserializeOwned;
+
+use super::document::{self, MapAddress, ReleaseMap};
+use bunraku_control::ServiceError;
+
+/// A base is replaced when the changes to it are more than one in so many.
+const CHANGES_PER_BASE: usize = 8;
+
+/// A base and its address.
+type Base = (ContentId, Arc<ReleaseMap>);
+
+/// A map that was written, pinned until a release refers to it.
+pub(super) struct WrittenMap {
+    pub(super) address: MapAddress,
+    pub(super) pins: Vec<PinnedBlob>,
+}
+
+/// Reads and writes maps; remembers the base that was used last.
+#[derive(Clone)]
+pub(super) struct Maps {
+    blobs: SharedBlobs,
+    remembered: Arc<Mutex<Option<Base>>>,
+}
+
+impl Maps {
+    pub(super) fn new(blobs: SharedBlobs) -> Self {
+        Self {
+            blobs,
+            remembered: Arc::default(),
+        }
+    }
+
+    pub(super) async fn read(&self, address: &MapAddress) -> Result<ReleaseMap, ServiceError> {
+        let base = self.base(address.base).await?;
+        Ok(match address.changes {
+            None => base.as_ref().clone(),
+            Some(changes) => {
+                let changes = self.json(changes).await?;
+                document::with_changes(base.as_ref().clone(), changes)
+            }
+        })
+    }
+
+    /// Writes a map, on the base of its parent's where that is worth it.
+    pub(super) async fn write(
+        &self,
+        map: &ReleaseMap,
+        parent: Option<&MapAddress>,
+    ) -> Result<WrittenMap, ServiceError> {
+        if let Some(parent) = parent {
+            let base = self.base(parent.base).await?;
+            let changes = document::changes_between(&base, map);
+            if changes.len() * CHANGES_PER_BASE <= base.len() {
+                // Kept from being collected until the release refers to it.
+                let base = self.blobs.pin(parent.base).await.map_err(map_error)?;
+                let written = self.put(&changes).await?;
+                let address = MapAddress {
+                    base: parent.base,
+                    changes: Some(written.info.id),
+                };
+                let info = bunraku_store::blobs::BlobInfo {
+                    id: parent.base,
+                    size: 0,
+                };
+                let pins = vec![written, PinnedBlob { info, pin: base }];
+                return Ok(WrittenMap { address, pins });
+            }
+        }
+        let written = self.put(map).await?;
+        let address = MapAddress {
+            base: written.info.id,
+            changes: None,
+        };
+        Ok(WrittenMap {
+            address,
+            pins: vec![written],
+        })
+    }
+
+    async fn put<T: serde::Serialize>(&self, value: &T) -> Result<PinnedBlob, ServiceError> {
+        let text = serde_json::to_vec(value).expect("maps are plain data that JSON can hold");
+        let written = self.blobs.put(&mut text.as_slice(), None).await;
+        written.map_err(map_error)
+    }
+
+    async fn base(&self, id: ContentId) -> Result<Arc<ReleaseMap>, ServiceError> {
+        let known = self
+            .remembered
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        if let Some((known, base)) = known
+            && known == id
+        {
+            return Ok(base);
+        }
+        let base: Arc<ReleaseMap> = Arc::new(self.json(id).await?);
+        let mut remembered = self
+            .remembered
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *remembered = Some((id, Arc::clone(&base)));
+        Ok(base)
+    }
+
+    async fn json<T: DeserializeOwned>(&self, id: ContentId) -> Result<T, ServiceError> {
+        let text = self.blobs.read(id).await.map_err(map_error)?;
+        serde_json::from_slice(&text)
+            .map_err(|error| ServiceError::internal("the map of a release cannot be read", error))
+    }
+}
+
+pub(super) fn map_error(error: BlobError) -> ServiceError {
+    ServiceError::content("the map of a release cannot be used", error)
+}

@@ -1,0 +1,209 @@
+//! Releases: which of the compiled catalogs nodes get.
+//!
+//! A release is an immutable map from node to catalog for one environment,
+//! with a parent. Making one (`make.rs`) is one transaction on the
+//! environment's head. Applying it (`apply.rs`) writes the targets of the
+//! nodes for which something changed; whoever stops in the middle is followed
+//! by another. `worker.rs` does the applying, makes the releases that nobody
+//! has to ask for, and lets go of what only forgotten releases named.
+//!
+//! Rules that keep it right, with several servers on one store:
+//!
+//! - Everything that depends on which release is the newest compares the
+//!   head's revision in the transaction that acts on it.
+//! - A catalog is held (`releases/<environment>`) before a release names it,
+//!   and let go only in a transaction that writes the head: whoever is making
+//!   a release at that time starts over, and holds it again.
+//! - Nodes see targets, and nothing else of all this.
+
+mod apply;
+mod choice;
+mod document;
+mod held;
+mod make;
+mod maps;
+mod policy;
+mod retention;
+mod show;
+#[cfg(test)]
+mod tests;
+mod worker;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bunraku_model::{EnvironmentName, ReleaseNumber};
+use bunraku_store::SharedStore;
+use bunraku_store::blobs::SharedBlobs;
+use bunraku_wire::api::{HoldRequest, ReleaseHold};
+
+pub use worker::ReleaseWorker;
+
+use crate::catalogs::Catalogs;
+use bunraku_control::clock::Clock;
+use bunraku_control::document::{self as documents, Decision, Stored};
+use bunraku_control::{FindNodes, ServiceError, keys};
+use document::{Applied, Head, Release, ReleaseMap};
+use maps::Maps;
+
+/// Times and limits.
+#[derive(Clone, Debug)]
+pub struct ReleaseOptions {
+    /// Releases of an environment that are kept; the newest ones.
+    pub keep: usize,
+    /// Nothing was compiled for so long: what was is released, together.
+    pub quiet: Duration,
+    /// Released after so long, even if compiling goes on.
+    pub longest_wait: Duration,
+    /// Another server takes over after so long.
+    pub leader_ttl: Duration,
+    /// Between two looks at what can be forgotten.
+    pub collect_every: Duration,
+}
+
+impl Default for ReleaseOptions {
+    fn default() -> Self {
+        Self {
+            keep: 50,
+            quiet: Duration::from_secs(1),
+            longest_wait: Duration::from_secs(10),
+            leader_ttl: Duration::from_secs(10),
+            collect_every: Duration::from_secs(600),
+        }
+    }
+}
+
+/// The handle on the release service.
+#[derive(Clone)]
+pub struct Releases {
+    store: SharedStore,
+    blobs: SharedBlobs,
+    catalogs: Catalogs,
+    clock: Clock,
+    maps: Maps,
+    find_nodes: Arc<dyn FindNodes>,
+    options: ReleaseOptions,
+}
+
+/// The head of an environment as it was read.
+type StoredHead = Option<Stored<Head>>;
+
+impl Releases {
+    pub fn new(
+        store: SharedStore,
+        blobs: SharedBlobs,
+        catalogs: Catalogs,
+        clock: Clock,
+        find_nodes: Arc<dyn FindNodes>,
+        options: ReleaseOptions,
+    ) -> Self {
+        Self {
+            store,
+            maps: Maps::new(blobs.clone()),
+            blobs,
+            catalogs,
+            clock,
+            find_nodes,
+            options,
+        }
+    }
+
+    /// Nothing is released by itself in the environment until [`Releases::resume`].
+    pub async fn hold(
+        &self,
+        environment: &EnvironmentName,
+        request: &HoldRequest,
+        by: &str,
+    ) -> Result<ReleaseHold, ServiceError> {
+        if request.reason.trim().is_empty() {
+            return Err(ServiceError::invalid(
+                "releases are held back with a reason that others can read",
+            ));
+        }
+        let hold = ReleaseHold {
+            reason: request.reason.clone(),
+            by: by.to_owned(),
+            since: self.clock.now(),
+        };
+        let key = keys::release_hold(environment);
+        let held = documents::update(&*self.store, &key, |_| Ok(Decision::Write(hold.clone())));
+        held.await?;
+        Ok(hold)
+    }
+
+    /// Ends a hold. False: there was none.
+    pub async fn resume(&self, environment: &EnvironmentName) -> Result<bool, ServiceError> {
+        let key = keys::release_hold(environment);
+        let transaction = bunraku_store::Transaction::new()
+            .when(bunraku_store::Compare::Exists(key.clone()))
+            .delete(key);
+        Ok(self.store.commit(transaction).await?.is_committed())
+    }
+
+    async fn hold_of(
+        &self,
+        environment: &EnvironmentName,
+    ) -> Result<Option<ReleaseHold>, ServiceError> {
+        let stored = documents::read(&*self.store, &keys::release_hold(environment)).await?;
+        Ok(stored.map(|stored| stored.document))
+    }
+
+    async fn head(&self, environment: &EnvironmentName) -> Result<StoredHead, ServiceError> {
+        documents::read(&*self.store, &keys::release_head(environment)).await
+    }
+
+    async fn applied(
+        &self,
+        environment: &EnvironmentName,
+    ) -> Result<Option<ReleaseNumber>, ServiceError> {
+        let key = keys::release_applied(environment);
+        let stored = documents::read::<Applied>(&*self.store, &key).await?;
+        Ok(stored.map(|stored| stored.document.number))
+    }
+
+    async fn release(
+        &self,
+        environment: &EnvironmentName,
+        number: ReleaseNumber,
+    ) -> Result<Release, ServiceError> {
+        let key = keys::release(environment, number);
+        let stored = documents::read(&*self.store, &key).await?;
+        stored
+            .map(|stored| stored.document)
+            .ok_or_else(|| no_such_release(environment, number))
+    }
+
+    /// The map of the newest release; empty before the first.
+    async fn newest_map(
+        &self,
+        environment: &EnvironmentName,
+        head: &StoredHead,
+    ) -> Result<(Option<Release>, ReleaseMap), ServiceError> {
+        let Some(head) = head else {
+            return Ok((None, ReleaseMap::new()));
+        };
+        let release = self.release(environment, head.document.number).await?;
+        let map = self.maps.read(&release.map).await?;
+        Ok((Some(release), map))
+    }
+}
+
+/// The number of the newest release; 0 before the first.
+fn number_of(head: &StoredHead) -> ReleaseNumber {
+    head.as_ref()
+        .map_or(ReleaseNumber(0), |head| head.document.number)
+}
+
+/// The name under which an environment's releases hold catalogs.
+fn holder(environment: &EnvironmentName) -> String {
+    format!("releases/{environment}")
+}
+
+fn no_such_release(environment: &EnvironmentName, number: ReleaseNumber) -> ServiceError {
+    ServiceError::NotFound {
+        what: format!("release {number} of `{environment}`"),
+        hint: Some(format!(
+            "list those that are kept with `bunraku release list {environment}`"
+        )),
+    }
+}

@@ -1,0 +1,127 @@
+//! Reading releases.
+
+use std::time::Duration;
+
+use bunraku_model::{EnvironmentName, ReleaseNumber};
+use bunraku_store::{Change, WatchStart};
+use bunraku_wire::api::{ReleaseDetail, ReleaseList, ReleaseState, ReleaseSummary};
+use futures::StreamExt;
+
+use super::document::{Release, ReleaseMap};
+use super::{Releases, number_of};
+use bunraku_control::document;
+use bunraku_control::{ServiceError, keys};
+
+impl Releases {
+    /// All that are kept, newest first.
+    pub async fn list(&self, environment: &EnvironmentName) -> Result<ReleaseList, ServiceError> {
+        let mut releases = Vec::new();
+        let prefix = keys::releases(environment);
+        for entry in document::read_all(&*self.store, &prefix).await? {
+            releases.push(document::decode::<Release>(&entry)?.summary);
+        }
+        releases.reverse();
+        let head = self.head(environment).await?;
+        let (_, map) = self.newest_map(environment, &head).await?;
+        let held = self.held(environment).await?;
+        let waits = |(node, held): &(&_, &super::held::Held)| {
+            map.get(*node).map(|entry| entry.catalog) != Some(held.catalog)
+        };
+        Ok(ReleaseList {
+            environment: environment.clone(),
+            hold: self.hold_of(environment).await?,
+            state: match &head {
+                None => None,
+                Some(head) => Some(self.state(environment, head.document.number).await?),
+            },
+            waiting: held.iter().filter(waits).count(),
+            releases,
+        })
+    }
+
+    /// One of them, with its map; the newest when no number is given.
+    pub async fn show(
+        &self,
+        environment: &EnvironmentName,
+        number: Option<ReleaseNumber>,
+    ) -> Result<ReleaseDetail, ServiceError> {
+        let (summary, map) = self.with_map(environment, number).await?;
+        let lines = map.iter().map(|(node, entry)| entry.line(node));
+        Ok(ReleaseDetail {
+            state: self.state(environment, summary.number).await?,
+            map: lines.collect(),
+            summary,
+        })
+    }
+
+    /// As [`Releases::show`], once it is applied, or replaced, or `most` is over.
+    pub async fn show_applied(
+        &self,
+        environment: &EnvironmentName,
+        number: Option<ReleaseNumber>,
+        most: Duration,
+    ) -> Result<ReleaseDetail, ServiceError> {
+        let wait = async {
+            let key = keys::release_applied(environment);
+            let mut changes = self.store.watch(&key, WatchStart::Now).await?;
+            loop {
+                // Watched first, then looked at: nothing falls in between.
+                let detail = self.show(environment, number).await?;
+                if detail.state != ReleaseState::Applying {
+                    return Ok(());
+                }
+                loop {
+                    let Some(batch) = changes.next().await else {
+                        return Ok(());
+                    };
+                    let put = |change: &Change| matches!(change, Change::Put(_));
+                    if batch?.changes.iter().any(put) {
+                        break;
+                    }
+                }
+            }
+        };
+        match tokio::time::timeout(most, wait).await {
+            Err(_) | Ok(Ok(())) => self.show(environment, number).await,
+            Ok(Err(error)) => Err(error),
+        }
+    }
+
+    pub async fn with_map(
+        &self,
+        environment: &EnvironmentName,
+        number: Option<ReleaseNumber>,
+    ) -> Result<(ReleaseSummary, ReleaseMap), ServiceError> {
+        let number = match number {
+            Some(number) => number,
+            None => number_of(&self.head(environment).await?),
+        };
+        let release = self.release(environment, number).await?;
+        let map = self.maps.read(&release.map).await?;
+        Ok((release.summary, map))
+    }
+
+    /// The number of the newest one.
+    pub async fn newest(
+        &self,
+        environment: &EnvironmentName,
+    ) -> Result<Option<ReleaseNumber>, ServiceError> {
+        let head = self.head(environment).await?;
+        Ok(head.map(|head| head.document.number))
+    }
+
+    async fn state(
+        &self,
+        environment: &EnvironmentName,
+        number: ReleaseNumber,
+    ) -> Result<ReleaseState, ServiceError> {
+        // In this order: what is applied while we look is not newer than the head.
+        let applied = self.applied(environment).await?;
+        let newest = number_of(&self.head(environment).await?);
+        Ok(match () {
+            () if number < newest => ReleaseState::Replaced,
+            () if applied == Some(number) => ReleaseState::Current,
+            () => ReleaseState::Applying,
+        })
+    }
+}

@@ -1,0 +1,246 @@
+//! Every node's target, in memory.
+//!
+//! One watch per server keeps it true. Until the first reading is done, a look goes
+//! to the store; so does one that must not be old by even a moment.
+//!
+//! Invariant: the board is changed before anyone is told, so whoever is told
+//! sees the change.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use bunraku_model::{CatalogId, NodeName};
+use bunraku_store::{
+    Change, Compare, Follow, Followed, KeyValue, Revision, SharedStore, Transaction,
+    TransactionOutcome,
+};
+use bunraku_wire::api::ReleaseEntry;
+use tokio_util::sync::CancellationToken;
+
+use super::StoredTarget;
+use bunraku_control::document;
+use bunraku_control::{ServiceError, keys};
+
+/// How long to wait before a store is asked again that failed for good.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Nodes of one question: no more than a transaction takes.
+const ASKED_TOGETHER: usize = 100;
+
+/// A node's target as this server knows it.
+#[derive(Debug)]
+pub struct KnownTarget {
+    pub stored: StoredTarget,
+    pub entity_tag: String,
+    pub modified: Revision,
+}
+
+#[derive(Default)]
+struct Entries {
+    by_node: HashMap<NodeName, Arc<KnownTarget>>,
+    /// The first reading is done.
+    complete: bool,
+}
+
+/// The handle on the board.
+#[derive(Clone)]
+pub struct TargetBoard {
+    store: SharedStore,
+    entries: Arc<RwLock<Entries>>,
+}
+
+impl TargetBoard {
+    pub fn new(store: SharedStore) -> Self {
+        Self {
+            store,
+            entries: Arc::default(),
+        }
+    }
+
+    /// A node's target, if a release named its catalog.
+    pub async fn get(&self, node: &NodeName) -> Result<Option<Arc<KnownTarget>>, ServiceError> {
+        {
+            let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+            if entries.complete {
+                return Ok(entries.by_node.get(node).cloned());
+            }
+        }
+        match self.store.get(&keys::target(node)).await? {
+            None => Ok(None),
+            Some(entry) => known(&entry).map(Some),
+        }
+    }
+
+    /// The same, as it is in the store in this moment: nothing that was released
+    /// before is missing.
+    pub async fn get_newest(
+        &self,
+        node: &NodeName,
+    ) -> Result<Option<Arc<KnownTarget>>, ServiceError> {
+        if let Some(entry) = self.store.get(&keys::target(node)).await? {
+            let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+            put(&mut entries, &entry);
+        }
+        self.get(node).await
+    }
+
+    /// Sees to it that what is in the store of these nodes in this moment is known here.
+    /// When all of it is, which is the rule, a question for many costs hardly more than
+    /// one for a single node.
+    pub async fn refresh(&self, nodes: &[NodeName]) -> Result<(), ServiceError> {
+        for chunk in nodes.chunks(ASKED_TOGETHER) {
+            if let [node] = chunk {
+                self.get_newest(node).await?;
+                continue;
+            }
+            let question = {
+                let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+                chunk.iter().fold(Transaction::new(), |question, node| {
+                    let key = keys::target(node);
+                    let as_known = match entries.by_node.get(node) {
+                        Some(known) => Compare::Modified(key.clone(), known.modified),
+                        None => Compare::Absent(key.clone()),
+                    };
+                    question.when(as_known).read_on_failure(key)
+                })
+            };
+            if let TransactionOutcome::Refused(found) = self.store.commit(question).await? {
+                let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+                for entry in found.iter().flatten() {
+                    put(&mut entries, entry);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The catalogs that a node may read: its target's, and the one before.
+    pub async fn catalogs_of(&self, node: &NodeName) -> Result<Vec<CatalogId>, ServiceError> {
+        Ok(catalogs_of(self.get(node).await?.as_deref()))
+    }
+
+    /// The same, as it is in the store in this moment. Another server may have told the
+    /// node of its target, and heard of it earlier than this one.
+    pub async fn newest_catalogs_of(
+        &self,
+        node: &NodeName,
+    ) -> Result<Vec<CatalogId>, ServiceError> {
+        Ok(catalogs_of(self.get_newest(node).await?.as_deref()))
+    }
+
+    /// Whether a node may read this catalog.
+    pub async fn may_read(&self, node: &NodeName, id: CatalogId) -> Result<bool, ServiceError> {
+        Ok(self.catalogs_of(node).await?.contains(&id)
+            || self.newest_catalogs_of(node).await?.contains(&id))
+    }
+
+    /// Sees to it that what is in the store of these nodes is known here, if it is not yet
+    /// what it is thought to be.
+    pub async fn catch_up(&self, thought: &[ReleaseEntry]) -> Result<(), ServiceError> {
+        let mut other = Vec::new();
+        for entry in thought {
+            let known = self.get(&entry.node).await?;
+            let thought = (entry.catalog, entry.mode);
+            let target = known.as_ref().map(|known| &known.stored.target);
+            if target.map(|target| (target.catalog, target.mode)) != Some(thought) {
+                other.push(entry.node.clone());
+            }
+        }
+        self.refresh(&other).await
+    }
+
+    /// Follows the store until cancelled. Calls `on_change` after a node's target changed here.
+    pub async fn run(&self, on_change: impl Fn(&NodeName), shutdown: CancellationToken) {
+        let mut follow = Follow::new(self.store.clone(), keys::TARGETS);
+        loop {
+            let followed = tokio::select! {
+                () = shutdown.cancelled() => return,
+                followed = follow.next() => followed,
+            };
+            match followed {
+                Ok(followed) => {
+                    for node in self.take(followed) {
+                        on_change(&node);
+                    }
+                }
+                Err(error) => {
+                    tracing::error!(error = %error, "targets cannot be followed; trying again");
+                    tokio::time::sleep(RETRY).await;
+                }
+            }
+        }
+    }
+
+    /// Writes down what is new; tells whose target it is.
+    fn take(&self, followed: Followed) -> Vec<NodeName> {
+        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+        let mut touched = Vec::new();
+        match followed {
+            Followed::Snapshot { items, .. } => {
+                for entry in items {
+                    touched.extend(put(&mut entries, &entry));
+                }
+                entries.complete = true;
+            }
+            Followed::Changes(batch) => {
+                for change in batch.changes {
+                    touched.extend(match change {
+                        Change::Put(entry) => put(&mut entries, &entry),
+                        Change::Delete { key } => delete(&mut entries, &key, batch.revision),
+                    });
+                }
+            }
+        }
+        touched
+    }
+}
+
+fn put(entries: &mut Entries, entry: &KeyValue) -> Option<NodeName> {
+    let node = keys::parse_target(&entry.key)?;
+    if entries.is_after(&node, entry.modified) {
+        return None;
+    }
+    match known(entry) {
+        Ok(known) => {
+            entries.by_node.insert(node.clone(), known);
+            Some(node)
+        }
+        Err(error) => {
+            // Serving what was there before is better than serving nothing.
+            tracing::error!(error = %error, "a target cannot be read and is left as it was");
+            None
+        }
+    }
+}
+
+fn delete(entries: &mut Entries, key: &str, at: Revision) -> Option<NodeName> {
+    let node = keys::parse_target(key)?;
+    if entries.is_after(&node, at) {
+        return None;
+    }
+    entries.by_node.remove(&node);
+    Some(node)
+}
+
+impl Entries {
+    /// Whether what is known of a node is newer than this: it was looked at in the
+    /// store, and the watch comes later.
+    fn is_after(&self, node: &NodeName, revision: Revision) -> bool {
+        let known = self.by_node.get(node);
+        known.is_some_and(|known| known.modified > revision)
+    }
+}
+
+fn catalogs_of(known: Option<&KnownTarget>) -> Vec<CatalogId> {
+    known.map_or_else(Vec::new, |known| known.stored.catalogs())
+}
+
+fn known(entry: &KeyValue) -> Result<Arc<KnownTarget>, ServiceError> {
+    let stored: StoredTarget = document::decode(entry)?;
+    Ok(Arc::new(KnownTarget {
+        entity_tag: stored.entity_tag(),
+        stored,
+        modified: entry.modified,
+    }))
+}

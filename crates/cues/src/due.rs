@@ -1,0 +1,107 @@
+//! What comes to a service through its keys: each entry in its turn, or
+//! everything whose time has come.
+//!
+//! Both go on for ever; whoever starts them drops them. A store that is away
+//! is asked again a little later, and nothing is passed over meanwhile.
+
+use std::time::Duration;
+
+use bunraku_store::{Follow, SharedStore, WatchStart};
+use futures::StreamExt;
+
+use bunraku_control::ServiceError;
+
+/// How long to wait before asking a store again that was away.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// Does `work` for the key of every entry that is there or comes, one after
+/// the other, until it succeeds.
+pub async fn each_entry<W: Future<Output = Result<(), ServiceError>>>(
+    store: &SharedStore,
+    prefix: &str,
+    work: impl Fn(String) -> W,
+) {
+    let mut follow = Follow::new(store.clone(), prefix);
+    loop {
+        let entries = match follow.next().await {
+            Ok(followed) => followed.into_puts(),
+            Err(error) => {
+                tracing::warn!(%prefix, error = %error, "entries wait; trying again");
+                tokio::time::sleep(RETRY).await;
+                continue;
+            }
+        };
+        for entry in entries {
+            while let Err(error) = work(entry.key.clone()).await {
+                tracing::warn!(key = %entry.key, error = %error, "an entry waits; trying again");
+                tokio::time::sleep(RETRY).await;
+            }
+        }
+    }
+}
+
+/// Does `work` whenever something changes or the span that it last gave is
+/// over.
+pub async fn when_due<W: Future<Output = Result<Duration, ServiceError>>>(
+    store: &SharedStore,
+    prefix: &str,
+    work: impl Fn() -> W,
+) {
+    loop {
+        // First, so that a change while `work` looks is a reason to look again.
+        let watch = store.watch(prefix, WatchStart::Now).await;
+        let sleep = match work().await {
+            Ok(sleep) => sleep,
+            Err(error) => {
+                tracing::warn!(%prefix, error = %error, "what is due waits; trying again");
+                RETRY
+            }
+        };
+        match watch {
+            Ok(mut changes) => {
+                // A change, the end of the watch, or the time: look again.
+                let _ = tokio::time::timeout(sleep, changes.next()).await;
+            }
+            Err(_) => tokio::time::sleep(RETRY).await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use bunraku_store::Transaction;
+    use bunraku_store::testing::MemoryStore;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_changes_while_somebody_looks_is_looked_at_again() {
+        let store: SharedStore = Arc::new(MemoryStore::new());
+        let looked = AtomicUsize::new(0);
+        let work = || async {
+            if looked.fetch_add(1, Ordering::SeqCst) == 0 {
+                // It has just looked, and something new comes.
+                let new = Transaction::new().put("due/a", "new");
+                store.commit(new).await.expect("written");
+            }
+            Ok(Duration::from_secs(3_600))
+        };
+        let twice = async {
+            while looked.load(Ordering::SeqCst) < 2 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let looking = async {
+            tokio::select! {
+                () = when_due(&store, "due/", work) => {}
+                () = twice => {}
+            }
+        };
+        let patience = Duration::from_secs(60);
+        let done = tokio::time::timeout(patience, looking).await;
+        done.expect("it does not sleep for an hour");
+    }
+}

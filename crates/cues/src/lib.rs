@@ -1,0 +1,16 @@
+//! The services by which nodes cue each other: triggers, reactors, locks, and
+//! things that are done once.
+//!
+//! Absent here: catalogs and releases (`compile`), and the API (`server`).
+
+pub mod due;
+pub mod locks;
+pub mod once;
+pub mod reactors;
+pub mod triggers;
+
+pub use locks::Locks;
+pub use once::Once;
+pub use reactors::Reactors;
+pub use triggers::Triggers;
+pub use triggers::chain as chains;

@@ -1,0 +1,348 @@
+//! Locks and semaphores that nodes and people share.
+//!
+//! A lock is one document: who holds it and who waits, in order. Each of them
+//! has a session key bound to a lease. A lease that ends takes the key away;
+//! the watch sees it, and the first in line moves up, in a transaction that
+//! names the dead session as absent and the living one as present.
+//!
+//! Invariant: a token is handed out once, and never a lower one after a higher.
+
+mod line;
+#[cfg(test)]
+mod tests;
+mod wait;
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use bunraku_model::{FiringId, LockName};
+use bunraku_store::{Compare, KeyValue, LeaseId, SharedStore, StoreError, Transaction};
+use bunraku_wire::api::locks::{DefineLock, Holder, LockStatus};
+use uuid::Uuid;
+
+use bunraku_control::clock::Clock;
+use bunraku_control::document;
+use bunraku_control::{ServiceError, keys};
+use line::{Line, Settled};
+
+/// Those who may wait for one lock: the line is one document.
+const LONGEST_LINE: usize = 2_000;
+
+/// Sessions that one transaction speaks of: it has room for 128 compares.
+const PER_TRANSACTION: usize = 60;
+
+/// The handle on the service.
+#[derive(Clone)]
+pub struct Locks {
+    store: SharedStore,
+    clock: Clock,
+}
+
+/// A lock as it was read.
+struct Read {
+    line: Line,
+    entry: Option<KeyValue>,
+    /// The keys of those whose lease lives.
+    sessions: HashSet<String>,
+}
+
+impl Locks {
+    pub fn new(store: SharedStore, clock: Clock) -> Self {
+        Self { store, clock }
+    }
+
+    /// Starts the lease of a lock anew. Refused once the token is not the holder's.
+    pub async fn renew(
+        &self,
+        name: &LockName,
+        owner: &str,
+        token: u64,
+    ) -> Result<(), ServiceError> {
+        let read = self.read(name).await?;
+        let holder = held(&read, name, owner, token)?;
+        match self.lease(name, holder).await? {
+            Some(lease) if self.keep_alive(lease).await? => Ok(()),
+            _ => Err(lost(name, token)),
+        }
+    }
+
+    /// Gives a lock back; the next in line has it in the same step.
+    pub async fn release(
+        &self,
+        name: &LockName,
+        owner: &str,
+        token: u64,
+    ) -> Result<(), ServiceError> {
+        self.remove(name, |read| {
+            held(read, name, owner, token).cloned().map(Some)
+        })
+        .await
+    }
+
+    /// Takes a lock away from its holder, by an operator's word.
+    pub async fn break_lock(
+        &self,
+        name: &LockName,
+        token: u64,
+        reason: &str,
+        by: &str,
+    ) -> Result<(), ServiceError> {
+        if reason.trim().is_empty() {
+            return Err(ServiceError::invalid("breaking a lock needs a reason"));
+        }
+        self.remove(name, |read| {
+            let holder = read
+                .line
+                .holders
+                .iter()
+                .find(|holder| holder.token == token);
+            holder
+                .map(|holder| Some(holder.clone()))
+                .ok_or_else(|| lost(name, token))
+        })
+        .await?;
+        tracing::info!(lock = %name, token, by, reason, "a lock was taken away from its holder");
+        Ok(())
+    }
+
+    /// Gives a place in line back. Somebody who is not in it has nothing to give.
+    pub async fn leave(
+        &self,
+        name: &LockName,
+        owner: &str,
+        session: &str,
+    ) -> Result<(), ServiceError> {
+        let same = |holder: &&Holder| holder.owner == owner && holder.session == session;
+        self.remove(name, |read| {
+            Ok(read.line.waiters.iter().find(same).cloned())
+        })
+        .await
+    }
+
+    /// Takes somebody out, by whatever `choose` finds in what was read.
+    async fn remove(
+        &self,
+        name: &LockName,
+        choose: impl Fn(&Read) -> Result<Option<Holder>, ServiceError>,
+    ) -> Result<(), ServiceError> {
+        loop {
+            let mut read = self.read(name).await?;
+            let Some(gone) = choose(&read)? else {
+                return Ok(());
+            };
+            let lease = self.lease(name, &gone).await?;
+            read.sessions.remove(&session_key(name, &gone));
+            let mut line = read.line.clone();
+            let (sessions, is_gone) = (&read.sessions, |holder: &Holder| {
+                holder.owner == gone.owner && holder.session == gone.session
+            });
+            let mut settled = line.settle(
+                |holder| !is_gone(holder) && sessions.contains(&session_key(name, holder)),
+                self.clock.now(),
+            );
+            settled.departed.retain(|holder| !is_gone(holder));
+            let transaction = self
+                .transaction(name, &read, &line, &settled)
+                .delete(session_key(name, &gone));
+            if self.store.commit(transaction).await?.is_committed() {
+                if let Some(lease) = lease {
+                    self.let_go(lease).await;
+                }
+                return Ok(());
+            }
+        }
+    }
+
+    /// Says how many may hold a lock, and what is fired when the holders change.
+    pub async fn define(&self, name: &LockName, request: &DefineLock) -> Result<(), ServiceError> {
+        if request.slots == 0 {
+            return Err(ServiceError::invalid(
+                "a lock that nobody can hold is of no use",
+            ));
+        }
+        loop {
+            let read = self.read(name).await?;
+            let mut line = Line {
+                slots: request.slots,
+                defined: true,
+                on_change: request.on_change.clone(),
+                hosts: request.hosts.clone(),
+                ..read.line.clone()
+            };
+            // More slots let some in at once.
+            let sessions = &read.sessions;
+            let settled = line.settle(
+                |holder| sessions.contains(&session_key(name, holder)),
+                self.clock.now(),
+            );
+            let transaction = self.transaction(name, &read, &line, &settled);
+            if self.store.commit(transaction).await?.is_committed() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// One lock and everybody around it, the dead left out.
+    pub async fn show(&self, name: &LockName) -> Result<LockStatus, ServiceError> {
+        let read = self.read(name).await?;
+        match read.entry.is_some() {
+            true => Ok(status(name, &read)),
+            false => Err(ServiceError::NotFound {
+                what: format!("lock `{name}`"),
+                hint: Some("list the locks with `bunraku lock list`".to_owned()),
+            }),
+        }
+    }
+
+    /// The living holders of a lock, each owner once and in the order in which
+    /// they came to hold it. Nobody holds a lock that nobody ever took.
+    pub async fn owners(&self, name: &LockName) -> Result<Vec<String>, ServiceError> {
+        let read = self.read(name).await?;
+        let mut owners: Vec<String> = Vec::new();
+        for holder in status(name, &read).holders {
+            if !owners.contains(&holder.owner) {
+                owners.push(holder.owner);
+            }
+        }
+        Ok(owners)
+    }
+
+    /// All locks, by name.
+    pub async fn list(&self) -> Result<Vec<LockStatus>, ServiceError> {
+        let mut names: Vec<LockName> = document::keys_under(&*self.store, keys::LOCKS)
+            .await?
+            .iter()
+            .filter_map(|key| keys::parse_lock_key(key))
+            .collect();
+        names.dedup();
+        let mut all = Vec::with_capacity(names.len());
+        for name in names {
+            let read = self.read(&name).await?;
+            if read.entry.is_some() {
+                all.push(status(&name, &read));
+            }
+        }
+        Ok(all)
+    }
+
+    async fn read(&self, name: &LockName) -> Result<Read, ServiceError> {
+        let key = keys::lock_line(name);
+        let mut read = Read {
+            line: Line::default(),
+            entry: None,
+            sessions: HashSet::new(),
+        };
+        for entry in document::read_all(&*self.store, &keys::lock_prefix(name)).await? {
+            if entry.key == key {
+                read.line = document::decode(&entry)?;
+                read.entry = Some(entry);
+            } else {
+                read.sessions.insert(entry.key);
+            }
+        }
+        Ok(read)
+    }
+
+    /// Writes the line if it is as it was read, the departed are gone, and the
+    /// promoted still live.
+    fn transaction(
+        &self,
+        name: &LockName,
+        read: &Read,
+        line: &Line,
+        settled: &Settled,
+    ) -> Transaction {
+        let mut transaction =
+            Transaction::new().when_unchanged(&keys::lock_line(name), read.entry.as_ref());
+        for gone in settled.departed.iter().take(PER_TRANSACTION) {
+            transaction = transaction.when(Compare::Absent(session_key(name, gone)));
+        }
+        for next in settled.promoted.iter().take(PER_TRANSACTION) {
+            transaction = transaction.when(Compare::Exists(session_key(name, next)));
+        }
+        // In the same step: no change of holders goes untold.
+        let (id, now) = (FiringId(Uuid::now_v7()), self.clock.now());
+        if let Some(announced) = line::announced(&read.line, line, name, id, now) {
+            transaction = announced.put_in(transaction);
+        }
+        transaction.put(keys::lock_line(name), document::encode(line))
+    }
+
+    async fn lease(
+        &self,
+        name: &LockName,
+        holder: &Holder,
+    ) -> Result<Option<LeaseId>, ServiceError> {
+        let entry = self.store.get(&session_key(name, holder)).await?;
+        Ok(entry.and_then(|entry| entry.lease))
+    }
+
+    /// False once the lease has ended.
+    async fn keep_alive(&self, lease: LeaseId) -> Result<bool, ServiceError> {
+        match self.store.lease_keep_alive(lease).await {
+            Ok(()) => Ok(true),
+            Err(StoreError::LeaseNotFound(_)) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn let_go(&self, lease: LeaseId) {
+        // It ends by itself if this is lost.
+        if let Err(error) = self.store.lease_revoke(lease).await {
+            tracing::debug!(error = %error, "a lease was not given back");
+        }
+    }
+}
+
+fn session_key(name: &LockName, holder: &Holder) -> String {
+    keys::lock_session(name, &holder.owner, &holder.session)
+}
+
+/// The holder with this token, if it is this caller and its lease lives.
+fn held<'a>(
+    read: &'a Read,
+    name: &LockName,
+    owner: &str,
+    token: u64,
+) -> Result<&'a Holder, ServiceError> {
+    read.line
+        .holders
+        .iter()
+        .find(|holder| holder.token == token && holder.owner == owner)
+        .filter(|holder| read.sessions.contains(&session_key(name, holder)))
+        .ok_or_else(|| lost(name, token))
+}
+
+fn lost(name: &LockName, token: u64) -> ServiceError {
+    ServiceError::conflict(
+        format!("token {token} does not hold `{name}`: its lease ended, or it was released"),
+        format!("see who has it with `bunraku lock show {name}`"),
+    )
+}
+
+fn status(name: &LockName, read: &Read) -> LockStatus {
+    let living = |holders: &[Holder]| {
+        let living = holders
+            .iter()
+            .filter(|holder| read.sessions.contains(&session_key(name, holder)));
+        living.cloned().collect()
+    };
+    LockStatus {
+        name: name.clone(),
+        slots: read.line.slots,
+        holders: living(&read.line.holders),
+        waiters: living(&read.line.waiters),
+        on_change: read.line.on_change.clone(),
+    }
+}
+
+/// A lease that makes sense.
+fn lease_of(seconds: u64) -> Result<Duration, ServiceError> {
+    let ttl = Duration::from_secs(seconds);
+    match crate::once::LEASES.contains(&ttl) {
+        true => Ok(ttl),
+        false => Err(ServiceError::invalid(
+            "lease_seconds must be between one second and a day",
+        )),
+    }
+}

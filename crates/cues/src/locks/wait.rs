@@ -1,0 +1,243 @@
+//! Taking a lock: at once, or in line behind those who came before.
+//!
+//! While a caller waits, its request keeps its lease alive; a caller that
+//! goes away is out of the line when its lease ends. Waiting is one watch: a
+//! release makes the next in line the holder itself, and the end of a dead
+//! holder's lease wakes the line, where only the first has something to write.
+
+use std::time::Duration;
+
+use bunraku_model::LockName;
+use bunraku_store::{LeaseId, StoreError, WatchStart, WatchStream};
+use bunraku_wire::api::locks::{AcquireLock, Holder, LockReply};
+use futures::StreamExt;
+use tokio::time::Instant;
+
+use super::line::{Line, Place};
+use super::{LONGEST_LINE, Locks, Read, lease_of, session_key};
+use bunraku_control::document;
+use bunraku_control::{ServiceError, keys};
+
+/// What one look at the line found.
+enum Look {
+    Reply(LockReply),
+    /// Somebody wrote meanwhile: look again.
+    Again,
+    /// In line: wait for a change.
+    Wait(LockReply),
+}
+
+/// One caller's wish.
+struct Caller<'a> {
+    name: &'a LockName,
+    wish: Holder,
+    request: &'a AcquireLock,
+    lease: LeaseId,
+}
+
+impl Locks {
+    /// Takes a lock, or waits in line for as long as the request says.
+    pub async fn acquire(
+        &self,
+        name: &LockName,
+        owner: &str,
+        request: &AcquireLock,
+        most: Duration,
+    ) -> Result<LockReply, ServiceError> {
+        check_session(&request.session)?;
+        let ttl = lease_of(request.lease_seconds)?;
+        let wish = Holder {
+            owner: owner.to_owned(),
+            session: request.session.clone(),
+            reason: request.reason.clone(),
+            since: self.clock.now(),
+            token: 0,
+        };
+        let lease = match self.lease(name, &wish).await? {
+            Some(lease) if self.keep_alive(lease).await? => lease,
+            _ => self.store.lease_grant(ttl).await?,
+        };
+        let caller = Caller {
+            name,
+            wish,
+            request,
+            lease,
+        };
+        let reply = self.wait_in_line(&caller, ttl, most).await;
+        if !matches!(
+            reply,
+            Ok(LockReply::Held { .. } | LockReply::Waiting { .. })
+        ) {
+            self.let_go(lease).await;
+        }
+        reply
+    }
+
+    async fn wait_in_line(
+        &self,
+        caller: &Caller<'_>,
+        ttl: Duration,
+        most: Duration,
+    ) -> Result<LockReply, ServiceError> {
+        let deadline = Instant::now() + most;
+        let mut alive = tokio::time::interval(ttl / 3);
+        loop {
+            // The watch is open before the look, so a change in between wakes it.
+            let prefix = keys::lock_prefix(caller.name);
+            let mut changes = self.store.watch(&prefix, WatchStart::Now).await?;
+            loop {
+                match self.look(caller).await? {
+                    Look::Reply(reply) => return Ok(reply),
+                    Look::Again => continue,
+                    Look::Wait(reply) if Instant::now() >= deadline => return Ok(reply),
+                    Look::Wait(_) => {}
+                }
+                let woken = tokio::select! {
+                    woken = next_change(&mut changes) => woken?,
+                    () = tokio::time::sleep_until(deadline) => true,
+                    _ = alive.tick() => match self.keep_alive(caller.lease).await? {
+                        true => true,
+                        false => return Err(out_of_line(caller.name)),
+                    },
+                };
+                if !woken {
+                    break;
+                }
+            }
+        }
+    }
+
+    async fn look(&self, caller: &Caller<'_>) -> Result<Look, ServiceError> {
+        let read = self.read(caller.name).await?;
+        let before = read.line.place(&caller.wish.owner, &caller.wish.session);
+        let own_key = session_key(caller.name, &caller.wish);
+        let lives = read.sessions.contains(&own_key);
+        if let (Place::Holds { token }, true) = (before, lives) {
+            return Ok(Look::Reply(LockReply::Held {
+                token,
+                taken: false,
+            }));
+        }
+        let mut line = read.line.clone();
+        adopt_slots(&mut line, caller)?;
+        if !lives {
+            // Out of the line once, at its end again: a dead session keeps no place.
+            let same = |holder: &Holder| {
+                holder.owner == caller.wish.owner && holder.session == caller.wish.session
+            };
+            line.holders.retain(|holder| !same(holder));
+            line.waiters.retain(|holder| !same(holder));
+        }
+        let joins = line.place(&caller.wish.owner, &caller.wish.session) == Place::Nowhere;
+        if joins {
+            line.join(caller.wish.clone());
+        }
+        self.settle(caller, &read, line, joins).await
+    }
+
+    /// Writes only what this caller has to write: its joining, or its moving up.
+    async fn settle(
+        &self,
+        caller: &Caller<'_>,
+        read: &Read,
+        mut line: Line,
+        joins: bool,
+    ) -> Result<Look, ServiceError> {
+        let own_key = session_key(caller.name, &caller.wish);
+        let mut settled = line.settle(
+            |holder| {
+                let key = session_key(caller.name, holder);
+                key == own_key || read.sessions.contains(&key)
+            },
+            self.clock.now(),
+        );
+        settled
+            .promoted
+            .retain(|holder| !joins || session_key(caller.name, holder) != own_key);
+        let place = line.place(&caller.wish.owner, &caller.wish.session);
+        let reply = match place {
+            Place::Holds { token } => LockReply::Held { token, taken: true },
+            Place::Waits { ahead } => LockReply::Waiting {
+                ahead,
+                holders: line.holders.clone(),
+            },
+            Place::Nowhere => return Ok(Look::Again),
+        };
+        let waits = matches!(reply, LockReply::Waiting { .. });
+        if waits && joins && caller.request.only_now {
+            return Ok(Look::Reply(LockReply::Taken {
+                holders: line.holders,
+            }));
+        }
+        if waits && joins && line.waiters.len() > LONGEST_LINE {
+            let message = format!("{LONGEST_LINE} wait for `{}` already", caller.name);
+            return Err(ServiceError::Busy { message });
+        }
+        if waits && !joins {
+            return Ok(Look::Wait(reply));
+        }
+        let mut transaction = self.transaction(caller.name, read, &line, &settled);
+        if joins {
+            let session = document::encode(&serde_json::json!({}));
+            transaction = transaction.put_with_lease(own_key, session, caller.lease);
+        }
+        match self.store.commit(transaction).await {
+            Ok(outcome) if outcome.is_committed() && waits => Ok(Look::Wait(reply)),
+            Ok(outcome) if outcome.is_committed() => Ok(Look::Reply(reply)),
+            Ok(_) => Ok(Look::Again),
+            // Whether it was written shows in the line.
+            Err(StoreError::OutcomeUnknown(source)) => {
+                tracing::warn!(lock = %caller.name, error = %source, "looking at the line again");
+                Ok(Look::Again)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+fn out_of_line(name: &LockName) -> ServiceError {
+    ServiceError::conflict(
+        format!("the place in line for `{name}` is gone: its lease ended"),
+        "get in line again",
+    )
+}
+
+/// False when the watch ended and has to be opened again.
+async fn next_change(changes: &mut WatchStream) -> Result<bool, ServiceError> {
+    match changes.next().await {
+        Some(Ok(_)) => Ok(true),
+        None | Some(Err(StoreError::Compacted { .. })) => Ok(false),
+        Some(Err(error)) => Err(error.into()),
+    }
+}
+
+/// The first who uses a lock that nobody defined says how many may hold it.
+fn adopt_slots(line: &mut Line, caller: &Caller<'_>) -> Result<(), ServiceError> {
+    let Some(slots) = caller.request.slots.filter(|slots| *slots != line.slots) else {
+        return Ok(());
+    };
+    if slots == 0 {
+        return Err(ServiceError::invalid(
+            "a lock that nobody can hold is of no use",
+        ));
+    }
+    if line.defined || !line.holders.is_empty() || !line.waiters.is_empty() {
+        return Err(ServiceError::conflict(
+            format!("`{}` has {} slots, not {slots}", caller.name, line.slots),
+            "leave `--slots` out, or have an operator define it",
+        ));
+    }
+    line.slots = slots;
+    Ok(())
+}
+
+/// A session is part of a key.
+fn check_session(session: &str) -> Result<(), ServiceError> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
+    match !session.is_empty() && session.len() <= 100 && session.bytes().all(allowed) {
+        true => Ok(()),
+        false => Err(ServiceError::invalid(
+            "a session is up to 100 of A-Z, a-z, 0-9, `.`, `-` and `_`",
+        )),
+    }
+}

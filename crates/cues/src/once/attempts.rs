@@ -1,0 +1,319 @@
+//! One attempt: claimed, kept alive, ended.
+//!
+//! Invariant: an attempt is `running` only while its claim's lease lives. What
+//! comes after the lease ended is refused, whoever holds the claim by then.
+
+use std::time::Duration;
+
+use bunraku_model::AppName;
+use bunraku_store::{LeaseId, StoreError, Transaction, WatchStart};
+use bunraku_wire::api::once::{
+    Attempt, AttemptOutcome, ClaimOnce, ClaimReply, FinishClaim, KeepClaim, OnceStanding,
+};
+use futures::StreamExt;
+
+use super::definition::Definition;
+use super::record::Claim;
+use super::{Asker, LEASES, Once, Read};
+use bunraku_control::document;
+use bunraku_control::{ServiceError, keys};
+
+/// The end of a log that is kept, in bytes.
+const LOG_KEPT: usize = 128 * 1024;
+
+impl Once {
+    /// Claims a thing. The same claim again gets the same answer while it lives.
+    pub async fn claim(
+        &self,
+        app: &AppName,
+        asker: Asker<'_>,
+        request: &ClaimOnce,
+    ) -> Result<ClaimReply, ServiceError> {
+        let ttl = Duration::from_secs(request.lease_seconds);
+        if !LEASES.contains(&ttl) {
+            return Err(ServiceError::invalid(
+                "lease_seconds must be between one second and a day",
+            ));
+        }
+        // Not before it is needed: most callers find that there is nothing to do.
+        let mut lease = None;
+        let outcome = self.claim_with(app, asker, request, ttl, &mut lease).await;
+        if let (Some(lease), false) = (lease, granted(&outcome)) {
+            self.let_go(lease).await;
+        }
+        outcome
+    }
+
+    async fn claim_with(
+        &self,
+        app: &AppName,
+        asker: Asker<'_>,
+        request: &ClaimOnce,
+        ttl: Duration,
+        lease: &mut Option<LeaseId>,
+    ) -> Result<ClaimReply, ServiceError> {
+        loop {
+            let read = self.read(app).await?;
+            if let Some(attempt) = own_running(&read, asker, request) {
+                return grant(&read, attempt);
+            }
+            let queried = self.queried(&read.record).await?;
+            match read.record.standing(asker, request.retry, &queried) {
+                OnceStanding::Ready => {}
+                standing => return Ok(ClaimReply::Refused { standing }),
+            }
+            let lease = match *lease {
+                Some(lease) => lease,
+                None => *lease.insert(self.store.lease_grant(ttl).await?),
+            };
+            let attempt = Attempt {
+                token: read.record.state.last_token + 1,
+                claim: request.claim,
+                by: asker.name.to_string(),
+                started: self.clock.now(),
+                outcome: AttemptOutcome::Running,
+            };
+            match self.write_claim(app, &read, &attempt, lease).await {
+                Ok(true) => return grant(&read, attempt),
+                Ok(false) => {}
+                // Whether it was written shows when it is read again.
+                Err(ServiceError::Store(StoreError::OutcomeUnknown(source))) => {
+                    tracing::warn!(%app, error = %source, "looking whether a claim was written");
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    async fn write_claim(
+        &self,
+        app: &AppName,
+        read: &Read,
+        attempt: &Attempt,
+        lease: LeaseId,
+    ) -> Result<bool, ServiceError> {
+        let mut next = read
+            .record
+            .state
+            .with_attempt(attempt.clone(), read.record.last());
+        let old = next.forget_old();
+        let claim = Claim {
+            token: attempt.token,
+            by: attempt.by.clone(),
+        };
+        let transaction = self
+            .unchanged(app, read)
+            .put(keys::once_state(app), document::encode(&next))
+            .put_with_lease(keys::once_claim(app), document::encode(&claim), lease);
+        let transaction = old.into_iter().fold(transaction, |transaction, token| {
+            transaction.delete(keys::once_log(app, token))
+        });
+        Ok(self.store.commit(transaction).await?.is_committed())
+    }
+
+    /// A sign of life, with the end of the log so far.
+    pub async fn keep(
+        &self,
+        app: &AppName,
+        token: u64,
+        asker: Asker<'_>,
+        request: &KeepClaim,
+    ) -> Result<(), ServiceError> {
+        let (read, lease) = self.claimed(app, token, asker).await?;
+        match self.store.lease_keep_alive(lease).await {
+            Ok(()) => {}
+            Err(StoreError::LeaseNotFound(_)) => return Err(lease_ended(app, token)),
+            Err(error) => return Err(error.into()),
+        }
+        let Some(log) = &request.log else {
+            return Ok(());
+        };
+        let transaction = Transaction::new()
+            .when_unchanged(&keys::once_claim(app), read.claim.as_ref())
+            .put(keys::once_log(app, token), document::encode(&tail(log)));
+        match self.store.commit(transaction).await?.is_committed() {
+            true => Ok(()),
+            false => Err(lease_ended(app, token)),
+        }
+    }
+
+    /// Records the outcome and gives the claim back, in one step.
+    pub async fn finish(
+        &self,
+        app: &AppName,
+        token: u64,
+        asker: Asker<'_>,
+        request: &FinishClaim,
+    ) -> Result<(), ServiceError> {
+        loop {
+            let (read, lease) = match self.claimed(app, token, asker).await {
+                Ok(claimed) => claimed,
+                Err(refused) => {
+                    return match self.finished_so(app, token, asker, request).await? {
+                        true => Ok(()),
+                        false => Err(refused),
+                    };
+                }
+            };
+            let mut next = read.record.state.clone();
+            if let Some(attempt) = &mut next.last {
+                let ended = self.clock.now();
+                attempt.outcome = match request.exit_code {
+                    0 => AttemptOutcome::Done { ended },
+                    exit_code => AttemptOutcome::Failed { ended, exit_code },
+                };
+            }
+            let transaction = Transaction::new()
+                .when_unchanged(&keys::once_claim(app), read.claim.as_ref())
+                .when_unchanged(&keys::once_state(app), read.state.as_ref())
+                .put(keys::once_state(app), document::encode(&next))
+                .put(
+                    keys::once_log(app, token),
+                    document::encode(&tail(&request.log)),
+                )
+                .delete(keys::once_claim(app));
+            if self.store.commit(transaction).await?.is_committed() {
+                self.let_go(lease).await;
+                return Ok(());
+            }
+        }
+    }
+
+    /// The same outcome was recorded before, and only the reply was lost.
+    async fn finished_so(
+        &self,
+        app: &AppName,
+        token: u64,
+        asker: Asker<'_>,
+        request: &FinishClaim,
+    ) -> Result<bool, ServiceError> {
+        let last = self.read(app).await?.record.last();
+        Ok(last.is_some_and(|attempt| {
+            attempt.token == token
+                && attempt.by == asker.name.as_str()
+                && match attempt.outcome {
+                    AttemptOutcome::Done { .. } => request.exit_code == 0,
+                    AttemptOutcome::Failed { exit_code, .. } => request.exit_code == exit_code,
+                    _ => false,
+                }
+        }))
+    }
+
+    /// An attempt, once it has ended or when the time is up.
+    pub async fn wait(
+        &self,
+        app: &AppName,
+        token: u64,
+        most: Duration,
+    ) -> Result<Attempt, ServiceError> {
+        let ended = async {
+            loop {
+                // The watch is open before the look, so an end in between wakes it.
+                let mut changes = self
+                    .store
+                    .watch(&keys::once_prefix(app), WatchStart::Now)
+                    .await?;
+                let attempt = self.attempt(app, token).await?;
+                if attempt.outcome != AttemptOutcome::Running {
+                    return Ok(attempt);
+                }
+                if let Some(Err(error)) = changes.next().await {
+                    return Err(ServiceError::from(error));
+                }
+            }
+        };
+        match tokio::time::timeout(most, ended).await {
+            Ok(attempt) => attempt,
+            Err(_) => self.attempt(app, token).await,
+        }
+    }
+
+    async fn attempt(&self, app: &AppName, token: u64) -> Result<Attempt, ServiceError> {
+        use bunraku_wire::api::once::OnceEvent;
+        let record = self.read(app).await?.record;
+        let earlier = record.state.history.iter().filter_map(|event| match event {
+            OnceEvent::Attempt(attempt) => Some(attempt.clone()),
+            OnceEvent::Reset { .. } => None,
+        });
+        record
+            .last()
+            .into_iter()
+            .chain(earlier)
+            .find(|attempt| attempt.token == token)
+            .ok_or_else(|| ServiceError::NotFound {
+                what: format!("attempt {token} of `{app}`"),
+                hint: None,
+            })
+    }
+
+    /// The claim, if it is this caller's and lives.
+    async fn claimed(
+        &self,
+        app: &AppName,
+        token: u64,
+        asker: Asker<'_>,
+    ) -> Result<(Read, LeaseId), ServiceError> {
+        let read = self.read(app).await?;
+        let lease = read.claim.as_ref().and_then(|entry| entry.lease);
+        match (&read.record.claim, lease) {
+            (Some(claim), Some(lease))
+                if claim.token == token && claim.by == asker.name.as_str() =>
+            {
+                Ok((read, lease))
+            }
+            _ => Err(lease_ended(app, token)),
+        }
+    }
+
+    async fn let_go(&self, lease: LeaseId) {
+        // It ends by itself if this is lost.
+        if let Err(error) = self.store.lease_revoke(lease).await {
+            tracing::debug!(error = %error, "a lease was not given back");
+        }
+    }
+}
+
+fn granted(outcome: &Result<ClaimReply, ServiceError>) -> bool {
+    matches!(outcome, Ok(ClaimReply::Granted { .. }))
+}
+
+/// The reply to this very claim was lost: it is running, under this name.
+fn own_running(read: &Read, asker: Asker<'_>, request: &ClaimOnce) -> Option<Attempt> {
+    read.record.last().filter(|attempt| {
+        attempt.outcome == AttemptOutcome::Running
+            && attempt.claim == request.claim
+            && attempt.by == asker.name.as_str()
+    })
+}
+
+fn grant(read: &Read, attempt: Attempt) -> Result<ClaimReply, ServiceError> {
+    let parts = &read.record.parts;
+    let document = parts
+        .definition
+        .as_ref()
+        .map(|defined| defined.document.clone())
+        .unwrap_or_default();
+    let definition =
+        Definition::parse(document).map_err(|error| ServiceError::invalid(error.to_string()))?;
+    Ok(ClaimReply::Granted {
+        attempt,
+        document: definition.merged(&parts.fragments),
+        work: definition.work,
+    })
+}
+
+fn lease_ended(app: &AppName, token: u64) -> ServiceError {
+    ServiceError::conflict(
+        format!("claim {token} on `{app}` is not yours any more: its lease ended"),
+        format!("see what became of it with `bunraku once show {app}`"),
+    )
+}
+
+/// The last bytes of a text, from the start of a character on.
+fn tail(log: &str) -> &str {
+    let mut start = log.len().saturating_sub(LOG_KEPT);
+    while !log.is_char_boundary(start) {
+        start += 1;
+    }
+    &log[start..]
+}

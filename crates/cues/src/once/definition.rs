@@ -1,0 +1,371 @@
+//! What a definition says, checked and in one form. Pure.
+//!
+//! The JSON stays the deploy host's own: what is not named here is passed on
+//! as it is. What is named here is checked, so that a slip is told when it is
+//! written and not when the command runs.
+
+use std::collections::BTreeMap;
+
+use bunraku_model::NodeName;
+use bunraku_wire::api::once::Work;
+use serde_json::{Map, Value};
+
+/// A definition that makes no sense.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the definition's `{place}` {why}")]
+pub(crate) struct DefinitionError {
+    place: String,
+    why: String,
+}
+
+fn wrong(place: impl Into<String>, why: impl Into<String>) -> DefinitionError {
+    DefinitionError {
+        place: place.into(),
+        why: why.into(),
+    }
+}
+
+/// How often a failed attempt may be repeated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Retry {
+    Never,
+    Times(u64),
+    Always,
+}
+
+/// Whose fragments make the set complete.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Expected {
+    Nobody,
+    Number(u64),
+    Hosts(Vec<NodeName>),
+    /// Every node that this query finds when it is asked.
+    Query(String),
+}
+
+/// What a definition means.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Definition {
+    /// With `sites` as host → datacentre, wherever they stood.
+    pub document: Map<String, Value>,
+    pub work: Work,
+    pub retry: Retry,
+    pub expected: Expected,
+    /// Only these may carry it out; empty means anyone.
+    pub init_on: Vec<NodeName>,
+}
+
+impl Definition {
+    pub(crate) fn parse(mut document: Map<String, Value>) -> Result<Self, DefinitionError> {
+        check_instance(&document)?;
+        for place in ["permissions", "environment"] {
+            is_object(document.get(place), place)?;
+        }
+        texts(document.get("services"), "services")?;
+        deploy_directory(document.get("deploy_dir"), "deploy_dir")?;
+        normalise_sites(&mut document, "sites")?;
+        if let Some(Value::Object(deploy)) = document.get_mut("deploy") {
+            deploy_directory(deploy.get("deploy_dir"), "deploy.deploy_dir")?;
+            normalise_sites(deploy, "deploy.sites")?;
+        }
+        Ok(Self {
+            work: work(&document)?,
+            retry: retry(document.get("retry"))?,
+            expected: expected(document.get("expected_hosts"))?,
+            init_on: names(document.get("init_on"), "init_on")?,
+            document,
+        })
+    }
+
+    /// Definition and fragments together: what the command is given.
+    pub(crate) fn merged(
+        &self,
+        fragments: &BTreeMap<NodeName, Map<String, Value>>,
+    ) -> Map<String, Value> {
+        let mut document = self.document.clone();
+        if fragments.is_empty() {
+            return document;
+        }
+        let mut sites = match document.remove("sites") {
+            Some(Value::Object(sites)) => sites,
+            _ => Map::new(),
+        };
+        for (host, fragment) in fragments {
+            if let Some(datacentre) = datacentre(fragment) {
+                sites.insert(host.to_string(), Value::String(datacentre.to_owned()));
+            }
+        }
+        if !sites.is_empty() {
+            document.insert("sites".to_owned(), Value::Object(sites));
+        }
+        let parts = fragments
+            .iter()
+            .map(|(host, fragment)| (host.to_string(), Value::Object(fragment.clone())))
+            .collect();
+        document.insert("fragments".to_owned(), Value::Object(parts));
+        document
+    }
+}
+
+/// Where a fragment says that its host stands.
+fn datacentre(fragment: &Map<String, Value>) -> Option<&str> {
+    fragment
+        .get("datacentre")
+        .or_else(|| fragment.get("datacenter"))?
+        .as_str()
+}
+
+fn work(document: &Map<String, Value>) -> Result<Work, DefinitionError> {
+    match (document.get("command"), document.get("states")) {
+        (Some(_), Some(_)) => Err(wrong("states", "stands beside `command`; give one of them")),
+        (Some(Value::String(text)), None) if !text.trim().is_empty() => {
+            Ok(Work::Shell(text.clone()))
+        }
+        (Some(command @ Value::Array(_)), None) => {
+            let words = texts(Some(command), "command")?;
+            match words.first() {
+                Some(program) if !program.is_empty() => Ok(Work::Command(words)),
+                _ => Err(wrong("command", "names no program")),
+            }
+        }
+        (Some(_), None) => Err(wrong("command", "must be a text or a list of texts")),
+        (None, Some(Value::String(path))) if path.starts_with('/') => {
+            Ok(Work::States(path.clone()))
+        }
+        (None, Some(_)) => Err(wrong("states", "must be the absolute path of a state file")),
+        (None, None) => Err(wrong("command", "is missing: it says what an init does")),
+    }
+}
+
+fn retry(value: Option<&Value>) -> Result<Retry, DefinitionError> {
+    match value {
+        None => Ok(Retry::Never),
+        Some(Value::String(text)) if text == "never" => Ok(Retry::Never),
+        Some(Value::String(text)) if text == "always" => Ok(Retry::Always),
+        Some(Value::Number(number)) if number.is_u64() => {
+            Ok(Retry::Times(number.as_u64().unwrap_or(0)))
+        }
+        Some(_) => Err(wrong("retry", "must be `never`, `always` or a number")),
+    }
+}
+
+fn expected(value: Option<&Value>) -> Result<Expected, DefinitionError> {
+    let place = "expected_hosts";
+    match value {
+        None | Some(Value::Null) => Ok(Expected::Nobody),
+        Some(Value::Number(number)) => number
+            .as_u64()
+            .map(Expected::Number)
+            .ok_or_else(|| wrong(place, "must be a whole number, not below zero")),
+        Some(list @ Value::Array(_)) => Ok(Expected::Hosts(names(Some(list), place)?)),
+        Some(Value::Object(object)) => match (object.get("query"), object.len()) {
+            (Some(Value::String(query)), 1) => Ok(Expected::Query(query.clone())),
+            _ => Err(wrong(place, "takes `{\"query\": \"…\"}` and nothing else")),
+        },
+        Some(_) => Err(wrong(place, "must be a number, a list of hosts or a query")),
+    }
+}
+
+/// `source`, `deploy`, `infrastructure` and `dev` are repositories.
+fn check_instance(document: &Map<String, Value>) -> Result<(), DefinitionError> {
+    is_object(document.get("instance"), "instance")?;
+    let Some(Value::Object(instance)) = document.get("instance") else {
+        return Ok(());
+    };
+    for part in ["source", "deploy", "infrastructure", "dev"] {
+        let place = format!("instance.{part}");
+        is_object(instance.get(part), &place)?;
+        let Some(Value::Object(repository)) = instance.get(part) else {
+            continue;
+        };
+        for key in ["url", "commitish"] {
+            match repository.get(key) {
+                Some(Value::String(text)) if !text.is_empty() => {}
+                None if key == "commitish" => {}
+                _ => return Err(wrong(format!("{place}.{key}"), "must be a text")),
+            }
+        }
+    }
+    Ok(())
+}
+
+fn deploy_directory(value: Option<&Value>, place: &str) -> Result<(), DefinitionError> {
+    match value {
+        None => Ok(()),
+        Some(Value::String(path)) if path.starts_with('/') => Ok(()),
+        Some(_) => Err(wrong(place, "must be an absolute path")),
+    }
+}
+
+fn is_object(value: Option<&Value>, place: &str) -> Result<(), DefinitionError> {
+    match value {
+        None | Some(Value::Object(_)) => Ok(()),
+        Some(_) => Err(wrong(place, "must be an object")),
+    }
+}
+
+fn texts(value: Option<&Value>, place: &str) -> Result<Vec<String>, DefinitionError> {
+    let refuse = || wrong(place, "must be a list of texts");
+    match value {
+        None => Ok(Vec::new()),
+        Some(Value::Array(items)) => items
+            .iter()
+            .map(|item| item.as_str().map(str::to_owned).ok_or_else(refuse))
+            .collect(),
+        Some(_) => Err(refuse()),
+    }
+}
+
+fn names(value: Option<&Value>, place: &str) -> Result<Vec<NodeName>, DefinitionError> {
+    texts(value, place)?
+        .into_iter()
+        .map(|text| NodeName::new(text).map_err(|error| wrong(place, format!("is wrong: {error}"))))
+        .collect()
+}
+
+/// Host → datacentre stays; datacentre → hosts is turned around. Both may stand together.
+fn normalise_sites(within: &mut Map<String, Value>, place: &str) -> Result<(), DefinitionError> {
+    let sites = match within.get("sites") {
+        None => return Ok(()),
+        Some(Value::Object(sites)) => sites,
+        Some(_) => return Err(wrong(place, "must be an object")),
+    };
+    let mut normal: BTreeMap<String, String> = BTreeMap::new();
+    for (key, value) in sites {
+        let pairs = match value {
+            Value::String(datacentre) => vec![(key.clone(), datacentre.clone())],
+            hosts @ Value::Array(_) => texts(Some(hosts), place)?
+                .into_iter()
+                .map(|host| (host, key.clone()))
+                .collect(),
+            _ => {
+                return Err(wrong(
+                    place,
+                    "maps hosts to a datacentre, or a datacentre to hosts",
+                ));
+            }
+        };
+        for (host, datacentre) in pairs {
+            NodeName::new(&*host).map_err(|error| wrong(place, format!("is wrong: {error}")))?;
+            match normal.insert(host.clone(), datacentre.clone()) {
+                Some(other) if other != datacentre => {
+                    let why = format!("puts `{host}` into both `{other}` and `{datacentre}`");
+                    return Err(wrong(place, why));
+                }
+                _ => {}
+            }
+        }
+    }
+    let normal = normal
+        .into_iter()
+        .map(|(host, datacentre)| (host, Value::String(datacentre)))
+        .collect();
+    within.insert("sites".to_owned(), Value::Object(normal));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn parse(value: Value) -> Result<Definition, String> {
+        let Value::Object(document) = value else {
+            panic!("a test's definition is an object")
+        };
+        Definition::parse(document).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn both_forms_of_sites_become_one() {
+        let by_host =
+            parse(json!({"command": "true", "sites": {"a": "ann-arbor", "b": "chicago"}}));
+        let by_datacentre =
+            parse(json!({"command": "true", "sites": {"chicago": ["b"], "ann-arbor": ["a"]}}));
+        assert_eq!(by_host, by_datacentre);
+        let nested = parse(json!({"command": "true", "deploy": {"sites": {"x": ["a"]}}}));
+        assert_eq!(
+            nested.expect("valid").document["deploy"]["sites"],
+            json!({"a": "x"})
+        );
+    }
+
+    #[test]
+    fn slips_are_told_with_their_place() {
+        for (definition, told) in [
+            (
+                json!({}),
+                "the definition's `command` is missing: it says what an init does",
+            ),
+            (
+                json!({"command": []}),
+                "the definition's `command` names no program",
+            ),
+            (
+                json!({"command": 1}),
+                "the definition's `command` must be a text or a list of texts",
+            ),
+            (
+                json!({"command": "x", "states": "/a.sls"}),
+                "the definition's `states` stands beside `command`; give one of them",
+            ),
+            (
+                json!({"states": "a.sls"}),
+                "the definition's `states` must be the absolute path of a state file",
+            ),
+            (
+                json!({"command": "x", "retry": "often"}),
+                "the definition's `retry` must be `never`, `always` or a number",
+            ),
+            (
+                json!({"command": "x", "retry": -1}),
+                "the definition's `retry` must be `never`, `always` or a number",
+            ),
+            (
+                json!({"command": "x", "expected_hosts": -1}),
+                "the definition's `expected_hosts` must be a whole number, not below zero",
+            ),
+            (
+                json!({"command": "x", "expected_hosts": {"q": 1}}),
+                "the definition's `expected_hosts` takes `{\"query\": \"…\"}` and nothing else",
+            ),
+            (
+                json!({"command": "x", "sites": {"a": ["h"], "b": ["h"]}}),
+                "the definition's `sites` puts `h` into both `a` and `b`",
+            ),
+            (
+                json!({"command": "x", "instance": {"source": {"commitish": "main"}}}),
+                "the definition's `instance.source.url` must be a text",
+            ),
+            (
+                json!({"command": "x", "deploy_dir": "srv"}),
+                "the definition's `deploy_dir` must be an absolute path",
+            ),
+            (
+                json!({"command": "x", "services": "a"}),
+                "the definition's `services` must be a list of texts",
+            ),
+        ] {
+            assert_eq!(
+                parse(definition.clone()).expect_err("wrong"),
+                told,
+                "{definition}"
+            );
+        }
+    }
+
+    #[test]
+    fn fragments_stand_beside_the_definition_and_add_their_sites() {
+        let definition = parse(json!({"command": ["true"], "sites": {"a": "x"}, "own": 1}));
+        let mut fragments = BTreeMap::new();
+        let part = json!({"datacentre": "y", "port": 80});
+        fragments.insert(
+            NodeName::new("b").expect("a name"),
+            part.as_object().expect("an object").clone(),
+        );
+        let merged = definition.expect("valid").merged(&fragments);
+        assert_eq!(merged["sites"], json!({"a": "x", "b": "y"}));
+        assert_eq!(merged["fragments"]["b"]["port"], 80);
+        assert_eq!(merged["own"], 1);
+    }
+}

@@ -1,0 +1,385 @@
+//! Things that are done once per fleet, however many hosts ask.
+//!
+//! Three keys per thing: its parts (definition and fragments), its state (what
+//! was tried), and its claim, which is bound to the claimant's lease. They are
+//! read in one step, and a claim is one transaction that names all three as
+//! they were read: of any number of callers one wins, and none starts on a
+//! definition that changed meanwhile.
+//!
+//! Rule: asking where a thing stands writes nothing.
+//! Absent: running anything. The claimant does, and sends its log and outcome.
+
+mod attempts;
+mod definition;
+mod record;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bunraku_model::{AppName, NodeName, Role};
+use bunraku_store::{KeyValue, Range, SharedStore, Transaction, limits};
+use bunraku_wire::api::once::{
+    DefineOnce, OnceReport, OnceStanding, OnceSummary, ResetOnce, StatOnce,
+};
+use serde_json::{Map, Value};
+
+use bunraku_control::clock::Clock;
+use bunraku_control::document::{self, Decision};
+use bunraku_control::find_nodes::check_node_query;
+use bunraku_control::{FindNodes, ServiceError, keys};
+use definition::{Definition, Expected};
+pub use record::Asker;
+use record::{Claim, Defined, Parts, Record, State};
+
+/// What a node's part may be at most, in bytes of JSON.
+const FRAGMENT_LIMIT: usize = 64 * 1024;
+
+/// The shortest and longest lease that a claimant may ask for.
+pub const LEASES: std::ops::RangeInclusive<Duration> =
+    Duration::from_secs(1)..=Duration::from_secs(24 * 3_600);
+
+/// The handle on the service.
+#[derive(Clone)]
+pub struct Once {
+    store: SharedStore,
+    clock: Clock,
+    find_nodes: Option<Arc<dyn FindNodes>>,
+}
+
+/// A record and the entries that it was read from.
+struct Read {
+    record: Record,
+    parts: Option<KeyValue>,
+    state: Option<KeyValue>,
+    claim: Option<KeyValue>,
+}
+
+impl Once {
+    pub fn new(store: SharedStore, clock: Clock) -> Self {
+        Self {
+            store,
+            clock,
+            find_nodes: None,
+        }
+    }
+
+    /// Lets definitions name their hosts by a query.
+    #[must_use]
+    pub fn with_queries(mut self, find_nodes: Arc<dyn FindNodes>) -> Self {
+        self.find_nodes = Some(find_nodes);
+        self
+    }
+
+    /// Where a thing stands for this caller. Reads only.
+    pub async fn standing(
+        &self,
+        app: &AppName,
+        asker: Asker<'_>,
+        request: &StatOnce,
+    ) -> Result<OnceStanding, ServiceError> {
+        let mut read = self.read(app).await?;
+        if let Some(document) = &request.definition {
+            match self.defined(read.record.parts.definition.as_ref(), document, asker)? {
+                Ok(defined) => read.record.parts.definition = Some(defined),
+                Err(why) => return Ok(OnceStanding::NotReady { missing: vec![why] }),
+            }
+        }
+        let queried = self.queried(&read.record).await?;
+        Ok(read.record.standing(asker, request.retry, &queried))
+    }
+
+    /// Puts a definition in place. The same one again changes nothing.
+    pub async fn define(
+        &self,
+        app: &AppName,
+        asker: Asker<'_>,
+        request: &DefineOnce,
+    ) -> Result<(), ServiceError> {
+        self.update_parts(app, |parts| {
+            match self.defined(parts.definition.as_ref(), &request.definition, asker)? {
+                Ok(defined) => parts.definition = Some(defined),
+                Err(why) => {
+                    return Err(ServiceError::Forbidden {
+                        message: format!("`{app}` needs {why}"),
+                        hint: Some("an operator may replace it".to_owned()),
+                    });
+                }
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// The definition as it would be kept, or why this caller may not write it.
+    fn defined(
+        &self,
+        current: Option<&Defined>,
+        document: &Map<String, Value>,
+        asker: Asker<'_>,
+    ) -> Result<Result<Defined, String>, ServiceError> {
+        let parsed = Definition::parse(document.clone())
+            .map_err(|error| ServiceError::invalid(error.to_string()))?;
+        if matches!(parsed.expected, Expected::Query(_)) && self.find_nodes.is_none() {
+            return Err(ServiceError::invalid(
+                "this server answers no queries: give `expected_hosts` as a number or a list",
+            ));
+        }
+        if let Expected::Query(query) = &parsed.expected {
+            // What it finds is told as missing: nodes may not ask.
+            if asker.role == Role::Node {
+                return Err(ServiceError::Forbidden {
+                    message: "a node may not expect hosts by a query".to_owned(),
+                    hint: Some("an operator may define it: `bunraku once define`".to_owned()),
+                });
+            }
+            check_node_query(query)?;
+        }
+        match current {
+            Some(current) if current.document == parsed.document => Ok(Ok(current.clone())),
+            Some(current) if asker.role == Role::Node && current.by != *asker.name => Ok(Err(
+                format!("another name: its definition is by `{}`", current.by),
+            )),
+            _ => Ok(Ok(Defined {
+                document: parsed.document,
+                by: asker.name.clone(),
+                role: asker.role,
+                at: self.clock.now(),
+            })),
+        }
+    }
+
+    /// One host's own part. The same one again changes nothing.
+    pub async fn contribute(
+        &self,
+        app: &AppName,
+        host: &NodeName,
+        fragment: &Map<String, Value>,
+    ) -> Result<(), ServiceError> {
+        let size = document::encode(fragment).len();
+        if size > FRAGMENT_LIMIT {
+            return Err(ServiceError::TooLarge {
+                what: format!("the fragment of `{host}`"),
+                size: size as u64,
+                limit: FRAGMENT_LIMIT as u64,
+                hint: None,
+            });
+        }
+        self.update_parts(app, |parts| {
+            parts.fragments.insert(host.clone(), fragment.clone());
+            Ok(())
+        })
+        .await
+    }
+
+    /// Takes a host's part back.
+    pub async fn withdraw(&self, app: &AppName, host: &NodeName) -> Result<(), ServiceError> {
+        self.update_parts(app, |parts| {
+            parts.fragments.remove(host);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn update_parts(
+        &self,
+        app: &AppName,
+        mut change: impl FnMut(&mut Parts) -> Result<(), ServiceError>,
+    ) -> Result<(), ServiceError> {
+        document::update(
+            &*self.store,
+            &keys::once_parts(app),
+            |current: Option<Parts>| {
+                let mut parts = current.clone().unwrap_or_default();
+                change(&mut parts)?;
+                if current.unwrap_or_default() == parts {
+                    return Ok(Decision::Keep);
+                }
+                let size = document::encode(&parts).len();
+                if size > limits::MAX_VALUE_BYTES {
+                    return Err(ServiceError::TooLarge {
+                        what: format!("the definition of `{app}` with all fragments"),
+                        size: size as u64,
+                        limit: limits::MAX_VALUE_BYTES as u64,
+                        hint: Some("keep what is large elsewhere and give its address".to_owned()),
+                    });
+                }
+                Ok(Decision::Write(parts))
+            },
+        )
+        .await?;
+        Ok(())
+    }
+
+    /// Lets it be done again. Says who and why for ever after.
+    pub async fn reset(
+        &self,
+        app: &AppName,
+        request: &ResetOnce,
+        by: &str,
+    ) -> Result<(), ServiceError> {
+        if request.reason.trim().is_empty() {
+            return Err(ServiceError::invalid("a reset needs a reason"));
+        }
+        loop {
+            let read = self.known(app).await?;
+            if read.record.claim.is_some() {
+                return Err(ServiceError::conflict(
+                    format!("`{app}` is being done right now"),
+                    "wait for its end, or end it where it runs",
+                ));
+            }
+            let record = &read.record;
+            let mut next =
+                record
+                    .state
+                    .with_reset(by, &request.reason, self.clock.now(), record.last());
+            let old = next.forget_old();
+            let transaction = self
+                .unchanged(app, &read)
+                .put(keys::once_state(app), document::encode(&next));
+            let transaction = old.into_iter().fold(transaction, |transaction, token| {
+                transaction.delete(keys::once_log(app, token))
+            });
+            if self.store.commit(transaction).await?.is_committed() {
+                tracing::info!(%app, by, reason = request.reason, "reset: it may be done again");
+                return Ok(());
+            }
+        }
+    }
+
+    /// All things, by name.
+    pub async fn list(&self, asker: Asker<'_>) -> Result<Vec<OnceSummary>, ServiceError> {
+        let mut reads: BTreeMap<AppName, Vec<KeyValue>> = BTreeMap::new();
+        for entry in document::read_all(&*self.store, keys::ONCE).await? {
+            if let Some(app) = keys::parse_once_key(&entry.key) {
+                reads.entry(app).or_default().push(entry);
+            }
+        }
+        let mut summaries = Vec::with_capacity(reads.len());
+        for (app, entries) in reads {
+            let read = Read::of(&app, entries)?;
+            summaries.push(self.summary(&app, &read.record, asker).await?);
+        }
+        Ok(summaries)
+    }
+
+    /// One thing, with its history and the end of its newest log.
+    pub async fn show(&self, app: &AppName, asker: Asker<'_>) -> Result<OnceReport, ServiceError> {
+        let record = self.known(app).await?.record;
+        let log = match &record.state.last {
+            None => None,
+            Some(attempt) => {
+                document::read::<String>(&*self.store, &keys::once_log(app, attempt.token))
+                    .await?
+                    .map(|log| log.document)
+            }
+        };
+        let summary = self.summary(app, &record, asker).await?;
+        let mut history = record.state.history.clone();
+        history.extend(
+            record
+                .last()
+                .map(bunraku_wire::api::once::OnceEvent::Attempt),
+        );
+        let (definition, defined_by) = match record.parts.definition {
+            None => (None, None),
+            Some(defined) => (Some(defined.document), Some(defined.by.to_string())),
+        };
+        let parts = record
+            .parts
+            .fragments
+            .into_iter()
+            .map(|(host, fragment)| (host, Value::Object(fragment)))
+            .collect();
+        Ok(OnceReport {
+            summary,
+            definition,
+            defined_by,
+            parts,
+            history,
+            log,
+        })
+    }
+
+    async fn summary(
+        &self,
+        app: &AppName,
+        record: &Record,
+        asker: Asker<'_>,
+    ) -> Result<OnceSummary, ServiceError> {
+        let queried = self.queried(record).await?;
+        Ok(OnceSummary {
+            app: app.clone(),
+            standing: record.standing(asker, false, &queried),
+            attempts: record.state.attempts,
+            fragments: record.parts.fragments.len(),
+        })
+    }
+
+    /// What the definition's query finds; nothing for one without.
+    async fn queried(&self, record: &Record) -> Result<Vec<NodeName>, ServiceError> {
+        let Some(defined) = &record.parts.definition else {
+            return Ok(Vec::new());
+        };
+        let expected = Definition::parse(defined.document.clone()).map(|parsed| parsed.expected);
+        match (expected, &self.find_nodes) {
+            (Ok(Expected::Query(query)), Some(find)) => find.nodes_matching(&query).await,
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    async fn known(&self, app: &AppName) -> Result<Read, ServiceError> {
+        let read = self.read(app).await?;
+        match read.parts.is_some() || read.state.is_some() {
+            true => Ok(read),
+            false => Err(ServiceError::NotFound {
+                what: format!("`{app}`"),
+                hint: Some("list what there is with `bunraku once list`".to_owned()),
+            }),
+        }
+    }
+
+    /// All three keys at one revision.
+    async fn read(&self, app: &AppName) -> Result<Read, ServiceError> {
+        let page = self
+            .store
+            .range(Range::prefix(keys::once_prefix(app)))
+            .await?;
+        Read::of(app, page.items)
+    }
+
+    /// Holds while nobody wrote any of the three.
+    fn unchanged(&self, app: &AppName, read: &Read) -> Transaction {
+        Transaction::new()
+            .when_unchanged(&keys::once_parts(app), read.parts.as_ref())
+            .when_unchanged(&keys::once_state(app), read.state.as_ref())
+            .when_unchanged(&keys::once_claim(app), read.claim.as_ref())
+    }
+}
+
+impl Read {
+    fn of(app: &AppName, entries: Vec<KeyValue>) -> Result<Self, ServiceError> {
+        let mut read = Self {
+            record: Record::default(),
+            parts: None,
+            state: None,
+            claim: None,
+        };
+        for entry in entries {
+            if entry.key == keys::once_parts(app) {
+                read.record.parts = document::decode::<Parts>(&entry)?;
+                read.parts = Some(entry);
+            } else if entry.key == keys::once_state(app) {
+                read.record.state = document::decode::<State>(&entry)?;
+                read.state = Some(entry);
+            } else if entry.key == keys::once_claim(app) {
+                read.record.claim = Some(document::decode::<Claim>(&entry)?);
+                read.claim = Some(entry);
+            }
+        }
+        Ok(read)
+    }
+}

@@ -1,0 +1,240 @@
+//! What is kept of a thing that is done once, and where it stands. Pure.
+
+use std::collections::BTreeMap;
+
+use bunraku_model::{NodeName, Role};
+use bunraku_wire::api::once::{Attempt, AttemptOutcome, OnceEvent, OnceStanding};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::definition::{Definition, Expected, Retry};
+
+/// Events that are remembered of each thing.
+pub(super) const HISTORY: usize = 20;
+
+/// Definition and fragments: one document, so that one compare covers both.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Parts {
+    pub(super) definition: Option<Defined>,
+    #[serde(default)]
+    pub(super) fragments: BTreeMap<NodeName, Map<String, Value>>,
+}
+
+/// A definition and whose word it is.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(super) struct Defined {
+    pub(super) document: Map<String, Value>,
+    pub(super) by: NodeName,
+    pub(super) role: Role,
+    pub(super) at: Timestamp,
+}
+
+/// Who asks.
+#[derive(Clone, Copy, Debug)]
+pub struct Asker<'a> {
+    pub name: &'a NodeName,
+    pub role: Role,
+}
+
+/// What was tried so far.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub(super) struct State {
+    /// Never goes back, not even with a reset.
+    pub(super) last_token: u64,
+    /// Since the last reset.
+    pub(super) attempts: u64,
+    pub(super) last: Option<Attempt>,
+    /// Newest last; the last attempt is not in it.
+    #[serde(default)]
+    pub(super) history: Vec<OnceEvent>,
+}
+
+/// The claim: bound to the claimant's lease, gone when that ends.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct Claim {
+    pub(super) token: u64,
+    pub(super) by: String,
+}
+
+/// Everything about one thing, as it was at one revision.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Record {
+    pub(super) parts: Parts,
+    pub(super) state: State,
+    pub(super) claim: Option<Claim>,
+}
+
+impl Record {
+    /// The newest attempt. One that says it runs, without a claim, was abandoned.
+    pub(super) fn last(&self) -> Option<Attempt> {
+        let mut attempt = self.state.last.clone()?;
+        let claimed = self
+            .claim
+            .as_ref()
+            .is_some_and(|claim| claim.token == attempt.token);
+        if attempt.outcome == AttemptOutcome::Running && !claimed {
+            attempt.outcome = AttemptOutcome::Abandoned;
+        }
+        Some(attempt)
+    }
+
+    /// Whether an init by this caller would be accepted, and if not, why not.
+    ///
+    /// `queried` is what the definition's query finds, where it has one.
+    pub(super) fn standing(
+        &self,
+        asker: Asker<'_>,
+        retry: bool,
+        queried: &[NodeName],
+    ) -> OnceStanding {
+        let last = self.last();
+        match &last {
+            Some(attempt) if attempt.outcome == AttemptOutcome::Running => {
+                return OnceStanding::Busy {
+                    attempt: attempt.clone(),
+                };
+            }
+            Some(attempt) if matches!(attempt.outcome, AttemptOutcome::Done { .. }) => {
+                return OnceStanding::Done {
+                    attempt: attempt.clone(),
+                };
+            }
+            _ => {}
+        }
+        let missing = self.missing(asker, retry, last.as_ref(), queried);
+        match missing.is_empty() {
+            true => OnceStanding::Ready,
+            false => OnceStanding::NotReady { missing },
+        }
+    }
+
+    fn missing(
+        &self,
+        asker: Asker<'_>,
+        retry: bool,
+        last: Option<&Attempt>,
+        queried: &[NodeName],
+    ) -> Vec<String> {
+        let Some(defined) = &self.parts.definition else {
+            return vec!["its definition".to_owned()];
+        };
+        let definition = match Definition::parse(defined.document.clone()) {
+            Ok(definition) => definition,
+            Err(error) => return vec![format!("a definition that makes sense: {error}")],
+        };
+        let mut missing = self.missing_hosts(&definition.expected, queried);
+        if !trusts(asker, defined) {
+            missing.push(format!(
+                "a definition by an operator or by `{}` itself: this one is by `{}`",
+                asker.name, defined.by
+            ));
+        }
+        if !definition.init_on.is_empty() && !definition.init_on.contains(asker.name) {
+            missing.push(format!("`{}` in the definition's `init_on`", asker.name));
+        }
+        if let Some(attempt) = last
+            && !retry
+            && !may_repeat(definition.retry, self.state.attempts)
+        {
+            missing.push(format!(
+                "a reset or `--retry`: attempt {} by `{}` {}",
+                attempt.token,
+                attempt.by,
+                ended(&attempt.outcome)
+            ));
+        }
+        missing
+    }
+
+    fn missing_hosts(&self, expected: &Expected, queried: &[NodeName]) -> Vec<String> {
+        let absent = |hosts: &[NodeName]| {
+            hosts
+                .iter()
+                .filter(|host| !self.parts.fragments.contains_key(*host))
+                .map(|host| format!("the fragment of `{host}`"))
+                .collect()
+        };
+        match expected {
+            Expected::Nobody => Vec::new(),
+            Expected::Number(number) => {
+                let there = self.parts.fragments.len() as u64;
+                match there < *number {
+                    true => vec![format!("{} of {number} fragments", number - there)],
+                    false => Vec::new(),
+                }
+            }
+            Expected::Hosts(hosts) => absent(hosts),
+            // A query that finds nobody says that it is too early, not that all are there.
+            Expected::Query(query) if queried.is_empty() => {
+                vec![format!("hosts: `{query}` finds none")]
+            }
+            Expected::Query(_) => absent(queried),
+        }
+    }
+}
+
+/// A node carries out an operator's words or its own, never another node's.
+fn trusts(asker: Asker<'_>, defined: &Defined) -> bool {
+    defined.role == Role::Operator || defined.by == *asker.name
+}
+
+fn may_repeat(retry: Retry, attempts: u64) -> bool {
+    match retry {
+        Retry::Never => false,
+        Retry::Times(times) => attempts <= times,
+        Retry::Always => true,
+    }
+}
+
+fn ended(outcome: &AttemptOutcome) -> String {
+    match outcome {
+        AttemptOutcome::Failed { exit_code, .. } => format!("failed with exit code {exit_code}"),
+        AttemptOutcome::Abandoned => "was abandoned".to_owned(),
+        AttemptOutcome::Running => "is running".to_owned(),
+        AttemptOutcome::Done { .. } => "succeeded".to_owned(),
+    }
+}
+
+impl State {
+    /// The state with the next attempt in it; the last one goes into history as it ended.
+    pub(super) fn with_attempt(&self, attempt: Attempt, last: Option<Attempt>) -> Self {
+        let mut next = self.clone();
+        next.history.extend(last.map(OnceEvent::Attempt));
+        next.last_token = attempt.token;
+        next.attempts += 1;
+        next.last = Some(attempt);
+        next
+    }
+
+    pub(super) fn with_reset(
+        &self,
+        by: &str,
+        reason: &str,
+        at: Timestamp,
+        last: Option<Attempt>,
+    ) -> Self {
+        let mut next = self.clone();
+        next.history.extend(last.map(OnceEvent::Attempt));
+        next.history.push(OnceEvent::Reset {
+            by: by.to_owned(),
+            reason: reason.to_owned(),
+            at,
+        });
+        next.attempts = 0;
+        next.last = None;
+        next
+    }
+
+    /// Takes out what is too old; gives the tokens whose logs go with it.
+    pub(super) fn forget_old(&mut self) -> Vec<u64> {
+        let surplus = self.history.len().saturating_sub(HISTORY);
+        self.history
+            .drain(..surplus)
+            .filter_map(|event| match event {
+                OnceEvent::Attempt(attempt) => Some(attempt.token),
+                OnceEvent::Reset { .. } => None,
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,273 @@
+//! What happened, written down in the very transaction in which it happens.
+//!
+//! Reports, presence and facts add to their own transactions what some rule
+//! may be about, and nothing else: an event is either not there at all, or
+//! will be looked at, whichever server dies when. It is taken out again in the
+//! transaction that fires what follows from it (`react.rs`).
+//!
+//! Which rules there are is followed from the store: each server writes down
+//! what the rules ask for that it has seen so far.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use bunraku_model::{EnvironmentName, FactSetId, NodeName, NodeRunId};
+use bunraku_store::{Change, Follow, Followed, KeyValue, SharedStore, Transaction};
+use bunraku_wire::api::reactors::{Happening, HappeningKind, Reactor};
+use bunraku_wire::api::{NumberedEvent, ReportEvent, RunStarted};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use uuid::Uuid;
+
+use super::matching;
+use bunraku_control::node_events::NodeEventRecorder;
+use bunraku_control::{ServiceError, document, keys};
+
+/// Happenings in one entry.
+const PER_ENTRY: usize = 100;
+/// Characters of a message that are kept.
+const MESSAGE_KEPT: usize = 2_000;
+
+/// One entry.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Entry {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) node: Option<NodeName>,
+    /// The run that it happened in: its causes are handed on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) run: Option<NodeRunId>,
+    /// Of hooks; of others the node's is looked up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) environment: Option<EnvironmentName>,
+    /// The facts that the node has now: what changed is looked up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) fact_set: Option<FactSetId>,
+    /// Since when the node is lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) lost_since: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) happenings: Vec<Happening>,
+    /// Rules up to this one have been seen to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) after: Option<String>,
+    /// It is for this rule, whose wait is over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) only: Option<String>,
+}
+
+type Rules = BTreeMap<EnvironmentName, Arc<Vec<Reactor>>>;
+
+/// The handle that other services have.
+#[derive(Clone, Default)]
+pub struct ReactorInbox {
+    rules: Arc<RwLock<Rules>>,
+}
+
+impl ReactorInbox {
+    /// With the rules as they are now: nothing that happens after this is missed.
+    pub async fn open(store: &SharedStore) -> Result<Self, ServiceError> {
+        let inbox = Self::default();
+        for entry in document::read_all(&**store, keys::ENVIRONMENTS).await? {
+            note(&mut inbox.write(), &Change::Put(entry));
+        }
+        Ok(inbox)
+    }
+
+    /// Follows the rules for ever.
+    pub(super) async fn follow(&self, store: SharedStore) {
+        let mut environments = Follow::new(store, keys::ENVIRONMENTS);
+        loop {
+            match environments.next().await {
+                Ok(Followed::Snapshot { items, .. }) => {
+                    let mut rules = Rules::new();
+                    for item in items {
+                        note(&mut rules, &Change::Put(item));
+                    }
+                    // In one step: events come while this happens.
+                    *self.write() = rules;
+                }
+                Ok(Followed::Changes(batch)) => {
+                    let mut rules = self.write();
+                    (batch.changes.iter()).for_each(|change| note(&mut rules, change));
+                }
+                Err(error) => {
+                    tracing::warn!(error = %error, "reactors cannot be followed; trying again");
+                    tokio::time::sleep(super::RETRY).await;
+                }
+            }
+        }
+    }
+
+    fn write(&self) -> std::sync::RwLockWriteGuard<'_, Rules> {
+        self.rules.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All rules, by environment.
+    pub(super) fn all(&self) -> Rules {
+        self.rules
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    pub(super) fn of(&self, environment: &EnvironmentName) -> Arc<Vec<Reactor>> {
+        let rules = self.rules.read().unwrap_or_else(PoisonError::into_inner);
+        rules.get(environment).cloned().unwrap_or_default()
+    }
+
+    fn any(&self, wanted: impl Fn(&Reactor) -> bool) -> bool {
+        let rules = self.rules.read().unwrap_or_else(PoisonError::into_inner);
+        rules.values().any(|rules| rules.iter().any(&wanted))
+    }
+
+    /// Whether some rule, of whatever environment, is about this.
+    fn wants(&self, happening: &Happening) -> bool {
+        self.any(|rule| matching::mismatch(rule, happening).is_none())
+    }
+
+    /// A node's facts are others now.
+    pub fn facts(
+        &self,
+        transaction: Transaction,
+        node: &NodeName,
+        fact_set: FactSetId,
+    ) -> Transaction {
+        if !self.any(|rule| rule.event == HappeningKind::FactChanged) {
+            return transaction;
+        }
+        let entry = Entry {
+            node: Some(node.clone()),
+            fact_set: Some(fact_set),
+            ..Entry::default()
+        };
+        put(transaction, &entry)
+    }
+}
+
+impl NodeEventRecorder for ReactorInbox {
+    fn report_events(
+        &self,
+        transaction: Transaction,
+        node: &NodeName,
+        run: NodeRunId,
+        started: &RunStarted,
+        events: &[NumberedEvent],
+    ) -> Transaction {
+        let about_runs =
+            |rule: &Reactor| matches!(rule.event, HappeningKind::Resource | HappeningKind::Run);
+        if !self.any(about_runs) {
+            return transaction;
+        }
+        let happenings: Vec<Happening> = events
+            .iter()
+            .filter_map(|event| of_report(node, started, &event.event))
+            .filter(|happening| self.wants(happening))
+            .collect();
+        happenings
+            .chunks(PER_ENTRY)
+            .fold(transaction, |transaction, happenings| {
+                let entry = Entry {
+                    node: Some(node.clone()),
+                    run: Some(run),
+                    happenings: happenings.to_vec(),
+                    ..Entry::default()
+                };
+                put(transaction, &entry)
+            })
+    }
+
+    fn node_lost(
+        &self,
+        transaction: Transaction,
+        node: &NodeName,
+        since: Timestamp,
+        reason: &str,
+    ) -> Transaction {
+        let happening = Happening {
+            event: HappeningKind::NodeLost,
+            node: Some(node.clone()),
+            fields: fields(json!({ "reason": reason })),
+        };
+        if !self.wants(&happening) {
+            return transaction;
+        }
+        let entry = Entry {
+            node: Some(node.clone()),
+            lost_since: Some(since),
+            happenings: vec![happening],
+            ..Entry::default()
+        };
+        put(transaction, &entry)
+    }
+}
+
+/// What one key of an environment says of its rules.
+fn note(rules: &mut Rules, change: &Change) {
+    let (key, entry) = match change {
+        Change::Put(entry) => (&entry.key, Some(entry)),
+        Change::Delete { key } => (key, None),
+    };
+    let Some((environment, "reactors")) = keys::parse_environment_key(key) else {
+        return;
+    };
+    match entry.map(document::decode::<Vec<Reactor>>) {
+        Some(Ok(own)) => {
+            rules.insert(environment, Arc::new(own));
+        }
+        Some(Err(error)) => tracing::error!(error = %error, "reactors cannot be read"),
+        None => {
+            rules.remove(&environment);
+        }
+    }
+}
+
+pub(super) fn put(transaction: Transaction, entry: &Entry) -> Transaction {
+    transaction.put(keys::reactor_event(Uuid::now_v7()), document::encode(entry))
+}
+
+/// What an entry says; one that cannot be read says nothing, and that is told.
+pub(super) fn read(entry: &KeyValue) -> Option<Entry> {
+    document::decode(entry)
+        .inspect_err(|error| tracing::error!(error = %error, "an event is left out"))
+        .ok()
+}
+
+fn of_report(node: &NodeName, started: &RunStarted, event: &ReportEvent) -> Option<Happening> {
+    let (event, fields) = match event {
+        ReportEvent::Resource(resource) => {
+            let message = resource.message.as_ref();
+            let message = message.map(|text| text.chars().take(MESSAGE_KEPT).collect::<String>());
+            let said = json!({
+                "type": resource.type_name,
+                "title": resource.title,
+                "status": resource.status,
+                "corrective": resource.corrective,
+                "message": message.unwrap_or_default(),
+            });
+            (HappeningKind::Resource, fields(said))
+        }
+        ReportEvent::Finished(finished) => {
+            let said = json!({
+                "ending": finished.ending,
+                "changed": finished.changed,
+                "failed": finished.failed,
+                "method": started.method,
+            });
+            (HappeningKind::Run, fields(said))
+        }
+        _ => return None,
+    };
+    Some(Happening {
+        event,
+        node: Some(node.clone()),
+        fields,
+    })
+}
+
+pub(super) fn fields(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(fields) => fields,
+        _ => Map::new(),
+    }
+}

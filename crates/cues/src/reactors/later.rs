@@ -1,0 +1,146 @@
+//! What becomes due by itself: rules that their limits hold back, and nodes
+//! that are lost for long enough.
+
+use std::time::Duration;
+
+use bunraku_model::{Connection, EnvironmentName, NodeName};
+use bunraku_store::{KeyValue, Transaction};
+use bunraku_wire::api::reactors::Reactor;
+use bunraku_wire::api::triggers::TriggerLimits;
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::Reactors;
+use super::inbox::{self, Entry};
+use crate::triggers::{Due, Held};
+use bunraku_control::presence::StoredConnection;
+use bunraku_control::{ServiceError, document, keys};
+
+/// The longest sleep: clocks are set now and then.
+const LONGEST_SLEEP: Duration = Duration::from_secs(5);
+
+/// A node that is lost, and a rule that waits to see whether it stays so.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Lost {
+    environment: EnvironmentName,
+    rule: String,
+    due: Timestamp,
+    entry: Entry,
+}
+
+impl Reactors {
+    /// Adds the wait of one rule for a node that is lost.
+    pub(super) fn wait(
+        &self,
+        transaction: Transaction,
+        environment: &EnvironmentName,
+        entry: &Entry,
+        rule: &Reactor,
+    ) -> Transaction {
+        let since = entry.lost_since.unwrap_or_else(|| self.clock.now());
+        let seconds = i64::try_from(rule.for_seconds.unwrap_or_default()).unwrap_or(i64::MAX);
+        let due = since.checked_add(SignedDuration::from_secs(seconds));
+        let lost = Lost {
+            environment: environment.clone(),
+            rule: rule.name.clone(),
+            due: due.unwrap_or(Timestamp::MAX),
+            entry: entry.clone(),
+        };
+        transaction.put(keys::reactor_wait(Uuid::now_v7()), document::encode(&lost))
+    }
+
+    /// Does what is due; says how long until something may be.
+    pub(super) async fn do_due(&self) -> Result<Duration, ServiceError> {
+        let now = self.clock.now();
+        let mut next = None;
+        for entry in document::read_all(&*self.store, keys::REACTOR_WAITS).await? {
+            let lost: Lost = document::decode(&entry)?;
+            match lost.due <= now {
+                true => self.look_again(&entry, &lost).await?,
+                false => next = earlier(next, lost.due),
+            }
+        }
+        for entry in document::read_all(&*self.store, keys::REACTOR_HELD).await? {
+            if let Some(due) = self.look_at_held(&entry, now).await? {
+                next = earlier(next, due);
+            }
+        }
+        let left = next.map(|at| Duration::try_from(at.duration_since(now)).unwrap_or_default());
+        Ok(left.map_or(LONGEST_SLEEP, |left| left.min(LONGEST_SLEEP)))
+    }
+
+    /// A node whose connection is as it was is lost for long enough.
+    async fn look_again(&self, entry: &KeyValue, lost: &Lost) -> Result<(), ServiceError> {
+        let transaction = Transaction::new()
+            .when_unchanged(&entry.key, Some(entry))
+            .delete(entry.key.clone());
+        let Some(node) = &lost.entry.node else {
+            self.store.commit(transaction).await?;
+            return Ok(());
+        };
+        let still = self.still_lost(node, lost.entry.lost_since).await?;
+        let transaction = match still {
+            None => transaction,
+            Some(connection) => {
+                let only = Entry {
+                    environment: Some(lost.environment.clone()),
+                    only: Some(lost.rule.clone()),
+                    ..lost.entry.clone()
+                };
+                let unchanged = transaction.when_unchanged(&connection.key, Some(&connection));
+                inbox::put(unchanged, &only)
+            }
+        };
+        // Refused: it came back this very moment, or another server did it. The
+        // change wakes us.
+        self.store.commit(transaction).await?;
+        Ok(())
+    }
+
+    async fn still_lost(
+        &self,
+        node: &NodeName,
+        since: Option<Timestamp>,
+    ) -> Result<Option<KeyValue>, ServiceError> {
+        let key = keys::node_connection(node);
+        let stored = document::read::<StoredConnection>(&*self.store, &key).await?;
+        Ok(stored.and_then(|stored| match stored.document.connection {
+            Connection::Lost { since: lost, .. } if Some(lost) == since => Some(stored.entry),
+            _ => None,
+        }))
+    }
+
+    /// Lets what is held back go when it is due; otherwise says when that is.
+    async fn look_at_held(
+        &self,
+        entry: &KeyValue,
+        now: Timestamp,
+    ) -> Result<Option<Timestamp>, ServiceError> {
+        let held: Held = document::decode(entry)?;
+        let Some((environment, name)) = keys::parse_reactor_held(&entry.key) else {
+            return Ok(None);
+        };
+        let rules = self.inbox.of(&environment);
+        let transaction = Transaction::new().when_unchanged(&entry.key, Some(entry));
+        let Some(rule) = rules.iter().find(|rule| rule.name == name) else {
+            // The rule is not in the code any more.
+            let transaction = transaction.delete(entry.key.clone());
+            self.store.commit(transaction).await?;
+            return Ok(None);
+        };
+        match held.due(&TriggerLimits::from(&rule.limits), now) {
+            Due::Now => {
+                let transaction = self.let_go(transaction, &environment, rule, &entry.key, held);
+                self.store.commit(transaction).await?;
+                Ok(None)
+            }
+            Due::At(at) => Ok(Some(at)),
+            Due::NotYet => Ok(None),
+        }
+    }
+}
+
+fn earlier(known: Option<Timestamp>, other: Timestamp) -> Option<Timestamp> {
+    Some(known.map_or(other, |known| known.min(other)))
+}

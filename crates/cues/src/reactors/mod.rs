@@ -1,0 +1,207 @@
+//! Reactors: rules from an environment's code that fire triggers when
+//! something happens: a resource fails, a run ends, a node is lost, a fact
+//! changes, a hook is called.
+//!
+//! An event is written down with what happened (`inbox.rs`), and taken out in
+//! the transaction that announces the trigger (`react.rs`): a server that dies
+//! in between loses nothing and repeats nothing. What fires then is the
+//! trigger service's business, with the chain of the run that it came from, so
+//! that loops end as they do between nodes.
+//!
+//! Rule: a rule sees only what happens in its own environment, and starts runs
+//! only there.
+//! Absent: running anything but triggers.
+
+mod hook;
+mod inbox;
+mod later;
+mod matching;
+mod react;
+mod rules;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bunraku_model::{EnvironmentName, FactSetId, NodeName};
+use bunraku_store::{SharedStore, Transaction};
+use bunraku_wire::api::reactors::{
+    Happening, Reactor, ReactorStatus, ReactorVerdict, TestReactors,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::due;
+use crate::triggers::Held;
+use bunraku_control::clock::Clock;
+use bunraku_control::facts::FactsChanged;
+use bunraku_control::nodes::NodeRecord;
+use bunraku_control::{Facts, FindNodes, Metrics, Reports, ServiceError, document, keys};
+pub use hook::Proof;
+pub use inbox::ReactorInbox;
+pub use rules::read_all;
+
+/// How long to wait before asking a store again that was away.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// The handle on the service.
+#[derive(Clone)]
+pub struct Reactors {
+    store: SharedStore,
+    clock: Clock,
+    inbox: ReactorInbox,
+    facts: Facts,
+    reports: Reports,
+    find_nodes: Arc<dyn FindNodes>,
+    metrics: Arc<Metrics>,
+}
+
+impl Reactors {
+    pub fn new(
+        store: SharedStore,
+        clock: Clock,
+        inbox: ReactorInbox,
+        facts: Facts,
+        reports: Reports,
+        find_nodes: Arc<dyn FindNodes>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self {
+            store,
+            clock,
+            inbox,
+            facts,
+            reports,
+            find_nodes,
+            metrics,
+        }
+    }
+
+    /// Works until cancelled. Every server does; the transactions make it once.
+    pub async fn run(&self, shutdown: CancellationToken) {
+        let events = due::each_entry(&self.store, keys::REACTOR_EVENTS, |key| async move {
+            self.react(&key).await
+        });
+        let later = due::when_due(&self.store, keys::REACTOR_LATER, || self.do_due());
+        tokio::select! {
+            () = shutdown.cancelled() => {}
+            () = self.inbox.follow(self.store.clone()) => {}
+            () = events => {}
+            () = later => {}
+        }
+    }
+
+    /// Every rule and what its limits hold back.
+    pub async fn list(&self) -> Result<Vec<ReactorStatus>, ServiceError> {
+        let mut all = Vec::new();
+        for (environment, rules) in self.inbox.all() {
+            for reactor in rules.iter() {
+                all.push(self.status(&environment, reactor).await?);
+            }
+        }
+        Ok(all)
+    }
+
+    async fn status(
+        &self,
+        environment: &EnvironmentName,
+        reactor: &Reactor,
+    ) -> Result<ReactorStatus, ServiceError> {
+        let prefix = keys::reactor_held_of(environment, &reactor.name);
+        let (mut held, mut last) = (0, None);
+        for entry in document::read_all(&*self.store, &prefix).await? {
+            let part: Held = document::decode(&entry)?;
+            held += part.occurrences.len() as u64;
+            last = last.max(part.last);
+        }
+        Ok(ReactorStatus {
+            environment: environment.clone(),
+            reactor: reactor.clone(),
+            held,
+            last,
+        })
+    }
+
+    /// What each rule would make of an event. Fires nothing.
+    pub async fn test(&self, request: &TestReactors) -> Result<Vec<ReactorVerdict>, ServiceError> {
+        let event = &request.event;
+        let environment = match (&request.environment, &event.node) {
+            (Some(environment), _) => Some(environment.clone()),
+            (None, Some(node)) => {
+                let found = self.environment_of(node).await?;
+                Some(found.ok_or_else(|| ServiceError::no_such_node(node))?)
+            }
+            (None, None) => None,
+        };
+        let mut verdicts = Vec::new();
+        for (of, rules) in self.inbox.all() {
+            if environment
+                .as_ref()
+                .is_some_and(|environment| *environment != of)
+            {
+                continue;
+            }
+            for rule in rules.iter() {
+                verdicts.push(self.verdict(&of, rule, event).await?);
+            }
+        }
+        Ok(verdicts)
+    }
+
+    async fn verdict(
+        &self,
+        environment: &EnvironmentName,
+        rule: &Reactor,
+        event: &Happening,
+    ) -> Result<ReactorVerdict, ServiceError> {
+        let mismatch = matching::mismatch(rule, event);
+        let mut hosts = Vec::new();
+        if mismatch.is_none() {
+            hosts = react::hosts_of(rule, event);
+            if let Some(query) = &rule.query {
+                hosts.extend(self.find_nodes.nodes_matching(query).await?);
+            }
+            hosts.sort();
+            hosts.dedup();
+        }
+        Ok(ReactorVerdict {
+            environment: environment.clone(),
+            name: rule.name.clone(),
+            mismatch,
+            trigger: rule.trigger.clone(),
+            hosts,
+            reason: Some(react::reason_of(rule, event)),
+        })
+    }
+
+    async fn environment_of(
+        &self,
+        node: &NodeName,
+    ) -> Result<Option<EnvironmentName>, ServiceError> {
+        let record = document::read::<NodeRecord>(&*self.store, &keys::node_record(node)).await?;
+        Ok(record.map(|record| record.document.environment))
+    }
+}
+
+/// Records changed facts for the reactors, after another listener.
+pub struct FactNews {
+    pub first: Arc<dyn FactsChanged>,
+    pub inbox: ReactorInbox,
+}
+
+#[async_trait]
+impl FactsChanged for FactNews {
+    async fn facts_changed(
+        &self,
+        transaction: Transaction,
+        node: &NodeName,
+        fact_set: FactSetId,
+    ) -> Result<Transaction, ServiceError> {
+        let transaction = self
+            .first
+            .facts_changed(transaction, node, fact_set)
+            .await?;
+        Ok(self.inbox.facts(transaction, node, fact_set))
+    }
+}

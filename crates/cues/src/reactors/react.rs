@@ -1,0 +1,293 @@
+//! From an event to what follows from it, in one transaction.
+
+use bunraku_model::{EnvironmentName, FiringId, NodeName};
+use bunraku_store::Transaction;
+use bunraku_wire::api::reactors::{Happening, HappeningKind, Reactor};
+use bunraku_wire::api::triggers::{FireTrigger, TriggerEvent, TriggerLimits, TriggerNews};
+use bunraku_wire::api::{Cause, TriggerCause};
+use serde_json::json;
+use uuid::Uuid;
+
+use super::inbox::{self, Entry, fields};
+use super::{Reactors, matching};
+use crate::triggers::chain::{self, Chained};
+use crate::triggers::{Announced, Due, Held, limits_hold};
+use bunraku_control::{ServiceError, document, keys};
+
+/// Rules that one transaction sees to.
+const PER_TRANSACTION: usize = 20;
+
+/// What led to an event.
+#[derive(Default)]
+struct Origin {
+    causes: Vec<Cause>,
+    changed: bool,
+}
+
+/// One rule, and all in one entry that it is about.
+struct Match<'a> {
+    rule: &'a Reactor,
+    hosts: Vec<NodeName>,
+    reason: String,
+    count: usize,
+}
+
+impl Reactors {
+    /// Does what follows from one entry, and takes it out.
+    pub(super) async fn react(&self, key: &str) -> Result<(), ServiceError> {
+        // Another server may have been quicker, at any step.
+        while let Some(found) = self.store.get(key).await? {
+            let entry = inbox::read(&found).unwrap_or_default();
+            let transaction = Transaction::new().when_unchanged(key, Some(&found));
+            let Some((environment, happenings)) = self.happenings(&entry).await? else {
+                self.store.commit(transaction.delete(key)).await?;
+                continue;
+            };
+            let rules = self.inbox.of(&environment);
+            let mut matches = matches_of(&rules, &entry, &happenings);
+            let rest = matches.len() > PER_TRANSACTION;
+            matches.truncate(PER_TRANSACTION);
+            let origin = self.origin(&entry).await?;
+            let mut transaction = match rest {
+                false => transaction.delete(key),
+                true => {
+                    let last = matches.last().map(|found| found.rule.name.clone());
+                    let next = Entry {
+                        after: last,
+                        ..entry.clone()
+                    };
+                    transaction.put(key, document::encode(&next))
+                }
+            };
+            for found in &matches {
+                transaction = self
+                    .follow_up(transaction, &environment, &entry, found, &origin)
+                    .await?;
+            }
+            if self.store.commit(transaction).await?.is_committed() {
+                for found in &matches {
+                    let (name, count) = (&found.rule.name, found.count);
+                    self.metrics.reactor_matched(&environment, name, count);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What an entry is about, with what had to be looked up.
+    async fn happenings(
+        &self,
+        entry: &Entry,
+    ) -> Result<Option<(EnvironmentName, Vec<Happening>)>, ServiceError> {
+        let environment = match (&entry.environment, &entry.node) {
+            (Some(environment), _) => Some(environment.clone()),
+            (None, Some(node)) => self.environment_of(node).await?,
+            (None, None) => None,
+        };
+        let Some(environment) = environment else {
+            return Ok(None);
+        };
+        let (Some(fact_set), Some(node)) = (&entry.fact_set, &entry.node) else {
+            return Ok(Some((environment, entry.happenings.clone())));
+        };
+        let difference = self
+            .facts
+            .difference(node, None, Some(&fact_set.to_string()))
+            .await;
+        let changes = match difference {
+            Ok(difference) => difference.changes,
+            // The first facts of a node are no change, and so old ones are gone.
+            Err(ServiceError::NotFound { .. }) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let happenings = changes.into_iter().map(|change| Happening {
+            event: HappeningKind::FactChanged,
+            node: Some(node.clone()),
+            fields: fields(json!({
+                "fact": change.path,
+                "before": change.before,
+                "after": change.after,
+            })),
+        });
+        Ok(Some((environment, happenings.collect())))
+    }
+
+    /// The causes of the run that it happened in. What is not part of a run is
+    /// put down to the node's newest one, so that runs whose effects start
+    /// runs come to an end, too.
+    async fn origin(&self, entry: &Entry) -> Result<Origin, ServiceError> {
+        let Some(node) = &entry.node else {
+            return Ok(Origin::default());
+        };
+        let head = match entry.run {
+            Some(run) => self.reports.head_of(node, run).await?,
+            None => self.reports.newest_of(node).await?,
+        };
+        Ok(head.map_or_else(Origin::default, |head| Origin {
+            changed: entry.run.is_none() || head.counts.changed > 0,
+            causes: head.started.causes,
+        }))
+    }
+
+    /// What one rule adds to the transaction.
+    async fn follow_up(
+        &self,
+        transaction: Transaction,
+        environment: &EnvironmentName,
+        entry: &Entry,
+        found: &Match<'_>,
+        origin: &Origin,
+    ) -> Result<Transaction, ServiceError> {
+        if found.rule.for_seconds.is_some() && entry.only.is_none() {
+            return Ok(self.wait(transaction, environment, entry, found.rule));
+        }
+        let rule = found.rule;
+        let (id, now) = (FiringId(Uuid::now_v7()), self.clock.now());
+        let request = FireTrigger {
+            id,
+            hosts: Vec::new(),
+            query: None,
+            ttl: rule.ttl,
+            reason: Some(found.reason.clone()),
+            deadline_seconds: None,
+            causes: origin.causes.clone(),
+            changed: origin.changed,
+        };
+        let by = by(environment, rule);
+        let causes = match chain::continue_chains(&rule.trigger, entry.node.as_ref(), &request, now)
+        {
+            Chained::On(causes) => causes,
+            Chained::Stopped { why, chain } => {
+                self.metrics.trigger_stopped(why);
+                let event = TriggerEvent {
+                    trigger: rule.trigger.clone(),
+                    at: now,
+                    what: TriggerNews::Stopped { by, why, chain },
+                };
+                let key = keys::trigger_event(Uuid::now_v7());
+                return Ok(transaction.put(key, document::encode(&event)));
+            }
+        };
+        let limits = TriggerLimits::from(&rule.limits);
+        if !limits_hold(&limits) {
+            let announced = announced(environment, rule, found.hosts.clone(), causes);
+            return Ok(announced.put_in(transaction));
+        }
+        let node = entry.node.as_ref().filter(|_| rule.limits.per_node);
+        let key = keys::reactor_held(environment, &rule.name, node);
+        let known = document::read::<Held>(&*self.store, &key).await?;
+        let entry = known.as_ref().map(|known| known.entry.clone());
+        let mut held = known.map(|known| known.document).unwrap_or_default();
+        for _ in 0..found.count.saturating_sub(1) {
+            held.add(Vec::new(), Vec::new(), &limits, now);
+        }
+        held.add(found.hosts.clone(), causes, &limits, now);
+        held.by = by;
+        let transaction = transaction.when_unchanged(&key, entry.as_ref());
+        Ok(match held.due(&limits, now) {
+            Due::Now => self.let_go(transaction, environment, rule, &key, held),
+            Due::At(_) | Due::NotYet => transaction.put(key, document::encode(&held)),
+        })
+    }
+
+    /// What was held back goes on.
+    pub(super) fn let_go(
+        &self,
+        transaction: Transaction,
+        environment: &EnvironmentName,
+        rule: &Reactor,
+        key: &str,
+        held: Held,
+    ) -> Transaction {
+        let transaction = match rule.limits.interval_seconds {
+            Some(_) => {
+                let released = Held::released(self.clock.now());
+                transaction.put(key, document::encode(&released))
+            }
+            None => transaction.delete(key),
+        };
+        announced(environment, rule, held.hosts, held.causes).put_in(transaction)
+    }
+}
+
+/// Rules that an entry is about, by name, without those that were seen to.
+fn matches_of<'a>(rules: &'a [Reactor], entry: &Entry, happenings: &[Happening]) -> Vec<Match<'a>> {
+    let open = rules.iter().filter(|rule| {
+        entry.after.as_ref().is_none_or(|after| rule.name > *after)
+            && entry.only.as_ref().is_none_or(|only| rule.name == *only)
+    });
+    let mut matches = Vec::new();
+    for rule in open {
+        let about: Vec<&Happening> = happenings
+            .iter()
+            .filter(|happening| matching::mismatch(rule, happening).is_none())
+            .collect();
+        let Some(first) = about.first() else {
+            continue;
+        };
+        let mut hosts: Vec<NodeName> = about
+            .iter()
+            .flat_map(|happening| hosts_of(rule, happening))
+            .collect();
+        hosts.sort();
+        hosts.dedup();
+        let mut reason = reason_of(rule, first);
+        if about.len() > 1 {
+            reason.push_str(&format!(", and {} more", about.len() - 1));
+        }
+        matches.push(Match {
+            rule,
+            hosts,
+            reason,
+            count: about.len(),
+        });
+    }
+    matches
+}
+
+/// The hosts that a rule names, with fields filled in.
+pub(super) fn hosts_of(rule: &Reactor, happening: &Happening) -> Vec<NodeName> {
+    let filled = rule.hosts.iter().filter_map(|host| {
+        let name = matching::fill(host, happening)?;
+        // What a hook sends need not be a name.
+        NodeName::new(name).ok()
+    });
+    filled.collect()
+}
+
+/// What is shown wherever the trigger is.
+pub(super) fn reason_of(rule: &Reactor, happening: &Happening) -> String {
+    let own = rule.reason.as_ref();
+    let own = own.and_then(|reason| matching::fill(reason, happening));
+    let text = own.unwrap_or_else(|| {
+        let templates = match happening.event {
+            HappeningKind::Resource => "${type}[${title}] ${status} on ${node}",
+            HappeningKind::Run => "a run on ${node}: ${ending}",
+            HappeningKind::NodeLost => "${node} is lost: ${reason}",
+            HappeningKind::FactChanged => "${fact} of ${node} changed",
+            HappeningKind::Webhook => "a call of the hook ${hook}",
+            HappeningKind::Alert => "alert ${alert.labels.alertname} is ${alert.status}",
+        };
+        let filled = matching::fill(templates, happening);
+        filled.unwrap_or_else(|| happening.event.as_str().to_owned())
+    });
+    text.chars().take(500).collect()
+}
+
+pub(super) fn by(environment: &EnvironmentName, rule: &Reactor) -> String {
+    format!("reactor {} of {environment}", rule.name)
+}
+
+fn announced(
+    environment: &EnvironmentName,
+    rule: &Reactor,
+    hosts: Vec<NodeName>,
+    causes: Vec<TriggerCause>,
+) -> Announced {
+    Announced {
+        query: rule.query.clone(),
+        environment: Some(environment.clone()),
+        deadline_seconds: rule.deadline_seconds,
+        ..Announced::new(rule.trigger.clone(), by(environment, rule), hosts, causes)
+    }
+}

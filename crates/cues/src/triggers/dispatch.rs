@@ -1,0 +1,269 @@
+//! What becomes due by itself: answers that make room for the next command,
+//! held triggers whose time has come, and what is too late.
+//!
+//! Every server does this; what they do twice, the transactions make once.
+
+use std::time::Duration;
+
+use bunraku_model::{CommandId, NodeName, TriggerName};
+use bunraku_store::{Change, Follow, Followed, Transaction, TransactionOutcome};
+use bunraku_wire::api::triggers::TriggerNews;
+use bunraku_wire::api::{CommandOutcome, CommandResult};
+use tokio_util::sync::CancellationToken;
+
+use super::limits::{Due, Held};
+use super::node_queue::NodeQueue;
+use super::{RETRY, Triggers};
+use crate::due;
+use bunraku_control::document;
+use bunraku_control::{ServiceError, keys};
+
+/// How often what is too late is looked for.
+const LOOK: Duration = Duration::from_secs(10);
+
+/// The longest that a held trigger's timer sleeps: clocks are set now and then.
+const LONGEST_SLEEP: Duration = Duration::from_secs(5);
+
+/// News that fit into one transaction with the rest of it.
+const TOLD_AT_ONCE: usize = 100;
+
+impl Triggers {
+    /// Works until cancelled.
+    pub async fn run(&self, shutdown: CancellationToken) {
+        // Released when their time comes.
+        let held = due::when_due(&self.store, keys::TRIGGER_HELD, || self.release_due());
+        // By other services, or before a crash.
+        let announced = due::each_entry(&self.store, keys::TRIGGER_ANNOUNCED, |key| async move {
+            self.carry_out(&key).await.map(|_| ())
+        });
+        tokio::select! {
+            () = shutdown.cancelled() => {}
+            () = self.follow_answers() => {}
+            () = self.look_now_and_then() => {}
+            () = held => {}
+            () = announced => {}
+        }
+    }
+
+    /// A command that is answered makes room for what waits behind it.
+    pub(super) async fn follow_answers(&self) {
+        let mut pending = Follow::new(self.store.clone(), keys::all_pending_commands());
+        loop {
+            match pending.next().await {
+                Ok(Followed::Snapshot { .. }) => self.look_at_all_queues().await,
+                Ok(Followed::Changes(batch)) => {
+                    for change in batch.changes {
+                        if let Change::Delete { key } = change
+                            && let Some((node, command)) = keys::parse_pending_command(&key)
+                        {
+                            self.advance_or_warn(&node, Some(command)).await;
+                        }
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(error = %error, "following answers failed; trying again");
+                    tokio::time::sleep(RETRY).await;
+                }
+            }
+        }
+    }
+
+    async fn look_now_and_then(&self) {
+        let mut tick = tokio::time::interval(LOOK);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tick.tick().await;
+            self.look_at_all_queues().await;
+            if let Err(error) = self.forget_old_events().await {
+                tracing::warn!(error = %error, "old events stay; trying again");
+            }
+        }
+    }
+
+    async fn look_at_all_queues(&self) {
+        let queues = document::keys_under(&*self.store, keys::TRIGGER_QUEUES).await;
+        for key in queues.unwrap_or_default() {
+            if let Some(node) = keys::parse_trigger_queue(&key) {
+                self.advance_or_warn(&node, None).await;
+            }
+        }
+    }
+
+    async fn advance_or_warn(&self, node: &NodeName, answered: Option<CommandId>) {
+        if let Err(error) = self.advance(node, answered).await {
+            tracing::warn!(%node, error = %error, "a node's triggers wait; trying again");
+        }
+    }
+
+    /// Takes note of the answer, and sends what waits behind it.
+    ///
+    /// `answered` is a command that is known to be gone; without it, whether
+    /// one is gone is looked up.
+    pub(super) async fn advance(
+        &self,
+        node: &NodeName,
+        answered: Option<CommandId>,
+    ) -> Result<(), ServiceError> {
+        loop {
+            let key = keys::trigger_queue(node);
+            let Some(read) = document::read::<NodeQueue>(&*self.store, &key).await? else {
+                return Ok(());
+            };
+            let (mut queue, mut news) = (read.document.clone(), Vec::new());
+            if let Some(under_way) = &queue.under_way {
+                let id = under_way.command;
+                if answered.is_some_and(|answered| answered != id) {
+                    return Ok(());
+                }
+                if answered.is_none()
+                    && self
+                        .store
+                        .get(&keys::command_pending(node, id))
+                        .await?
+                        .is_some()
+                {
+                    return self.expire_waiting(node, read).await;
+                }
+                let what = self.answer(node, id).await?;
+                news.extend(
+                    under_way
+                        .triggers
+                        .iter()
+                        .cloned()
+                        .zip(std::iter::repeat(what)),
+                );
+                queue.under_way = None;
+            }
+            for trigger in queue.expire(self.clock.now()) {
+                news.push((trigger, Some(TriggerNews::Expired { node: node.clone() })));
+            }
+            if queue == read.document && queue.waiting.is_empty() {
+                return Ok(());
+            }
+            if self.store.get(&keys::node_record(node)).await?.is_none() {
+                let gone = Transaction::new().delete(key);
+                self.store.commit(gone).await?;
+                return Ok(());
+            }
+            let more = news.split_off(news.len().min(TOLD_AT_ONCE));
+            let transaction = self.write_queue(
+                self.with_news(news),
+                node,
+                Some(&read.entry),
+                queue,
+                "triggers",
+            );
+            if let TransactionOutcome::Committed(_) = self.store.commit(transaction).await? {
+                return self.record_all(more).await;
+            }
+        }
+    }
+
+    /// What waits behind a command that is still on its way may be too late.
+    async fn expire_waiting(
+        &self,
+        node: &NodeName,
+        read: document::Stored<NodeQueue>,
+    ) -> Result<(), ServiceError> {
+        let mut queue = read.document.clone();
+        let late = queue.expire(self.clock.now());
+        if late.is_empty() {
+            return Ok(());
+        }
+        let expired = TriggerNews::Expired { node: node.clone() };
+        let mut news: Vec<_> = (late.into_iter())
+            .zip(std::iter::repeat(Some(expired)))
+            .collect();
+        let more = news.split_off(news.len().min(TOLD_AT_ONCE));
+        let transaction = self.write_queue(
+            self.with_news(news),
+            node,
+            Some(&read.entry),
+            queue,
+            "triggers",
+        );
+        match self.store.commit(transaction).await?.is_committed() {
+            true => self.record_all(more).await,
+            false => Ok(()),
+        }
+    }
+
+    /// What a node does not get is told in the step that takes it off its
+    /// queue: a server that dies in between would keep it to itself.
+    fn with_news(&self, news: Vec<(TriggerName, Option<TriggerNews>)>) -> Transaction {
+        let mut transaction = Transaction::new();
+        for (trigger, what) in news {
+            if let Some(what) = what {
+                self.count(&what);
+                transaction = self.told(transaction, &trigger, what);
+            }
+        }
+        transaction
+    }
+
+    fn count(&self, what: &TriggerNews) {
+        if matches!(what, TriggerNews::Expired { .. }) {
+            self.metrics.trigger_expired();
+        }
+    }
+
+    /// What is unusual about the answer to a command, if anything is.
+    async fn answer(
+        &self,
+        node: &NodeName,
+        command: CommandId,
+    ) -> Result<Option<TriggerNews>, ServiceError> {
+        let key = keys::command_result(node, command);
+        let result = document::read::<CommandResult>(&*self.store, &key).await?;
+        let Some(result) = result.map(|read| read.document) else {
+            return Ok(None);
+        };
+        let node = node.clone();
+        Ok(match result.outcome {
+            CommandOutcome::Done => None,
+            CommandOutcome::Expired => Some(TriggerNews::Expired { node }),
+            CommandOutcome::Failed | CommandOutcome::NotUnderstood => Some(TriggerNews::Refused {
+                node,
+                message: result.message,
+            }),
+        })
+    }
+
+    async fn record_all(
+        &self,
+        news: Vec<(TriggerName, Option<TriggerNews>)>,
+    ) -> Result<(), ServiceError> {
+        for (trigger, what) in news {
+            if let Some(what) = what {
+                self.count(&what);
+                self.record(&trigger, what).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends out what is due; says how long until the next is.
+    pub(super) async fn release_due(&self) -> Result<Duration, ServiceError> {
+        let mut sleep = LONGEST_SLEEP;
+        for entry in document::read_all(&*self.store, keys::TRIGGER_HELD).await? {
+            let name = entry.key.strip_prefix(keys::TRIGGER_HELD);
+            let Some(trigger) = name.and_then(|name| TriggerName::new(name).ok()) else {
+                continue;
+            };
+            let held: Held = document::decode(&entry)?;
+            let limits = self.limits(&trigger).await?;
+            let now = self.clock.now();
+            match held.due(&limits, now) {
+                Due::Now => {
+                    self.release(&trigger).await?;
+                }
+                Due::At(at) => {
+                    let left = Duration::try_from(at.duration_since(now)).unwrap_or_default();
+                    sleep = sleep.min(left);
+                }
+                Due::NotYet => {}
+            }
+        }
+        Ok(sleep)
+    }
+}

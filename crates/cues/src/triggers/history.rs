@@ -1,0 +1,65 @@
+//! What happened to triggers, for those who ask later.
+
+use bunraku_model::TriggerName;
+use bunraku_store::Transaction;
+use bunraku_wire::api::triggers::{TriggerEvent, TriggerNews};
+use uuid::Uuid;
+
+use super::Triggers;
+use bunraku_control::document;
+use bunraku_control::{ServiceError, keys};
+
+/// Events that are kept.
+const KEPT: usize = 1_000;
+
+impl Triggers {
+    pub(super) async fn record(
+        &self,
+        trigger: &TriggerName,
+        what: TriggerNews,
+    ) -> Result<(), ServiceError> {
+        let transaction = self.told(Transaction::new(), trigger, what);
+        self.store.commit(transaction).await?;
+        Ok(())
+    }
+
+    /// The same in the step that makes it so.
+    pub(super) fn told(
+        &self,
+        transaction: Transaction,
+        trigger: &TriggerName,
+        what: TriggerNews,
+    ) -> Transaction {
+        let event = TriggerEvent {
+            trigger: trigger.clone(),
+            at: self.clock.now(),
+            what,
+        };
+        let key = keys::trigger_event(Uuid::now_v7());
+        transaction.put(key, document::encode(&event))
+    }
+
+    /// The newest events, of one trigger or of all, newest first.
+    pub async fn history(
+        &self,
+        trigger: Option<&TriggerName>,
+        most: usize,
+    ) -> Result<Vec<TriggerEvent>, ServiceError> {
+        let mut events = Vec::new();
+        let entries = document::read_all(&*self.store, keys::TRIGGER_EVENTS).await?;
+        for entry in entries.iter().rev() {
+            let event: TriggerEvent = document::decode(entry)?;
+            if trigger.is_none_or(|trigger| event.trigger == *trigger) {
+                events.push(event);
+            }
+            if events.len() >= most {
+                break;
+            }
+        }
+        Ok(events)
+    }
+
+    pub(super) async fn forget_old_events(&self) -> Result<(), ServiceError> {
+        document::forget_oldest(&*self.store, keys::TRIGGER_EVENTS, KEPT).await
+    }
+}

@@ -1,0 +1,486 @@
+//! Triggers: who fires, what is held back, and what each node is told.
+//!
+//! A firing goes through three gates, each a pure decision: its chain of
+//! causes (`chain`), the trigger's limits (`limits`), and the queue of each
+//! node (`node_queue`). What a gate decides is written in the transaction that
+//! names what it read, so any server may do the next step, and a crash between
+//! two steps loses nothing: what waits is found again by `dispatch`.
+//!
+//! Absent: running anything. A node gets a run command and has its own queue.
+
+mod announced;
+pub mod chain;
+mod dispatch;
+mod history;
+mod lanes;
+mod limits;
+mod node_queue;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bunraku_model::{CommandId, NodeName, NodeRunId, Role, TriggerName};
+use bunraku_store::{Compare, KeyValue, SharedStore, Transaction, TransactionOutcome};
+use bunraku_wire::api::triggers::{
+    FireReply, FireTrigger, TriggerLimits, TriggerNews, TriggerSummary,
+};
+use bunraku_wire::api::{Cause, Command, Envelope, RunRequest, RunSubject, TriggerCause};
+use jiff::Timestamp;
+use uuid::Uuid;
+
+use crate::once::Asker;
+pub use announced::Announced;
+use bunraku_control::clock::Clock;
+use bunraku_control::document::{self, Decision};
+use bunraku_control::find_nodes::check_node_query;
+use bunraku_control::{FindNodes, Metrics, ServiceError, keys};
+use chain::Chained;
+pub use limits::{Due, Held, are_any as limits_hold};
+use node_queue::NodeQueue;
+
+/// Nodes per transaction: two compares, two writes and two reads each, of 128.
+const PER_TRANSACTION: usize = 60;
+
+/// Hosts that one firing may name.
+const MOST_HOSTS: usize = 100_000;
+
+/// How long a trigger waits for a node that is away when nobody says.
+const DEFAULT_DEADLINE: u64 = 24 * 3_600;
+
+/// The handle on the service.
+#[derive(Clone)]
+pub struct Triggers {
+    store: SharedStore,
+    clock: Clock,
+    find_nodes: Option<Arc<dyn FindNodes>>,
+    metrics: Arc<Metrics>,
+    lanes: Arc<lanes::Lanes>,
+    /// Those who send out what was held back take turns.
+    releasing: Arc<tokio::sync::Mutex<()>>,
+}
+
+/// A firing that passed the first gate.
+struct Firing<'a> {
+    trigger: &'a TriggerName,
+    by: String,
+    hosts: Vec<NodeName>,
+    causes: Vec<TriggerCause>,
+    deadline_seconds: u64,
+}
+
+impl Triggers {
+    pub fn new(store: SharedStore, clock: Clock, metrics: Arc<Metrics>) -> Self {
+        Self {
+            store,
+            clock,
+            find_nodes: None,
+            metrics,
+            releasing: Arc::default(),
+            lanes: Arc::default(),
+        }
+    }
+
+    /// Lets triggers name their hosts by a query.
+    #[must_use]
+    pub fn with_queries(mut self, find_nodes: Arc<dyn FindNodes>) -> Self {
+        self.find_nodes = Some(find_nodes);
+        self
+    }
+
+    /// Fires a trigger. When this returns, no crash can lose it any more.
+    pub async fn fire(
+        &self,
+        trigger: &TriggerName,
+        asker: Asker<'_>,
+        request: &FireTrigger,
+    ) -> Result<FireReply, ServiceError> {
+        let limits = self.limits(trigger).await?;
+        if asker.role == Role::Node
+            && !limits.fired_by.is_empty()
+            && !limits.fired_by.contains(asker.name)
+        {
+            return Err(ServiceError::Forbidden {
+                message: format!("`{}` may not fire `{trigger}`", asker.name),
+                hint: Some(format!(
+                    "an operator says who may, with `bunraku trigger define '{trigger}'`"
+                )),
+            });
+        }
+        let node = (asker.role == Role::Node).then_some(asker.name);
+        if node.is_some() && request.query.is_some() {
+            return Err(ServiceError::Forbidden {
+                message: "a node may not choose hosts by a query of its own".to_owned(),
+                hint: Some(format!(
+                    "an operator says whom it is for, with `bunraku trigger define '{trigger}' --query …`"
+                )),
+            });
+        }
+        let hosts = self
+            .hosts(&request.hosts, request.query.as_ref(), &limits)
+            .await?;
+        match chain::continue_chains(trigger, node, request, self.clock.now()) {
+            Chained::Stopped { why, chain } => {
+                self.metrics.trigger_stopped(why);
+                tracing::warn!(%trigger, by = %asker.name, ?why, ?chain, "a chain of triggers ends here");
+                let news = TriggerNews::Stopped {
+                    by: asker.name.to_string(),
+                    why,
+                    chain: chain.clone(),
+                };
+                self.record(trigger, news).await?;
+                Ok(FireReply::Stopped { why, chain })
+            }
+            Chained::On(causes) => {
+                let firing = Firing {
+                    trigger,
+                    by: asker.name.to_string(),
+                    hosts,
+                    causes,
+                    deadline_seconds: request.deadline_seconds.unwrap_or(DEFAULT_DEADLINE),
+                };
+                self.go_on(&firing, &limits).await
+            }
+        }
+    }
+
+    async fn go_on(
+        &self,
+        firing: &Firing<'_>,
+        limits: &TriggerLimits,
+    ) -> Result<FireReply, ServiceError> {
+        self.metrics.triggers_fired();
+        match limits::are_any(limits) {
+            false => self.send_out(firing).await,
+            true => self.hold(firing, limits).await,
+        }
+    }
+
+    /// Whom a firing is for: those it names, or those the trigger is for.
+    async fn hosts(
+        &self,
+        named: &[NodeName],
+        query: Option<&String>,
+        limits: &TriggerLimits,
+    ) -> Result<Vec<NodeName>, ServiceError> {
+        let mut hosts = named.to_vec();
+        let query = match hosts.is_empty() {
+            true => query.or(limits.query.as_ref()),
+            false => query,
+        };
+        match (query, &self.find_nodes) {
+            (None, _) => {}
+            (Some(query), Some(find)) => hosts.extend(find.nodes_matching(query).await?),
+            (Some(_), None) => {
+                return Err(ServiceError::invalid(
+                    "this server answers no queries: name the hosts",
+                ));
+            }
+        }
+        hosts.sort();
+        hosts.dedup();
+        if hosts.len() > MOST_HOSTS {
+            let message = format!("{} hosts are more than {MOST_HOSTS}", hosts.len());
+            return Err(ServiceError::invalid(message));
+        }
+        if hosts.is_empty() && query.is_none() {
+            return Err(ServiceError::Invalid {
+                message: "a trigger needs hosts to start runs on".to_owned(),
+                hint: Some(
+                    "name them, or say whom it is for with `bunraku trigger define NAME --query …`"
+                        .to_owned(),
+                ),
+            });
+        }
+        Ok(hosts)
+    }
+
+    /// Puts a firing behind what the trigger's limits hold back, and sends all
+    /// of it out if that is due.
+    async fn hold(
+        &self,
+        firing: &Firing<'_>,
+        limits: &TriggerLimits,
+    ) -> Result<FireReply, ServiceError> {
+        let key = keys::trigger_held(firing.trigger);
+        let now = self.clock.now();
+        let held = document::update(&*self.store, &key, |current: Option<Held>| {
+            let mut held = current.unwrap_or_default();
+            // The same firing again: its reply was lost.
+            let known = firing.causes.iter().all(|cause| {
+                cause
+                    .firing
+                    .is_some_and(|id| chain::is_known(&held.causes, id))
+            });
+            if known && !firing.causes.is_empty() {
+                return Ok(Decision::Keep);
+            }
+            held.add(firing.hosts.clone(), firing.causes.clone(), limits, now);
+            held.deadline_seconds = held.deadline_seconds.max(firing.deadline_seconds);
+            held.by.clone_from(&firing.by);
+            Ok(Decision::Write(held))
+        });
+        let held = held.await?.unwrap_or_default();
+        let occurrences = held.occurrences.len() as u64;
+        let until = match held.due(limits, now) {
+            Due::Now => {
+                let reply = self.release(firing.trigger).await?;
+                // Somebody else, who saw that it was due, has sent it out.
+                return Ok(reply.unwrap_or(FireReply::Fired {
+                    hosts: held.hosts,
+                    unknown: Vec::new(),
+                }));
+            }
+            Due::At(until) => Some(until),
+            Due::NotYet => None,
+        };
+        Ok(FireReply::Held { occurrences, until })
+    }
+
+    /// Sends out what is held back, if it is due. Of several servers one does.
+    async fn release(&self, trigger: &TriggerName) -> Result<Option<FireReply>, ServiceError> {
+        let key = keys::trigger_held(trigger);
+        let _turn = self.releasing.lock().await;
+        loop {
+            let limits = self.limits(trigger).await?;
+            let Some(read) = document::read::<Held>(&*self.store, &key).await? else {
+                return Ok(None);
+            };
+            let (held, now) = (read.document, self.clock.now());
+            if held.due(&limits, now) != Due::Now {
+                return Ok(None);
+            }
+            // From here on it is announced, and that is carried out once.
+            let announced = Announced {
+                deadline_seconds: Some(held.deadline_seconds),
+                released: true,
+                ..Announced::new(trigger.clone(), held.by, held.hosts, held.causes)
+            };
+            let transaction = Transaction::new()
+                .when_unchanged(&key, Some(&read.entry))
+                .put(key.clone(), document::encode(&Held::released(now)));
+            let transaction = announced.put_in(transaction);
+            if self.store.commit(transaction).await?.is_committed() {
+                let key = keys::trigger_announced(announced.id);
+                return Ok(Some(self.carry_out(&key).await?));
+            }
+        }
+    }
+
+    /// Tells every host, or leaves it in the host's queue.
+    async fn send_out(&self, firing: &Firing<'_>) -> Result<FireReply, ServiceError> {
+        let expires = expires(self.clock.now(), firing.deadline_seconds)?;
+        let chunks = firing
+            .hosts
+            .chunks(PER_TRANSACTION)
+            .map(|hosts| self.send_chunk(firing, hosts, expires));
+        // All of them to their end: what one chunk cannot do, the others still can.
+        let (mut told, mut unknown) = (Vec::new(), Vec::new());
+        for outcome in futures::future::join_all(chunks).await {
+            let (known, missing) = outcome?;
+            told.extend(known);
+            unknown.extend(missing);
+        }
+        let first = firing.causes.first();
+        let news = TriggerNews::Fired {
+            id: first
+                .and_then(|cause| cause.firing)
+                .unwrap_or(bunraku_model::FiringId(Uuid::nil())),
+            by: firing.by.clone(),
+            count: told.len(),
+            hosts: told.iter().take(20).cloned().collect(),
+            unknown: unknown.iter().take(20).cloned().collect(),
+            reason: first.and_then(|cause| cause.reason.clone()),
+            chain: first.map(|cause| cause.chain.clone()).unwrap_or_default(),
+        };
+        self.record(firing.trigger, news).await?;
+        Ok(FireReply::Fired {
+            hosts: told,
+            unknown,
+        })
+    }
+
+    /// One transaction for many hosts; one by one where somebody interfered.
+    async fn send_chunk(
+        &self,
+        firing: &Firing<'_>,
+        hosts: &[NodeName],
+        expires: Timestamp,
+    ) -> Result<(Vec<NodeName>, Vec<NodeName>), ServiceError> {
+        if let [host] = hosts {
+            return match self.send_one(firing, host, expires).await? {
+                true => Ok((vec![host.clone()], Vec::new())),
+                false => Ok((Vec::new(), vec![host.clone()])),
+            };
+        }
+        // Hardly ever does anything wait for a node: that it does not is tried
+        // without a look, and what is there instead comes with the refusal.
+        let mut transaction = Transaction::new();
+        for host in hosts {
+            transaction = self
+                .add_to_queue(transaction, firing, host, None, expires)?
+                .read_on_failure(keys::trigger_queue(host))
+                .read_on_failure(keys::node_record(host));
+        }
+        let found = match self.store.commit(transaction).await? {
+            TransactionOutcome::Committed(_) => return Ok((hosts.to_vec(), Vec::new())),
+            TransactionOutcome::Refused(found) => found,
+        };
+        let (mut known, mut unknown) = (Vec::new(), Vec::new());
+        let mut transaction = Transaction::new();
+        for (host, found) in hosts.iter().zip(found.chunks_exact(2)) {
+            let [entry, node] = found else { continue };
+            if node.is_none() {
+                unknown.push(host.clone());
+                continue;
+            }
+            known.push(host.clone());
+            transaction = self.add_to_queue(transaction, firing, host, entry.as_ref(), expires)?;
+        }
+        if transaction.operations.is_empty() || self.store.commit(transaction).await?.is_committed()
+        {
+            return Ok((known, unknown));
+        }
+        for host in &known {
+            self.send_one(firing, host, expires).await?;
+        }
+        Ok((known, unknown))
+    }
+
+    /// The writes that put a firing into a host's queue, or on its way.
+    fn add_to_queue(
+        &self,
+        transaction: Transaction,
+        firing: &Firing<'_>,
+        host: &NodeName,
+        entry: Option<&KeyValue>,
+        expires: Timestamp,
+    ) -> Result<Transaction, ServiceError> {
+        let mut queue: NodeQueue = match entry {
+            None => NodeQueue::default(),
+            Some(entry) => document::decode(entry)?,
+        };
+        if !queue.add(firing.trigger, &firing.causes, expires) {
+            return Ok(transaction);
+        }
+        Ok(self.write_queue(transaction, host, entry, queue, &firing.by))
+    }
+
+    /// Writes a host's queue; with a command, if one can be sent.
+    fn write_queue(
+        &self,
+        mut transaction: Transaction,
+        host: &NodeName,
+        entry: Option<&KeyValue>,
+        mut queue: NodeQueue,
+        by: &str,
+    ) -> Transaction {
+        let key = keys::trigger_queue(host);
+        transaction = transaction
+            .when_unchanged(&key, entry)
+            .when(Compare::Exists(keys::node_record(host)));
+        let id = CommandId(Uuid::now_v7());
+        if let Some((causes, expires)) = queue.send(id) {
+            let envelope = Envelope {
+                id,
+                command: Command::Run(Box::new(run_request(causes, expires))),
+                sent_by: by.to_owned(),
+                sent: self.clock.now(),
+                expires,
+            };
+            transaction =
+                transaction.put(keys::command_pending(host, id), document::encode(&envelope));
+        }
+        match queue.is_empty() {
+            true => transaction.delete(key),
+            false => transaction.put(key, document::encode(&queue)),
+        }
+    }
+
+    /// Says how a trigger is limited, and who may fire it.
+    pub async fn define(
+        &self,
+        trigger: &TriggerName,
+        limits: &TriggerLimits,
+    ) -> Result<(), ServiceError> {
+        if let Some(query) = &limits.query {
+            check_node_query(query)?;
+        }
+        let transaction =
+            Transaction::new().put(keys::trigger_limits(trigger), document::encode(limits));
+        self.store.commit(transaction).await?;
+        Ok(())
+    }
+
+    /// Takes its limits away, and lets what was held back go.
+    pub async fn forget(&self, trigger: &TriggerName) -> Result<(), ServiceError> {
+        let transaction = Transaction::new().delete(keys::trigger_limits(trigger));
+        self.store.commit(transaction).await?;
+        self.release(trigger).await?;
+        Ok(())
+    }
+
+    async fn limits(&self, trigger: &TriggerName) -> Result<TriggerLimits, ServiceError> {
+        let read = document::read(&*self.store, &keys::trigger_limits(trigger)).await?;
+        Ok(read.map(|read| read.document).unwrap_or_default())
+    }
+
+    /// Every trigger that has limits or holds something back.
+    pub async fn list(&self) -> Result<Vec<TriggerSummary>, ServiceError> {
+        let mut names: Vec<TriggerName> = Vec::new();
+        for prefix in [keys::TRIGGER_LIMITS, keys::TRIGGER_HELD] {
+            let found = document::keys_under(&*self.store, prefix).await?;
+            let found = found.iter().filter_map(|key| key.strip_prefix(prefix));
+            names.extend(found.filter_map(|name| TriggerName::new(name).ok()));
+        }
+        names.sort();
+        names.dedup();
+        let mut all = Vec::with_capacity(names.len());
+        for name in names {
+            all.push(self.show(&name).await?);
+        }
+        Ok(all)
+    }
+
+    /// One trigger.
+    pub async fn show(&self, trigger: &TriggerName) -> Result<TriggerSummary, ServiceError> {
+        let limits = self.limits(trigger).await?;
+        let held = document::read::<Held>(&*self.store, &keys::trigger_held(trigger)).await?;
+        let held = held.map(|read| read.document).unwrap_or_default();
+        let until = match held.due(&limits, self.clock.now()) {
+            Due::At(until) => Some(until),
+            Due::Now | Due::NotYet => None,
+        };
+        Ok(TriggerSummary {
+            name: trigger.clone(),
+            limits,
+            held: held.occurrences.len() as u64,
+            until,
+            last: held.last,
+        })
+    }
+}
+
+/// One run of whatever the node's own settings name, for all these causes.
+fn run_request(causes: Vec<TriggerCause>, expires: Timestamp) -> RunRequest {
+    RunRequest {
+        id: NodeRunId(Uuid::now_v7()),
+        causes: causes.into_iter().map(Cause::Trigger).collect(),
+        mode: None,
+        subject: RunSubject::Configured { environment: None },
+        tags: Vec::new(),
+        start_before: Some(expires),
+        timeout_seconds: None,
+        coalesce: true,
+    }
+}
+
+fn expires(now: Timestamp, seconds: u64) -> Result<Timestamp, ServiceError> {
+    let span = jiff::SignedDuration::from_secs(i64::try_from(seconds).unwrap_or(i64::MAX));
+    now.checked_add(span)
+        .map_err(|_| ServiceError::invalid("deadline_seconds is too large"))
+}
+
+/// How long to wait before asking a store again that was away.
+const RETRY: Duration = Duration::from_millis(500);

@@ -1,0 +1,98 @@
+//! What nodes answer to the command that asks them to run.
+//!
+//! Good answers say only that the node has it: the report tells the rest.
+
+use std::collections::{HashMap, VecDeque};
+
+use bunraku_model::{CommandId, NodeName};
+use bunraku_plan::StepIndex;
+use bunraku_plan::run::Event;
+use bunraku_store::{Change, SharedStore, StoreError, WatchStart, WatchStream};
+use bunraku_wire::api::{CommandOutcome, CommandResult};
+use futures::StreamExt;
+
+use bunraku_control::{ServiceError, document, keys};
+
+pub(super) struct Answers {
+    store: SharedStore,
+    asked: HashMap<(NodeName, CommandId), StepIndex>,
+    /// To be looked at, because the watch was not open when they were asked.
+    unread: VecDeque<(NodeName, CommandId)>,
+    changes: Option<WatchStream>,
+}
+
+impl Answers {
+    pub(super) fn new(store: SharedStore) -> Self {
+        Self {
+            store,
+            asked: HashMap::new(),
+            unread: VecDeque::new(),
+            changes: None,
+        }
+    }
+
+    pub(super) fn expect(&mut self, node: NodeName, id: CommandId, step: StepIndex) {
+        self.unread.push_back((node.clone(), id));
+        self.asked.insert((node, id), step);
+    }
+
+    /// The next refusal. May be cancelled at any time without losing anything.
+    pub(super) async fn next(&mut self) -> Result<Event, ServiceError> {
+        loop {
+            match self.step().await {
+                Ok(Some(event)) => return Ok(event),
+                Ok(None) => {}
+                Err(ServiceError::Store(
+                    StoreError::Compacted { .. }
+                    | StoreError::Unavailable(_)
+                    | StoreError::OutcomeUnknown(_),
+                )) => {
+                    self.changes = None;
+                    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    async fn step(&mut self) -> Result<Option<Event>, ServiceError> {
+        if self.changes.is_none() {
+            let prefix = keys::all_command_results();
+            self.changes = Some(self.store.watch(&prefix, WatchStart::Now).await?);
+            self.unread = self.asked.keys().cloned().collect();
+        }
+        if let Some((node, id)) = self.unread.front().cloned() {
+            let key = keys::command_result(&node, id);
+            let found = document::read::<CommandResult>(&*self.store, &key).await?;
+            self.unread.pop_front();
+            return Ok(found.and_then(|found| self.note(&(node, id), &found.document)));
+        }
+        let changes = self.changes.as_mut().expect("opened above");
+        match changes.next().await {
+            None => self.changes = None,
+            Some(batch) => {
+                for change in batch?.changes {
+                    // What was answered is read by its key: one way for all.
+                    if let Change::Put(entry) = change
+                        && let Some(place) = keys::parse_command_result(&entry.key)
+                        && self.asked.contains_key(&place)
+                    {
+                        self.unread.push_back(place);
+                    }
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn note(&mut self, place: &(NodeName, CommandId), result: &CommandResult) -> Option<Event> {
+        let step = self.asked.remove(place)?;
+        match result.outcome {
+            CommandOutcome::Done => None,
+            _ => Some(Event::Refused {
+                step,
+                reason: result.message.clone(),
+            }),
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Where the nodes of a run stand: connected or not, enabled or not.
+
+use std::collections::HashMap;
+
+use bunraku_model::{Administration, Connection, NodeName};
+use bunraku_plan::run::UnfitReason;
+use bunraku_store::{Change, Follow, Followed, KeyValue, SharedStore};
+use serde::Deserialize;
+
+use bunraku_control::presence::StoredConnection;
+use bunraku_control::{ServiceError, document, keys};
+
+/// The part of a node's record that matters here.
+#[derive(Deserialize)]
+struct Record {
+    administration: Administration,
+}
+
+#[derive(Clone, Default, Debug)]
+pub(super) struct Standing {
+    pub(super) known: bool,
+    pub(super) disabled: Option<String>,
+    pub(super) away: Option<String>,
+    pub(super) connected: bool,
+}
+
+impl Standing {
+    /// Why the node cannot run now.
+    pub(super) fn unfit(&self) -> Option<UnfitReason> {
+        let away = || {
+            self.away
+                .clone()
+                .unwrap_or_else(|| "it never connected".to_owned())
+        };
+        match (self.known, self.connected, &self.disabled) {
+            (false, _, _) => Some(UnfitReason::Unknown),
+            (_, false, _) => Some(UnfitReason::Lost { reason: away() }),
+            (_, _, Some(reason)) => Some(UnfitReason::Disabled {
+                reason: reason.clone(),
+            }),
+            _ => None,
+        }
+    }
+}
+
+/// The nodes of one run, kept up to date.
+pub(super) struct Board {
+    follow: Follow,
+    nodes: HashMap<NodeName, Standing>,
+}
+
+impl Board {
+    /// Reads where these nodes stand.
+    pub(super) async fn open(
+        store: SharedStore,
+        nodes: impl IntoIterator<Item = NodeName>,
+    ) -> Result<Self, ServiceError> {
+        let mut board = Self {
+            follow: Follow::new(store, keys::NODES),
+            nodes: nodes
+                .into_iter()
+                .map(|node| (node, Standing::default()))
+                .collect(),
+        };
+        board.next().await?;
+        Ok(board)
+    }
+
+    pub(super) fn standing(&self, node: &NodeName) -> Standing {
+        self.nodes.get(node).cloned().unwrap_or_default()
+    }
+
+    /// Takes in the next changes, and says of which nodes they are. May be
+    /// cancelled at any time without losing anything.
+    pub(super) async fn next(&mut self) -> Result<Vec<NodeName>, ServiceError> {
+        let followed = self.follow.next().await?;
+        let mut changed = Vec::new();
+        match followed {
+            Followed::Snapshot { items, .. } => {
+                for item in &items {
+                    changed.extend(self.take(item)?);
+                }
+            }
+            Followed::Changes(batch) => {
+                for change in &batch.changes {
+                    match change {
+                        Change::Put(item) => changed.extend(self.take(item)?),
+                        Change::Delete { key } => changed.extend(self.forget(key)),
+                    }
+                }
+            }
+        }
+        Ok(changed)
+    }
+
+    fn take(&mut self, entry: &KeyValue) -> Result<Option<NodeName>, ServiceError> {
+        let Some((node, which)) = keys::parse_node_key(&entry.key) else {
+            return Ok(None);
+        };
+        let Some(standing) = self.nodes.get_mut(&node) else {
+            return Ok(None);
+        };
+        match which {
+            "record" => {
+                standing.known = true;
+                let record: Record = document::decode(entry)?;
+                standing.disabled = match record.administration {
+                    Administration::Enabled { .. } => None,
+                    Administration::Disabled { reason, by, .. } => {
+                        Some(format!("by {by}: {reason}"))
+                    }
+                };
+            }
+            "connection" => {
+                let stored: StoredConnection = document::decode(entry)?;
+                standing.connected = matches!(stored.connection, Connection::Connected { .. });
+                standing.away = match stored.connection {
+                    Connection::Lost { reason, .. } => Some(reason),
+                    _ => None,
+                };
+            }
+            _ => return Ok(None),
+        }
+        Ok(Some(node))
+    }
+
+    fn forget(&mut self, key: &str) -> Option<NodeName> {
+        let (node, which) = keys::parse_node_key(key)?;
+        let standing = self.nodes.get_mut(&node)?;
+        match which {
+            "record" => standing.known = false,
+            "connection" => standing.connected = false,
+            _ => return None,
+        }
+        Some(node)
+    }
+}

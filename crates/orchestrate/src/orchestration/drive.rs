@@ -1,0 +1,103 @@
+//! Every server offers to lead every open run; one does.
+
+use std::collections::HashMap;
+
+use bunraku_model::RunId;
+use bunraku_store::{Follow, Followed};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::{Inner, Orchestration};
+use bunraku_control::leader::Leadership;
+use bunraku_control::{ServiceError, keys};
+
+/// How long to wait after a failure that was not foreseen.
+const RETRY: std::time::Duration = std::time::Duration::from_secs(1);
+
+impl Orchestration {
+    /// Leads runs until it is told to stop.
+    pub async fn run(&self, stop: CancellationToken) {
+        let mut tasks: HashMap<RunId, JoinHandle<()>> = HashMap::new();
+        let mut follow = Follow::new(self.inner.store.clone(), keys::OPEN_RUNS);
+        loop {
+            let followed = tokio::select! {
+                () = stop.cancelled() => break,
+                followed = follow.next() => followed,
+            };
+            let opened = match followed {
+                Ok(followed) => followed.into_puts(),
+                Err(error) => {
+                    tracing::error!(error = %error, "cannot follow the runs");
+                    tokio::time::sleep(RETRY).await;
+                    continue;
+                }
+            };
+            tasks.retain(|_, task| !task.is_finished());
+            for run in (opened.iter()).filter_map(|item| keys::parse_open_run(&item.key)) {
+                let (service, stop) = (self.clone(), stop.clone());
+                tasks.entry(run).or_insert_with(|| {
+                    tokio::spawn(async move { service.see_through(run, stop).await })
+                });
+            }
+        }
+        for (_, task) in tasks {
+            // Each ends by itself, and gives its lease back.
+            if let Err(error) = task.await {
+                tracing::error!(error = %error, "leading a run ended badly");
+            }
+        }
+    }
+
+    /// Leads the run whenever nobody does, until it is over.
+    async fn see_through(&self, run: RunId, stop: CancellationToken) {
+        loop {
+            let outcome = tokio::select! {
+                () = stop.cancelled() => return,
+                outcome = self.inner.lead_once(run, &stop) => outcome,
+            };
+            match outcome {
+                Ok(true) => return,
+                Ok(false) => {}
+                Err(error) => {
+                    tracing::warn!(%run, error = &error as &dyn std::error::Error, "leading a run failed; trying again");
+                    tokio::time::sleep(RETRY).await;
+                }
+            }
+        }
+    }
+}
+
+impl Inner {
+    /// Waits to be the leader, and is it as long as it can. True: the run is over.
+    async fn lead_once(&self, run: RunId, stop: &CancellationToken) -> Result<bool, ServiceError> {
+        let fence = format!("{}/{}", self.server, Uuid::new_v4());
+        let key = keys::run_leader(run);
+        let ttl = self.options.leader_ttl;
+        let leadership = tokio::select! {
+            leadership = Leadership::campaign(self.store.clone(), &key, &fence, ttl) => leadership?,
+            over = self.wait_for_end(run) => return over.map(|()| true),
+        };
+        tracing::info!(%run, "this server leads the run");
+        let outcome = tokio::select! {
+            outcome = self.lead(run, fence.into()) => outcome,
+            () = leadership.keep() => {
+                tracing::warn!(%run, "this server does not lead the run any more");
+                Ok(false)
+            }
+            () = stop.cancelled() => Ok(true),
+        };
+        leadership.resign().await;
+        outcome
+    }
+
+    async fn wait_for_end(&self, run: RunId) -> Result<(), ServiceError> {
+        let mut follow = Follow::new(self.store.clone(), keys::run_end(run));
+        loop {
+            match follow.next().await? {
+                Followed::Snapshot { items, .. } if items.is_empty() => {}
+                _ => return Ok(()),
+            }
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Which nodes are held, told to the agents that are connected here.
+//!
+//! One watch per server. While a hold stands, agents are told so again and
+//! again, each time after a look at the store: what agents hear is good for
+//! some seconds, so a server that is cut off from the store, or an
+//! orchestrator that is dead, holds nobody for longer.
+
+use std::collections::HashMap;
+use std::sync::{PoisonError, RwLock};
+use std::time::Duration;
+
+use bunraku_model::{NodeName, RunId};
+use bunraku_store::{Change, Follow, Followed, KeyValue};
+use bunraku_wire::api::NodeHold;
+use tokio_util::sync::CancellationToken;
+
+use super::{Hold, Inner, Orchestration};
+use bunraku_compile::CommandHub;
+use bunraku_control::{ServiceError, document, keys};
+
+/// How long to wait before a store is asked again that failed for good.
+const RETRY: Duration = Duration::from_secs(1);
+
+#[derive(Default)]
+pub(super) struct HoldBoard {
+    entries: RwLock<Entries>,
+}
+
+#[derive(Default)]
+struct Entries {
+    by_node: HashMap<NodeName, RunId>,
+    /// The first reading is done.
+    complete: bool,
+}
+
+impl Orchestration {
+    /// What a node's agent is to know of the run that has the node for itself.
+    pub async fn hold_for_agent(&self, node: &NodeName) -> Result<Option<NodeHold>, ServiceError> {
+        let inner = &self.inner;
+        let hold = |run: RunId| NodeHold {
+            run,
+            seconds: inner.options.hold_ttl.as_secs().max(1),
+        };
+        if let Some(known) = inner.holds.known(node) {
+            return Ok(known.map(hold));
+        }
+        let stored = self.hold_of(node).await?;
+        Ok(stored.map(|stored| hold(stored.run)))
+    }
+
+    /// Tells agents of holds until cancelled.
+    pub async fn tell_holds(&self, hub: CommandHub, shutdown: CancellationToken) {
+        let inner = &self.inner;
+        let mut follow = Follow::new(inner.store.clone(), keys::NODE_HOLDS);
+        let mut again = tokio::time::interval(inner.options.hold_ttl / 3);
+        again.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            let told = tokio::select! {
+                () = shutdown.cancelled() => return,
+                followed = follow.next() => match followed {
+                    Ok(followed) => inner.holds.take(followed),
+                    Err(error) => {
+                        tracing::error!(error = %error, "holds cannot be followed; trying again");
+                        tokio::time::sleep(RETRY).await;
+                        continue;
+                    }
+                },
+                _ = again.tick() => inner.still_held().await,
+            };
+            for node in told {
+                hub.tell_hold(&node);
+            }
+        }
+    }
+}
+
+impl Inner {
+    /// Nodes that are held by what the store says now.
+    async fn still_held(&self) -> Vec<NodeName> {
+        if self.holds.is_empty() {
+            return Vec::new();
+        }
+        match document::keys_under(&*self.store, keys::NODE_HOLDS).await {
+            Ok(held) => held
+                .iter()
+                .filter_map(|key| keys::parse_node_hold(key))
+                .collect(),
+            Err(error) => {
+                tracing::warn!(error = %error, "nodes are not told again that they are held");
+                Vec::new()
+            }
+        }
+    }
+}
+
+impl HoldBoard {
+    /// Nothing, as long as the board does not know yet.
+    fn known(&self, node: &NodeName) -> Option<Option<RunId>> {
+        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+        entries.complete.then(|| entries.by_node.get(node).copied())
+    }
+
+    fn is_empty(&self) -> bool {
+        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+        entries.by_node.is_empty()
+    }
+
+    /// Writes down what is new; tells whose hold it is.
+    fn take(&self, followed: Followed) -> Vec<NodeName> {
+        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+        match followed {
+            Followed::Snapshot { items, .. } => {
+                entries.complete = true;
+                items.iter().filter_map(|item| entries.put(item)).collect()
+            }
+            Followed::Changes(batch) => batch
+                .changes
+                .iter()
+                .filter_map(|change| match change {
+                    Change::Put(item) => entries.put(item),
+                    Change::Delete { key } => {
+                        let node = keys::parse_node_hold(key)?;
+                        entries.by_node.remove(&node);
+                        Some(node)
+                    }
+                })
+                .collect(),
+        }
+    }
+}
+
+impl Entries {
+    fn put(&mut self, item: &KeyValue) -> Option<NodeName> {
+        let node = keys::parse_node_hold(&item.key)?;
+        match document::decode::<Hold>(item) {
+            Ok(hold) => {
+                self.by_node.insert(node.clone(), hold.run);
+                Some(node)
+            }
+            Err(error) => {
+                tracing::error!(error = %error, "a hold cannot be read and is left out");
+                None
+            }
+        }
+    }
+}

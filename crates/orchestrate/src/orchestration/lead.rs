@@ -1,0 +1,241 @@
+//! Leads one run: stores what happens, then does what follows from it.
+
+use std::sync::Arc;
+
+use bunraku_model::{FiringId, NodeName, RunId};
+use bunraku_plan::StepIndex;
+use bunraku_plan::run::{
+    Action, Entry, Event, Run, RunOutcome, RunPhase, RunRecord, StepState, Unfit,
+};
+use bunraku_store::Compare;
+use bytes::Bytes;
+use futures::FutureExt;
+
+use super::Inner;
+use super::log::{self, Fenced, LogWriter};
+use super::perform::{Catalogs, Performed};
+use super::sources::Sources;
+use bunraku_control::{ServiceError, document, keys};
+use bunraku_cues::triggers::Announced;
+
+/// Events that are stored together.
+const MOST_TOGETHER: usize = 200;
+
+/// A leader at work.
+pub(super) struct Leader<'a> {
+    pub(super) inner: &'a Inner,
+    pub(super) record: RunRecord,
+    pub(super) run: Run,
+    pub(super) writer: LogWriter,
+    pub(super) sources: Sources,
+    catalogs: Catalogs,
+}
+
+impl Inner {
+    /// Leads until the run is over (true), or somebody else leads it (false).
+    pub(super) async fn lead(&self, id: RunId, fence: Bytes) -> Result<bool, ServiceError> {
+        let Some(stored) = document::read::<RunRecord>(&*self.store, &keys::run_record(id)).await?
+        else {
+            return Ok(true);
+        };
+        let record = stored.document;
+        let plan = Arc::new(self.plan(id).await?);
+        let log = log::read(&*self.store, id, 0).await?;
+        let writer = LogWriter::new(self.store.clone(), id, fence, log.next);
+        let (run, outstanding) = Run::of_record(&record, plan, log.entries);
+        let sources = Sources::open(self, &run).await?;
+        let mut leader = Leader {
+            inner: self,
+            catalogs: match self.catalogs_of(&record).await {
+                // Forgotten meanwhile: every node says that there is none for it.
+                Err(ServiceError::NotFound { .. }) => Catalogs::new(),
+                catalogs => catalogs?,
+            },
+            record,
+            run,
+            writer,
+            sources,
+        };
+        leader.lead(outstanding).await
+    }
+}
+
+impl Leader<'_> {
+    async fn lead(&mut self, outstanding: Vec<Action>) -> Result<bool, ServiceError> {
+        if *self.run.phase() == RunPhase::Queued
+            && !(self.wait_until_due().await?
+                && self.wait_for_turn().await?
+                && self.wait_for_nodes().await?)
+        {
+            return Ok(false);
+        }
+        let nodes: Vec<NodeName> = self.run.plan().nodes().into_keys().cloned().collect();
+        let held = match self.run.outcome() {
+            // Decided by a leader that died before it let them go.
+            Some(_) => {
+                self.inner.let_go_of(self.run.id(), &nodes).await?;
+                None
+            }
+            None => {
+                let holding = self.inner.hold_nodes(self.run.id(), &nodes, &self.writer);
+                Some(holding.await?)
+            }
+        };
+        let mut events = self.perform(outstanding).await?;
+        if *self.run.phase() == RunPhase::Queued {
+            events.insert(0, self.begun());
+        }
+        // What changed while nobody looked.
+        events.extend(self.sources.connections(&self.run, |_| true));
+        loop {
+            while !events.is_empty() {
+                events = match self.store_and_do(events).await? {
+                    Ok(more) => more,
+                    Err(Fenced) => return Ok(false),
+                };
+            }
+            if self.run.outcome().is_some() {
+                // First: whoever hears that the run is over may use its nodes.
+                if let Some(held) = held {
+                    held.let_go().await;
+                }
+                return self.finish().await;
+            }
+            events = self.happens().await?;
+        }
+    }
+
+    /// Looks at every node.
+    fn begun(&self) -> Event {
+        let steps = (0..).map(StepIndex).zip(&self.run.plan().steps);
+        let unfit = steps.filter_map(|(step, planned)| {
+            let waits = self.run.statuses()[step.at()].state == StepState::Waiting;
+            let reason = self.sources.board.standing(&planned.node).unfit();
+            reason
+                .filter(|_| waits)
+                .map(|reason| Unfit { step, reason })
+        });
+        Event::Begun {
+            unfit: unfit.collect(),
+        }
+    }
+
+    /// Stores events and performs what follows; gives what that led to.
+    pub(super) async fn store_and_do(
+        &mut self,
+        events: Vec<Event>,
+    ) -> Result<Result<Vec<Event>, Fenced>, ServiceError> {
+        let at = self.inner.clock.now();
+        let entries: Vec<Entry> = events
+            .into_iter()
+            .map(|event| Entry { at, event })
+            .collect();
+        if let Err(fenced) = self.writer.append(&entries).await? {
+            return Ok(Err(fenced));
+        }
+        let mut actions = Vec::new();
+        for entry in &entries {
+            actions.extend(self.run.step(&entry.event, entry.at));
+        }
+        self.perform(actions).await.map(Ok)
+    }
+
+    async fn perform(&mut self, actions: Vec<Action>) -> Result<Vec<Event>, ServiceError> {
+        let mut events = Vec::new();
+        let mut able = Vec::with_capacity(actions.len());
+        for action in actions {
+            if let Action::Start { step, .. } = &action {
+                let node = &self.run.plan().steps[step.at()].node;
+                let standing = self.sources.board.standing(node);
+                if let Some(reason) = standing.disabled {
+                    events.push(Event::Disabled {
+                        step: *step,
+                        reason,
+                    });
+                    continue;
+                }
+                if !standing.connected {
+                    events.push(Event::Away { step: *step });
+                }
+                self.sources.expect_report(&self.run, *step);
+            }
+            able.push(action);
+        }
+        let performed = self
+            .inner
+            .perform(&self.record, &self.run, &self.catalogs, &self.writer, able)
+            .await?;
+        for one in performed {
+            match one {
+                Performed::Sent(node, id, step) => self.sources.answers.expect(node, id, step),
+                Performed::Impossible(step, reason) => events.push(Event::Refused { step, reason }),
+                Performed::Nothing => {}
+            }
+        }
+        Ok(events)
+    }
+
+    /// The next events: what comes, and what comes right behind it.
+    async fn happens(&mut self) -> Result<Vec<Event>, ServiceError> {
+        let mut events = tokio::select! {
+            events = self.sources.next(&self.run) => events?,
+            () = sleep_until(self.inner, self.run.next_deadline()) => vec![Event::TimePassed],
+        };
+        while !events.is_empty() && events.len() < MOST_TOGETHER {
+            match self.sources.next(&self.run).now_or_never() {
+                Some(more) => events.extend(more?),
+                None => break,
+            }
+        }
+        Ok(events)
+    }
+
+    /// Writes down how it went. Others need not look at the run any more.
+    async fn finish(&mut self) -> Result<bool, ServiceError> {
+        let Some(end) = self.run.end() else {
+            return Ok(false);
+        };
+        let id = self.run.id();
+        let key = keys::run_end(id);
+        let mut transaction = self
+            .writer
+            .fenced()
+            .when(Compare::Absent(key.clone()))
+            .put(key, document::encode(&end))
+            .delete(keys::open_run(id));
+        // Announced with the end: fired by whoever comes to it, and once.
+        let now = self.inner.clock.now();
+        if let Some(announced) = announced(&self.record, end.outcome, now) {
+            transaction = announced.put_in(transaction);
+        }
+        self.inner.store.commit(transaction).await?;
+        let over = self.inner.store.get(&keys::run_end(id)).await?.is_some();
+        tracing::info!(run = %id, outcome = ?end.outcome, "a run is over");
+        Ok(over)
+    }
+}
+
+/// The trigger that a run asks to be fired when it ends like this.
+fn announced(record: &RunRecord, outcome: RunOutcome, at: jiff::Timestamp) -> Option<Announced> {
+    let hook = record.hooks.of(outcome)?;
+    let outcome = format!("{outcome:?}").to_lowercase();
+    let reason = format!("run {} of {} {outcome}", record.id, record.by);
+    // One firing for each run, whoever writes it down.
+    let id = FiringId(record.id.0);
+    let (trigger, hosts) = (hook.trigger.clone(), hook.hosts.clone());
+    let by = format!("run {}", record.id);
+    Some(Announced {
+        query: hook.query.clone(),
+        ..Announced::beginning(id, trigger, by, hosts, reason, at)
+    })
+}
+
+async fn sleep_until(inner: &Inner, deadline: Option<jiff::Timestamp>) {
+    let Some(deadline) = deadline else {
+        return std::future::pending().await;
+    };
+    let left = deadline.duration_since(inner.clock.now());
+    let left = std::time::Duration::try_from(left).unwrap_or_default();
+    // Longer than a clock may jump: looked at again.
+    tokio::time::sleep(left.min(std::time::Duration::from_secs(3_600))).await;
+}

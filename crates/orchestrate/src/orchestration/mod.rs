@@ -1,0 +1,388 @@
+//! Ordered runs over many nodes: kept, queued, and driven by one server each.
+//!
+//! A run is a record, a plan and a log. What happens is decided by
+//! `bunraku_plan::run`, which is pure; here its events are stored, and only
+//! then its actions performed. Every open run has a leader, a key bound to a
+//! lease; whoever appends to the log names the leader in the transaction, so
+//! that one who was taken for dead cannot write any more.
+//!
+//! Runs that share nodes wait for each other in the order in which they were
+//! due (`turn`), and have their nodes for themselves while they run (`holds`).
+//!
+//! Absent: what a node does in its run (`agent`), and what it says of it (`reports`).
+
+mod answers;
+mod board;
+mod drive;
+mod hold_board;
+mod holds;
+mod lead;
+mod log;
+mod perform;
+mod sources;
+mod turn;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bunraku_model::{RunId, ServerId};
+use bunraku_plan::Plan;
+use bunraku_plan::run::{NewRun, Run, RunDetail, RunEnd, RunLog, RunRecord, RunSummary, StepState};
+use bunraku_store::{Compare, SharedStore, Transaction, WatchStart};
+use futures::StreamExt;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use bunraku_compile::Releases;
+use bunraku_control::clock::Clock;
+use bunraku_control::document;
+use bunraku_control::find_nodes::check_node_query;
+use bunraku_control::keys::RunRequestKind;
+use bunraku_control::reports::Reports;
+use bunraku_control::{ServiceError, keys};
+pub use holds::Hold;
+
+/// Bytes of a plan per key: stores take a megabyte.
+const PLAN_CHUNK: usize = 500_000;
+/// Runs that are over and kept.
+const RUNS_KEPT: usize = 200;
+
+/// How the service behaves.
+#[derive(Clone, Debug)]
+pub struct OrchestrationOptions {
+    /// A leader that was silent for so long is replaced.
+    pub leader_ttl: Duration,
+    /// Nodes stay held for so long after a leader was heard of last, and
+    /// agents after a server was. Well above `leader_ttl`, so that a takeover
+    /// leaves no gap.
+    pub hold_ttl: Duration,
+}
+
+impl Default for OrchestrationOptions {
+    fn default() -> Self {
+        Self {
+            leader_ttl: Duration::from_secs(10),
+            hold_ttl: Duration::from_secs(60),
+        }
+    }
+}
+
+/// The handle on the service.
+#[derive(Clone)]
+pub struct Orchestration {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    store: SharedStore,
+    clock: Clock,
+    server: ServerId,
+    reports: Reports,
+    releases: Releases,
+    options: OrchestrationOptions,
+    holds: hold_board::HoldBoard,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Asked {
+    by: String,
+}
+
+impl Orchestration {
+    pub fn new(
+        store: SharedStore,
+        clock: Clock,
+        server: ServerId,
+        reports: Reports,
+        releases: Releases,
+        options: OrchestrationOptions,
+    ) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                store,
+                clock,
+                server,
+                reports,
+                releases,
+                options,
+                holds: hold_board::HoldBoard::default(),
+            }),
+        }
+    }
+
+    /// Takes a run in. Some server leads it from here on.
+    pub async fn create(&self, new: NewRun, by: &str) -> Result<RunRecord, ServiceError> {
+        if let Some(why) = new.plan.unsound() {
+            return Err(ServiceError::invalid(format!(
+                "the plan cannot be run: {why}"
+            )));
+        }
+        self.check_due_and_hooks(&new)?;
+        let done = match new.resumes {
+            Some(earlier) => self.succeeded_in(earlier, &new.plan).await?,
+            None => Vec::new(),
+        };
+        let record = RunRecord {
+            id: RunId(Uuid::now_v7()),
+            plan: new.plan.id,
+            environment: new.plan.environment.clone(),
+            steps: new.plan.steps.len(),
+            nodes: new.plan.nodes().len(),
+            options: new.options,
+            subject: new.subject,
+            due: new.due,
+            hooks: new.hooks,
+            by: by.to_owned(),
+            created: self.inner.clock.now(),
+            reason: new.reason,
+            site: new.site,
+            resumes: new.resumes,
+            done,
+        };
+        // A release that does not exist is refused while a person is there to hear it.
+        self.inner.catalogs_of(&record).await?;
+        self.write_plan(record.id, &new.plan).await?;
+        let key = keys::run_record(record.id);
+        // The key that makes it open comes to exist with the record: its
+        // revision is the run's place in the queue, unless it is for later.
+        let place = match record.due.not_before {
+            Some(due) if due > self.inner.clock.now() => turn::SCHEDULED,
+            _ => "",
+        };
+        let transaction = Transaction::new()
+            .when(Compare::Absent(key.clone()))
+            .put(key, document::encode(&record))
+            .put(keys::open_run(record.id), place);
+        self.inner.store.commit(transaction).await?;
+        self.forget_old_runs().await?;
+        Ok(record)
+    }
+
+    /// Refuses what could never come to pass.
+    fn check_due_and_hooks(&self, new: &NewRun) -> Result<(), ServiceError> {
+        if let Some(latest) = new.due.start_before
+            && latest <= new.due.not_before.unwrap_or(self.inner.clock.now())
+        {
+            return Err(ServiceError::invalid(format!(
+                "a run that must begin before {latest} could never begin"
+            )));
+        }
+        let hooks = new.hooks.on_success.iter().chain(&new.hooks.on_failure);
+        for hook in hooks {
+            match (&hook.query, hook.hosts.is_empty()) {
+                (Some(query), _) => check_node_query(query)?,
+                (None, true) => {
+                    return Err(ServiceError::invalid(format!(
+                        "trigger `{}` needs hosts to start runs on",
+                        hook.trigger
+                    )));
+                }
+                (None, false) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// What succeeded in a run that is over and had the same plan.
+    async fn succeeded_in(
+        &self,
+        earlier: RunId,
+        plan: &Plan,
+    ) -> Result<Vec<bunraku_plan::StepIndex>, ServiceError> {
+        let detail = self.show(earlier).await?;
+        if detail.end.is_none() {
+            return Err(ServiceError::conflict(
+                format!("run {earlier} is not over"),
+                format!("follow it with `bunraku run watch {earlier}`"),
+            ));
+        }
+        if detail.record.plan != plan.id {
+            return Err(ServiceError::conflict(
+                "the plan has changed since: what was done then is not what would be done now",
+                "start a new run with `bunraku run --site …`",
+            ));
+        }
+        let (run, _) = Run::of_record(&detail.record, Arc::new(detail.plan), detail.log.entries);
+        Ok((0..)
+            .map(bunraku_plan::StepIndex)
+            .zip(run.statuses())
+            .filter(|(_, status)| status.state == StepState::Succeeded)
+            .map(|(step, _)| step)
+            .collect())
+    }
+
+    async fn write_plan(&self, run: RunId, plan: &Plan) -> Result<(), ServiceError> {
+        let text = document::encode(plan);
+        for (number, start) in (0..).zip((0..text.len()).step_by(PLAN_CHUNK)) {
+            let chunk = text.slice(start..text.len().min(start + PLAN_CHUNK));
+            let transaction = Transaction::new().put(keys::run_plan(run, number), chunk);
+            self.inner.store.commit(transaction).await?;
+        }
+        Ok(())
+    }
+
+    /// All runs, newest first.
+    pub async fn list(&self) -> Result<Vec<RunSummary>, ServiceError> {
+        let mut runs = Vec::new();
+        for entry in document::read_all(&*self.inner.store, keys::RUN_RECORDS).await? {
+            let record: RunRecord = document::decode(&entry)?;
+            let end = self.end_of(record.id).await?;
+            runs.push(RunSummary { record, end });
+        }
+        runs.reverse();
+        Ok(runs)
+    }
+
+    /// A run whose id begins like this.
+    pub async fn find(&self, prefix: &str) -> Result<RunId, ServiceError> {
+        if let Ok(id) = prefix.parse() {
+            return Ok(id);
+        }
+        let ids: Vec<RunId> = document::keys_under(&*self.inner.store, keys::RUN_RECORDS)
+            .await?
+            .iter()
+            .filter_map(|key| keys::parse_run_record(key))
+            .filter(|id| {
+                let text = id.to_string();
+                text.starts_with(prefix) || text.ends_with(prefix)
+            })
+            .collect();
+        match ids.as_slice() {
+            [id] => Ok(*id),
+            [] => Err(no_such_run(prefix)),
+            _ => Err(ServiceError::invalid(format!(
+                "`{prefix}` stands for {} runs",
+                ids.len()
+            ))),
+        }
+    }
+
+    /// Everything about one run.
+    pub async fn show(&self, run: RunId) -> Result<RunDetail, ServiceError> {
+        // The end is read first: with it, the log is complete.
+        let end = self.end_of(run).await?;
+        let record = self.record(run).await?;
+        let plan = self.inner.plan(run).await?;
+        let log = log::read(&*self.inner.store, run, 0).await?;
+        Ok(RunDetail {
+            record,
+            plan,
+            log,
+            end,
+        })
+    }
+
+    /// What is in the log from `after` on; waits for something to come.
+    pub async fn follow_log(
+        &self,
+        run: RunId,
+        after: u64,
+        most: Duration,
+    ) -> Result<(RunLog, Option<RunEnd>), ServiceError> {
+        self.record(run).await?;
+        let told = async {
+            loop {
+                // The watches are open before the look, so that nothing falls in between.
+                let store = &self.inner.store;
+                let mut news = store
+                    .watch(&keys::run_log_prefix(run), WatchStart::Now)
+                    .await?;
+                let mut over = store.watch(&keys::run_end(run), WatchStart::Now).await?;
+                let end = self.end_of(run).await?;
+                let log = log::read(&**store, run, after).await?;
+                if !log.entries.is_empty() || end.is_some() {
+                    return Ok::<_, ServiceError>((log, end));
+                }
+                tokio::select! {
+                    _ = news.next() => {}
+                    _ = over.next() => {}
+                }
+            }
+        };
+        match tokio::time::timeout(most, told).await {
+            Ok(told) => told,
+            Err(_) => {
+                let end = self.end_of(run).await?;
+                Ok((log::read(&*self.inner.store, run, after).await?, end))
+            }
+        }
+    }
+
+    /// Asks the leader to stop or cancel the run.
+    pub async fn ask(
+        &self,
+        run: RunId,
+        what: RunRequestKind,
+        by: &str,
+    ) -> Result<(), ServiceError> {
+        self.record(run).await?;
+        if self.end_of(run).await?.is_some() {
+            return Err(ServiceError::conflict(
+                format!("run {run} is over"),
+                format!("see how it went with `bunraku run show {run}`"),
+            ));
+        }
+        let key = keys::run_request(run, what);
+        let asked = Asked { by: by.to_owned() };
+        let transaction = Transaction::new()
+            .when(Compare::Absent(key.clone()))
+            .put(key, document::encode(&asked));
+        self.inner.store.commit(transaction).await?;
+        Ok(())
+    }
+
+    async fn record(&self, run: RunId) -> Result<RunRecord, ServiceError> {
+        let stored = document::read(&*self.inner.store, &keys::run_record(run)).await?;
+        stored
+            .map(|stored| stored.document)
+            .ok_or_else(|| no_such_run(&run.to_string()))
+    }
+
+    async fn end_of(&self, run: RunId) -> Result<Option<RunEnd>, ServiceError> {
+        let stored = document::read(&*self.inner.store, &keys::run_end(run)).await?;
+        Ok(stored.map(|stored| stored.document))
+    }
+
+    /// Runs that are over beyond those that are kept, oldest first.
+    async fn forget_old_runs(&self) -> Result<(), ServiceError> {
+        let over: Vec<RunId> = document::keys_under(&*self.inner.store, keys::RUN_ENDS)
+            .await?
+            .iter()
+            .filter_map(|key| keys::parse_run_end(key))
+            .collect();
+        for run in over.iter().take(over.len().saturating_sub(RUNS_KEPT)) {
+            let transaction = Transaction::new()
+                .delete(keys::run_record(*run))
+                .delete(keys::run_end(*run))
+                .delete_prefix(keys::run_plan_prefix(*run))
+                .delete_prefix(keys::run_log_prefix(*run))
+                .delete_prefix(keys::run_requests(*run));
+            self.inner.store.commit(transaction).await?;
+        }
+        Ok(())
+    }
+}
+
+impl Inner {
+    async fn plan(&self, run: RunId) -> Result<Plan, ServiceError> {
+        let chunks = document::read_all(&*self.store, &keys::run_plan_prefix(run)).await?;
+        let text: Vec<u8> = chunks
+            .iter()
+            .flat_map(|chunk| chunk.value.iter().copied())
+            .collect();
+        serde_json::from_slice(&text).map_err(|source| ServiceError::Document {
+            key: keys::run_plan_prefix(run),
+            source,
+        })
+    }
+}
+
+fn no_such_run(id: &str) -> ServiceError {
+    ServiceError::NotFound {
+        what: format!("run `{id}`"),
+        hint: Some("list the runs with `bunraku run list`".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,208 @@
+//! Performs what the log says: asks nodes to run, and to end their runs.
+//!
+//! Everything here may be done twice and by two servers: commands have ids
+//! that follow from the node run, and a key that is there is not written again.
+
+use std::collections::HashMap;
+
+use bunraku_model::{CatalogId, CommandId, EnvironmentName, NodeName, NodeRunId};
+use bunraku_plan::StepIndex;
+use bunraku_plan::run::{Action, Run, RunRecord, Subject};
+use bunraku_store::{Compare, StoreError, TransactionOutcome};
+use bunraku_wire::api::{Cause, Command, Envelope, RunMode, RunRequest, RunSubject};
+use futures::StreamExt;
+use jiff::{SignedDuration, Timestamp};
+use uuid::Uuid;
+
+use super::Inner;
+use super::log::LogWriter;
+use bunraku_control::{ServiceError, document, keys};
+
+/// Commands on their way to the store at the same time.
+const AT_ONCE: usize = 64;
+/// How often a write is tried of which nobody knows whether it was done.
+const ATTEMPTS: u32 = 5;
+const RETRY: std::time::Duration = std::time::Duration::from_millis(200);
+
+/// Which catalog a release has for each node.
+pub(super) type Catalogs = HashMap<NodeName, CatalogId>;
+
+/// What became of an action.
+pub(super) enum Performed {
+    /// The node gets it, with this command.
+    Sent(NodeName, CommandId, StepIndex),
+    /// It cannot get it.
+    Impossible(StepIndex, String),
+    Nothing,
+}
+
+impl Inner {
+    pub(super) async fn perform(
+        &self,
+        record: &RunRecord,
+        run: &Run,
+        catalogs: &Catalogs,
+        writer: &LogWriter,
+        actions: Vec<Action>,
+    ) -> Result<Vec<Performed>, ServiceError> {
+        let performing = actions
+            .into_iter()
+            .map(|action| self.perform_one(record, run, catalogs, writer, action));
+        let done: Vec<_> = futures::stream::iter(performing)
+            .buffer_unordered(AT_ONCE)
+            .collect()
+            .await;
+        done.into_iter().collect()
+    }
+
+    async fn perform_one(
+        &self,
+        record: &RunRecord,
+        run: &Run,
+        catalogs: &Catalogs,
+        writer: &LogWriter,
+        action: Action,
+    ) -> Result<Performed, ServiceError> {
+        let now = self.clock.now();
+        match action {
+            Action::Start { step, node_run } => {
+                let planned = &run.plan().steps[step.at()];
+                let node = planned.node.clone();
+                let subject = match subject(record, catalogs, &node) {
+                    Ok(subject) => subject,
+                    Err(reason) => return Ok(Performed::Impossible(step, reason)),
+                };
+                let expires = later(now, record.options.start_timeout_seconds);
+                let request = RunRequest {
+                    id: node_run,
+                    causes: vec![Cause::Run { run: record.id }],
+                    mode: Some(match record.options.noop {
+                        true => RunMode::Noop,
+                        false => RunMode::Enforce,
+                    }),
+                    subject,
+                    tags: planned.tags.clone(),
+                    start_before: Some(expires),
+                    timeout_seconds: record.options.node_timeout_seconds,
+                    coalesce: false,
+                };
+                let id = CommandId(node_run.0);
+                let command = Command::Run(Box::new(request));
+                let envelope = envelope(record, id, command, now, expires);
+                match self.send(writer, &node, envelope).await? {
+                    true => Ok(Performed::Sent(node, id, step)),
+                    false => Ok(Performed::Impossible(
+                        step,
+                        "no such node ever joined".to_owned(),
+                    )),
+                }
+            }
+            Action::Cancel {
+                step,
+                node_run,
+                reason,
+            } => {
+                let node = run.plan().steps[step.at()].node.clone();
+                let command = Command::CancelRun {
+                    run: node_run,
+                    reason,
+                };
+                let expires = later(now, 24 * 3_600);
+                let envelope = envelope(record, cancel_id(node_run), command, now, expires);
+                self.send(writer, &node, envelope).await?;
+                Ok(Performed::Nothing)
+            }
+        }
+    }
+
+    /// The catalogs of the release that the run is of, if it is of one.
+    pub(super) async fn catalogs_of(&self, record: &RunRecord) -> Result<Catalogs, ServiceError> {
+        let Subject::Release { release } = record.subject else {
+            return Ok(Catalogs::new());
+        };
+        let environment = EnvironmentName::new(record.environment.clone())
+            .map_err(|error| ServiceError::invalid(error.to_string()))?;
+        let (_, map) = self.releases.with_map(&environment, Some(release)).await?;
+        Ok(map
+            .iter()
+            .map(|(node, entry)| (node.clone(), entry.catalog))
+            .collect())
+    }
+
+    /// Puts a command into a node's queue, once. False: there is no such node.
+    async fn send(
+        &self,
+        writer: &LogWriter,
+        node: &NodeName,
+        envelope: Envelope,
+    ) -> Result<bool, ServiceError> {
+        let pending = keys::command_pending(node, envelope.id);
+        let result = keys::command_result(node, envelope.id);
+        let node_record = keys::node_record(node);
+        let transaction = writer
+            .fenced()
+            .when(Compare::Exists(node_record.clone()))
+            .when(Compare::Absent(pending.clone()))
+            .when(Compare::Absent(result))
+            .read_on_failure(node_record)
+            .put(pending, document::encode(&envelope));
+        for _ in 0..ATTEMPTS {
+            match self.store.commit(transaction.clone()).await {
+                Ok(TransactionOutcome::Committed(_)) => return Ok(true),
+                // There already, or fenced: in neither case is there more to do here.
+                Ok(TransactionOutcome::Refused(reads)) => {
+                    return Ok(reads.into_iter().next().flatten().is_some());
+                }
+                // Written again: what is there is not written twice, and a
+                // command that is not there would be waited for in vain.
+                Err(StoreError::OutcomeUnknown(_)) => tokio::time::sleep(RETRY).await,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(StoreError::Unavailable("a command could not be written".into()).into())
+    }
+}
+
+fn subject(record: &RunRecord, catalogs: &Catalogs, node: &NodeName) -> Result<RunSubject, String> {
+    match &record.subject {
+        Subject::Released => Ok(RunSubject::Released),
+        Subject::Configured { environment } => Ok(RunSubject::Configured {
+            environment: environment.clone(),
+        }),
+        Subject::Release { release } => match catalogs.get(node) {
+            Some(catalog) => Ok(RunSubject::Catalog {
+                release: *release,
+                catalog: *catalog,
+            }),
+            None => Err(format!("release {release} has no catalog for it")),
+        },
+    }
+}
+
+fn envelope(
+    record: &RunRecord,
+    id: CommandId,
+    command: Command,
+    sent: Timestamp,
+    expires: Timestamp,
+) -> Envelope {
+    Envelope {
+        id,
+        command,
+        sent_by: record.by.clone(),
+        sent,
+        expires,
+    }
+}
+
+fn later(now: Timestamp, seconds: u64) -> Timestamp {
+    let seconds = SignedDuration::from_secs(i64::try_from(seconds).unwrap_or(i64::MAX));
+    now.checked_add(seconds).unwrap_or(Timestamp::MAX)
+}
+
+/// The id of the command that ends a node run: its own, and always the same.
+fn cancel_id(run: NodeRunId) -> CommandId {
+    let mut bytes = *run.0.as_bytes();
+    bytes[0] ^= 0xff;
+    CommandId(Uuid::from_bytes(bytes))
+}

@@ -1,0 +1,132 @@
+//! Everything that can happen to a run, as one stream of events.
+
+use std::collections::HashMap;
+
+use bunraku_model::{NodeName, NodeRunId, RunId};
+use bunraku_plan::StepIndex;
+use bunraku_plan::run::{Ending, Event, Run, StepState};
+use bunraku_store::{Follow, Followed};
+use bunraku_wire::api::RunEnding;
+
+use super::answers::Answers;
+use super::board::Board;
+use super::{Asked, Inner};
+use bunraku_control::keys::RunRequestKind;
+use bunraku_control::reports::{NodeRunNews, ReportSubscription};
+use bunraku_control::{ServiceError, document, keys};
+
+/// Where a leader hears from.
+pub(super) struct Sources {
+    pub(super) board: Board,
+    pub(super) answers: Answers,
+    pub(super) reports: ReportSubscription,
+    requests: Follow,
+    run: RunId,
+    /// Which step each node run is.
+    steps: HashMap<NodeRunId, StepIndex>,
+}
+
+impl Sources {
+    pub(super) async fn open(inner: &Inner, run: &Run) -> Result<Self, ServiceError> {
+        let nodes: Vec<NodeName> = run.plan().nodes().into_keys().cloned().collect();
+        let mut sources = Self {
+            board: Board::open(inner.store.clone(), nodes).await?,
+            answers: Answers::new(inner.store.clone()),
+            reports: inner.reports.subscribe([]),
+            requests: Follow::new(inner.store.clone(), keys::run_requests(run.id())),
+            run: run.id(),
+            steps: HashMap::new(),
+        };
+        for (step, status) in (0..).map(StepIndex).zip(run.statuses()) {
+            if status.state.is_active() {
+                sources.expect_report(run, step);
+            }
+        }
+        Ok(sources)
+    }
+
+    pub(super) fn expect_report(&mut self, run: &Run, step: StepIndex) {
+        let node = run.plan().steps[step.at()].node.clone();
+        let node_run = run.node_run(step);
+        self.steps.insert(node_run, step);
+        self.reports.add(node, node_run);
+    }
+
+    /// What happens next. May be cancelled at any time without losing anything.
+    pub(super) async fn next(&mut self, run: &Run) -> Result<Vec<Event>, ServiceError> {
+        tokio::select! {
+            news = self.reports.next() => Ok(told(run, &self.steps, news?).into_iter().collect()),
+            event = self.answers.next() => Ok(vec![event?]),
+            changed = self.board.next() => {
+                let changed = changed?;
+                Ok(self.connections(run, |node| changed.contains(node)))
+            }
+            asked = self.requests.next() => self.asked(asked?),
+        }
+    }
+
+    /// Steps that are at work on nodes that went away or came back.
+    pub(super) fn connections(&self, run: &Run, of: impl Fn(&NodeName) -> bool) -> Vec<Event> {
+        let steps = (0..).map(StepIndex).zip(run.statuses());
+        steps
+            .filter(|(_, status)| status.state.is_active())
+            .filter_map(|(step, status)| {
+                let node = &run.plan().steps[step.at()].node;
+                if !of(node) {
+                    return None;
+                }
+                let standing = self.board.standing(node);
+                match (standing.connected, status.away.is_some()) {
+                    (false, false) => Some(Event::Away { step }),
+                    (true, true) => Some(Event::Back { step }),
+                    _ => None,
+                }
+            })
+            .collect()
+    }
+
+    /// Requests of people; those that the log has already change nothing.
+    fn asked(&self, followed: Followed) -> Result<Vec<Event>, ServiceError> {
+        let mut events = Vec::new();
+        for item in &followed.into_puts() {
+            let Asked { by } = document::decode(item)?;
+            if item.key == keys::run_request(self.run, RunRequestKind::Cancel) {
+                events.push(Event::CancelRequested { by });
+            } else if item.key == keys::run_request(self.run, RunRequestKind::Stop) {
+                events.push(Event::StopRequested { by });
+            }
+        }
+        Ok(events)
+    }
+}
+
+/// What a report says, for the step that it belongs to.
+fn told(run: &Run, steps: &HashMap<NodeRunId, StepIndex>, news: NodeRunNews) -> Option<Event> {
+    let (NodeRunNews::Started { run: id, .. }
+    | NodeRunNews::Progress { run: id, .. }
+    | NodeRunNews::Finished { run: id, .. }) = &news;
+    let step = *steps.get(id)?;
+    match news {
+        NodeRunNews::Started { .. } => {
+            let starting = run.statuses()[step.at()].state == StepState::Starting;
+            starting.then_some(Event::Started { step })
+        }
+        NodeRunNews::Progress { .. } => None,
+        NodeRunNews::Finished { finished, .. } => Some(Event::Ended {
+            step,
+            ending: match finished.ending {
+                RunEnding::Succeeded => Ending::Succeeded,
+                RunEnding::Failed => Ending::Failed,
+                RunEnding::NotStarted => Ending::NotStarted,
+                RunEnding::Expired => Ending::Expired,
+                RunEnding::TimedOut => Ending::TimedOut,
+                RunEnding::Cancelled => Ending::Cancelled,
+                RunEnding::Disabled => Ending::Disabled,
+                RunEnding::Interrupted => Ending::Interrupted,
+            },
+            changed: finished.changed + finished.pending,
+            failed: finished.failed,
+            message: finished.message,
+        }),
+    }
+}

@@ -1,0 +1,221 @@
+//! Outputs that pass from one node to another.
+//!
+//! Reports keep what nodes register (`reports/outputs.rs`). A node gets what its
+//! released catalog reads and nothing else.
+//!
+//! In an ordered run, what the source gave *in this run* counts, and nothing
+//! older. Outside of one, or where the source is no part of it, what it gave
+//! last does.
+
+use std::collections::HashSet;
+
+use bunraku_model::{Catalog, CatalogId, NodeName, NodeRunId, RunId};
+use bunraku_plan::StepIndex;
+use bunraku_plan::run::{Run, StepState};
+use bunraku_store::SharedStore;
+use bunraku_wire::api::outputs::{NodeReads, OtherNodeOutput, OutputRead};
+use serde_json::Value;
+
+use crate::orchestration::Orchestration;
+use bunraku_compile::TargetBoard;
+use bunraku_compile::catalogs::Catalogs;
+use bunraku_compile::compiles::Compiled;
+use bunraku_control::document;
+use bunraku_control::reports::NodeOutput;
+use bunraku_control::{ServiceError, keys};
+
+/// What a catalog's resources read of other nodes, each once.
+pub fn reads_of(catalog: &Catalog) -> Vec<OutputRead> {
+    let text = |read: &Value, member: &str| Some(read.get(member)?.as_str()?.to_owned());
+    let mut reads: Vec<OutputRead> = (catalog.resources.iter())
+        .filter_map(|resource| resource.other.get("reads_from_nodes")?.as_array())
+        .flatten()
+        .filter_map(|read| {
+            Some(OutputRead {
+                node: text(read, "node")?,
+                name: text(read, "register")?,
+            })
+        })
+        .collect();
+    reads.sort();
+    reads.dedup();
+    reads
+}
+
+/// The handle on outputs.
+#[derive(Clone)]
+pub struct Outputs {
+    store: SharedStore,
+    catalogs: Catalogs,
+    board: TargetBoard,
+    orchestration: Orchestration,
+}
+
+/// What an ordered run says of its nodes.
+struct InRun {
+    run: Run,
+    /// Done in the run that this one resumes.
+    done: Vec<StepIndex>,
+}
+
+impl Outputs {
+    pub fn new(
+        store: SharedStore,
+        catalogs: Catalogs,
+        board: TargetBoard,
+        orchestration: Orchestration,
+    ) -> Self {
+        Self {
+            store,
+            catalogs,
+            board,
+            orchestration,
+        }
+    }
+
+    /// What every node's released catalog reads; nodes that read nothing are left out.
+    pub async fn reads(&self) -> Result<Vec<NodeReads>, ServiceError> {
+        let read_nothing = self.catalogs_that_read_nothing().await?;
+        let mut all = Vec::new();
+        for key in document::keys_under(&*self.store, keys::TARGETS).await? {
+            let Some(node) = keys::parse_target(&key) else {
+                continue;
+            };
+            let Some(target) = self.board.get(&node).await? else {
+                continue;
+            };
+            let catalog = target.stored.target.catalog;
+            if read_nothing.contains(&catalog) {
+                continue;
+            }
+            let reads = reads_of(&self.catalogs.get(catalog).await?);
+            if !reads.is_empty() {
+                all.push(NodeReads { node, reads });
+            }
+        }
+        Ok(all)
+    }
+
+    /// Compiling noted who reads anything: most catalogs need no look.
+    async fn catalogs_that_read_nothing(&self) -> Result<HashSet<CatalogId>, ServiceError> {
+        let mut found = HashSet::new();
+        for entry in document::read_all(&*self.store, keys::COMPILED).await? {
+            let compiled: Compiled = document::decode(&entry)?;
+            if compiled.reads_from_nodes.is_empty() {
+                found.insert(compiled.catalog);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Everything that a catalog of this node reads, for a run of it.
+    pub async fn inputs(
+        &self,
+        node: &NodeName,
+        catalog: CatalogId,
+        run: Option<RunId>,
+    ) -> Result<Vec<OtherNodeOutput>, ServiceError> {
+        if !self.board.may_read(node, catalog).await? {
+            return Err(bunraku_compile::catalogs::CatalogError::Missing(catalog).into());
+        }
+        let reads = reads_of(&self.catalogs.get(catalog).await?);
+        let in_run = match run {
+            Some(run) if !reads.is_empty() => Some(self.in_run(run).await?),
+            _ => None,
+        };
+        let mut inputs = Vec::with_capacity(reads.len());
+        for read in reads {
+            inputs.push(self.input(read, in_run.as_ref()).await?);
+        }
+        Ok(inputs)
+    }
+
+    async fn in_run(&self, run: RunId) -> Result<InRun, ServiceError> {
+        let detail = self.orchestration.show(run).await?;
+        let done = detail.record.done.clone();
+        let plan = std::sync::Arc::new(detail.plan);
+        let (run, _) = Run::of_record(&detail.record, plan, detail.log.entries);
+        Ok(InRun { run, done })
+    }
+
+    async fn input(
+        &self,
+        read: OutputRead,
+        in_run: Option<&InRun>,
+    ) -> Result<OtherNodeOutput, ServiceError> {
+        let missing = |read: OutputRead, why: String| OtherNodeOutput {
+            read,
+            value: None,
+            missing: Some(why),
+            given: None,
+        };
+        let OutputRead { node, name } = &read;
+        let Ok(source) = NodeName::new(node.clone()) else {
+            let why = format!("`{node}` is no name of a node");
+            return Ok(missing(read, why));
+        };
+        let known = match name.contains('/') {
+            true => None,
+            false => {
+                let key = keys::node_output(&source, name);
+                document::read::<NodeOutput>(&*self.store, &key).await?
+            }
+        };
+        let known = known.map(|known| known.document);
+        let standing = in_run.and_then(|in_run| in_run.standing(&source));
+        let usable = known.filter(|known| match &standing {
+            Some(standing) => standing.runs.contains(&known.run),
+            None => true,
+        });
+        let begin = match standing {
+            Some(_) => format!("node {node} has not given `{name}` in this run"),
+            None => format!("node {node} has not given `{name}`"),
+        };
+        Ok(match (usable, standing) {
+            (Some(known), _) => match known.withheld {
+                Some(why) => missing(read, format!("{begin}: {why}")),
+                None => OtherNodeOutput {
+                    read,
+                    value: known.value,
+                    missing: None,
+                    given: Some(known.at),
+                },
+            },
+            (None, Some(standing)) => missing(read, format!("{begin}: {}", standing.why_not)),
+            (None, None) => {
+                let why = "no run of it has registered that yet";
+                missing(read, format!("{begin}: {why}"))
+            }
+        })
+    }
+}
+
+/// How a source stands in the run.
+struct Standing {
+    /// Its node runs in it.
+    runs: Vec<NodeRunId>,
+    why_not: String,
+}
+
+impl InRun {
+    /// Nothing if the node is no part of the run, or was done in an earlier one:
+    /// then what it gave last counts.
+    fn standing(&self, node: &NodeName) -> Option<Standing> {
+        let steps = self.run.plan().nodes().remove(node)?;
+        if steps.iter().all(|step| self.done.contains(step)) {
+            return None;
+        }
+        let last = steps.last()?;
+        let status = &self.run.statuses()[last.at()];
+        let why_not = match &status.state {
+            StepState::Succeeded if self.run.options().noop => {
+                "this is a noop run, in which nothing is given".to_owned()
+            }
+            StepState::Succeeded => "no state of its catalog registers that".to_owned(),
+            StepState::Skipped { reason } => format!("it was skipped: {reason}"),
+            state => format!("it is {}", state.word()),
+        };
+        let runs = steps.iter().map(|step| self.run.node_run(*step)).collect();
+        Some(Standing { runs, why_not })
+    }
+}

@@ -1,0 +1,190 @@
+//! How a server is let in: with a token, or because it is known over SSH.
+//!
+//! Over SSH the server that asks learns nothing from the reply. This server
+//! connects back to the address that was named, to a machine that SSH itself
+//! verifies, compares the key that waits there with the one that was sent, and
+//! puts what a member needs into that place. So whoever pretends to be another
+//! machine makes this one look there, and gets nothing.
+
+use bunraku_store::{Compare, Transaction, TransactionOutcome};
+use bunraku_wire::api::cluster::{
+    ClusterJoinRequest, ClusterSshJoinRequest, ClusterSshWelcome, ClusterWelcome, JoiningServer,
+    MemberRecord, keys,
+};
+
+use super::{Cluster, StoredInvitation, hash, not_invited};
+use bunraku_control::{ServiceError, document};
+
+/// Digits of the directory in which a server waits.
+const PLACE: usize = 64;
+
+fn not_verified(server: &JoiningServer, why: &str) -> ServiceError {
+    ServiceError::Forbidden {
+        message: format!("`{}` could not be verified over SSH: {why}", server.name),
+        hint: Some("see the log of the server that was asked, or join with a token".to_owned()),
+    }
+}
+
+/// The host of `HOST:PORT`. It goes to a program's command line.
+fn host_of(address: &str) -> Option<&str> {
+    let (host, _) = address.rsplit_once(':')?;
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b".:-_".contains(&byte);
+    let is_one = !host.is_empty() && !host.starts_with('-') && host.bytes().all(plain);
+    is_one.then_some(host)
+}
+
+fn is_place(text: &str) -> bool {
+    text.len() == PLACE && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+impl Cluster {
+    /// Lets a server in. The invitation is gone in the transaction that makes
+    /// it a member; after a lost reply, a new invitation lets it in again.
+    pub async fn join(&self, request: &ClusterJoinRequest) -> Result<ClusterWelcome, ServiceError> {
+        self.link()?;
+        let key = keys::token(&hash(&request.token));
+        let stored = document::read::<StoredInvitation>(&*self.store, &key).await?;
+        let invited = stored.filter(|stored| stored.document.expires > self.clock.now());
+        let invitation = invited.ok_or_else(not_invited)?;
+        let spend = Transaction::new()
+            .when(Compare::Modified(key.clone(), invitation.entry.modified))
+            .delete(key);
+        let by = &invitation.document.made_by;
+        match self.let_in(&request.server, spend, by).await? {
+            true => self.welcome().await,
+            false => Err(not_invited()),
+        }
+    }
+
+    /// Lets a server in that this one can verify over SSH.
+    pub async fn join_over_ssh(
+        &self,
+        request: &ClusterSshJoinRequest,
+    ) -> Result<ClusterSshWelcome, ServiceError> {
+        let link = self.link()?;
+        if !link.0.speaks_ssh() {
+            return Err(ServiceError::conflict(
+                "this server verifies nobody over SSH",
+                "set [server.cluster.ssh] there, or join with a token of `bunraku cluster invite`",
+            ));
+        }
+        let server = &request.server;
+        let host = host_of(&server.member_address)
+            .filter(|_| is_place(&request.place))
+            .ok_or_else(|| ServiceError::invalid("the address or the place is none"))?;
+        let _turn = self.looking.try_acquire().map_err(|_| ServiceError::Busy {
+            message: "another server is being verified; try again".to_owned(),
+        })?;
+        let read = link.0.read_key(host, &request.place).await;
+        let key = read.map_err(|error| {
+            tracing::warn!(server = %server.name, host, error = %error, "a server that asked to join could not be verified over SSH");
+            not_verified(server, "it was not reached, or does not wait there")
+        })?;
+        if key.trim() != request.key {
+            tracing::error!(server = %server.name, host, "a server asked to join with a key that is not the one on its machine");
+            return Err(not_verified(
+                server,
+                "the key on its machine is another one",
+            ));
+        }
+        let by = format!("SSH to {host}");
+        if !self.let_in(server, Transaction::new(), &by).await? {
+            return Err(ServiceError::Busy {
+                message: format!("`{}` changed meanwhile; try again", server.name),
+            });
+        }
+        let text = document::encode(&self.welcome().await?);
+        let placed = link.0.place_welcome(host, &request.place, &text).await;
+        placed.map_err(|error| {
+            tracing::warn!(server = %server.name, host, error = %error, "a server that was verified could not be given what it needs");
+            not_verified(server, "it was lost again before it had all that it needs")
+        })?;
+        Ok(ClusterSshWelcome {
+            verified_by: link.0.sight().seen_by,
+        })
+    }
+
+    /// Makes a server a member, together with `transaction`. Not done if
+    /// something changed meanwhile.
+    async fn let_in(
+        &self,
+        server: &JoiningServer,
+        transaction: Transaction,
+        by: &str,
+    ) -> Result<bool, ServiceError> {
+        let member = keys::member(&server.name);
+        let known = document::read::<MemberRecord>(&*self.store, &member).await?;
+        if let Some(known) = &known
+            && known.document.member_address != server.member_address
+        {
+            return Err(ServiceError::conflict(
+                format!(
+                    "`{}` is a member already, at {}",
+                    server.name, known.document.member_address
+                ),
+                "give this server another name with `--name`",
+            ));
+        }
+        let record = MemberRecord {
+            name: server.name.clone(),
+            member_address: server.member_address.clone(),
+            api_address: server.api_address.clone(),
+            client_url: server.client_url.clone(),
+            peer_url: server.peer_url.clone(),
+            eligible: server.eligible,
+            draining: false,
+            joined: self.clock.now(),
+        };
+        let transaction = transaction
+            .when_unchanged(&member, known.as_ref().map(|known| &known.entry))
+            .delete(keys::removed(&server.name))
+            .put(member, document::encode(&record));
+        let outcome = self.store.commit(transaction).await?;
+        let is_in = matches!(outcome, TransactionOutcome::Committed(_));
+        if is_in {
+            tracing::warn!(member = %server.name, by, "a server joined the cluster");
+        }
+        Ok(is_in)
+    }
+
+    async fn welcome(&self) -> Result<ClusterWelcome, ServiceError> {
+        let mut welcome = self.link()?.0.welcome().map_err(|error| {
+            ServiceError::internal("the members' authority cannot be handed over", error)
+        })?;
+        welcome.authority = super::authority_files(self.certificates.authority());
+        welcome.members = self.members().await?;
+        Ok(welcome)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_goes_to_a_command_line_is_a_host_and_nothing_else() {
+        assert_eq!(host_of("192.0.2.1:8151"), Some("192.0.2.1"));
+        assert_eq!(host_of("[2001:db8::1]:8151"), Some("2001:db8::1"));
+        assert_eq!(host_of("db-1.example.com:8151"), Some("db-1.example.com"));
+        for hostile in [
+            "-oProxyCommand=x:1",
+            "a b:1",
+            "a;b:1",
+            ":1",
+            "a",
+            "$(x):1",
+            "a@b:1",
+        ] {
+            assert_eq!(host_of(hostile), None, "{hostile}");
+        }
+    }
+
+    #[test]
+    fn a_place_is_digits_and_leads_nowhere_else() {
+        assert!(is_place(&"0af9".repeat(16)));
+        assert!(!is_place(&"../".repeat(22)[..64]));
+        assert!(!is_place("0af9"));
+        assert!(!is_place(&"0ag9".repeat(16)));
+    }
+}

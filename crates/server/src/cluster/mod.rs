@@ -1,0 +1,280 @@
+//! The servers of a cluster, as operators and nodes ask about them.
+//!
+//! What is decided about members is in the store; what one server sees of the
+//! others comes through [`ClusterLink`], because this crate knows nothing of
+//! how members talk. On a server that is no member, everything here says so.
+
+mod join;
+mod removal;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bunraku_model::{ContentId, NodeName};
+use bunraku_store::{Follow, Followed, SharedStore, Transaction};
+use bunraku_wire::Authority;
+use bunraku_wire::api::cluster::{
+    AuthorityFiles, ClusterInvitation, ClusterInviteRequest, ClusterSight, ClusterStatus,
+    ClusterWelcome, DrainRequest, MemberRecord, ServerList, keys,
+};
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use bunraku_compile::CommandHub;
+use bunraku_control::clock::Clock;
+use bunraku_control::document::{self, Decision};
+use bunraku_control::{Certificates, ServiceError};
+
+/// An invitation opens the authorities: it is short.
+const LONGEST: u64 = 24 * 3600;
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// The member follows the same changes as this service, and it is its list that
+/// agents get: how long it is waited for, and how often looked at.
+const SETTLED: std::time::Duration = std::time::Duration::from_secs(30);
+const LOOK: std::time::Duration = std::time::Duration::from_millis(500);
+
+/// A member, as the services see it.
+#[async_trait]
+pub trait ClusterMember: Send + Sync {
+    /// What it sees of the others.
+    fn sight(&self) -> ClusterSight;
+    /// Where nodes can go. Asked by every agent that connects: from memory.
+    fn servers(&self) -> Vec<String>;
+    /// What a newcomer needs, beside the authority that signs nodes.
+    fn welcome(&self) -> Result<ClusterWelcome, Failure>;
+    /// Whether it was told how to reach other machines over SSH.
+    fn speaks_ssh(&self) -> bool {
+        false
+    }
+    /// Over SSH, to a machine that SSH verifies: the key in this place.
+    async fn read_key(&self, host: &str, place: &str) -> Result<String, Failure> {
+        let _ = place;
+        Err(format!("{host} cannot be reached over SSH from here").into())
+    }
+    /// Over SSH: puts the welcome into this place.
+    async fn place_welcome(&self, host: &str, place: &str, text: &[u8]) -> Result<(), Failure> {
+        let _ = (place, text);
+        Err(format!("{host} cannot be reached over SSH from here").into())
+    }
+}
+
+/// The member that this server is.
+#[derive(Clone)]
+pub struct ClusterLink(pub Arc<dyn ClusterMember>);
+
+impl std::fmt::Debug for ClusterLink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ClusterLink")
+    }
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct StoredInvitation {
+    made_by: String,
+    expires: Timestamp,
+}
+
+/// The handle on the cluster service.
+#[derive(Clone)]
+pub struct Cluster {
+    store: SharedStore,
+    clock: Clock,
+    certificates: Certificates,
+    link: Option<ClusterLink>,
+    /// One stranger at a time makes this server open connections.
+    looking: Arc<tokio::sync::Semaphore>,
+}
+
+fn no_cluster() -> ServiceError {
+    ServiceError::conflict(
+        "this server is not a member of a cluster",
+        "make one with `bunraku cluster init`",
+    )
+}
+
+/// One answer for "never existed", "used" and "expired": a stranger learns nothing.
+fn not_invited() -> ServiceError {
+    ServiceError::Forbidden {
+        message: "the token is not valid: it was used, or has expired".to_owned(),
+        hint: Some("an operator makes a new one with `bunraku cluster invite`".to_owned()),
+    }
+}
+
+fn hash(token: &str) -> String {
+    ContentId::of(token.trim().as_bytes()).to_string()
+}
+
+impl Cluster {
+    pub fn new(
+        store: SharedStore,
+        clock: Clock,
+        certificates: Certificates,
+        link: Option<ClusterLink>,
+    ) -> Self {
+        Self {
+            store,
+            clock,
+            certificates,
+            link,
+            looking: Arc::new(tokio::sync::Semaphore::new(1)),
+        }
+    }
+
+    /// Tells agents whenever the servers change, and whenever one comes up that
+    /// may be their first choice, until cancelled.
+    pub(crate) async fn follow_members(&self, hub: CommandHub, shutdown: CancellationToken) {
+        if self.link.is_none() {
+            return;
+        }
+        let mut changes = Follow::new(self.store.clone(), keys::MEMBERS);
+        let mut up = Follow::new(self.store.clone(), bunraku_control::keys::SERVERS);
+        let mut told = self.servers();
+        loop {
+            let followed = tokio::select! {
+                () = shutdown.cancelled() => return,
+                followed = changes.next() => followed,
+                followed = up.next() => {
+                    if let Ok(came @ Followed::Changes(_)) = followed
+                        && !came.into_puts().is_empty()
+                    {
+                        hub.tell_servers();
+                    }
+                    continue;
+                }
+            };
+            match followed {
+                Ok(Followed::Snapshot { .. }) => continue,
+                Ok(Followed::Changes(_)) => {}
+                Err(error) => {
+                    tracing::warn!(error = %error, "the servers of the cluster cannot be followed now");
+                }
+            }
+            tokio::select! {
+                () = shutdown.cancelled() => return,
+                () = self.news_since(&told) => {}
+            }
+            let servers = self.servers();
+            if servers != told {
+                told = servers;
+                hub.tell_servers();
+            }
+        }
+    }
+
+    /// Until the member's list differs from this one, or will not.
+    async fn news_since(&self, told: &ServerList) {
+        let deadline = tokio::time::Instant::now() + SETTLED;
+        while self.servers() == *told && tokio::time::Instant::now() < deadline {
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    fn link(&self) -> Result<&ClusterLink, ServiceError> {
+        self.link.as_ref().ok_or_else(no_cluster)
+    }
+
+    /// What this server sees of the others; nothing when it is no member.
+    pub fn sight(&self) -> Option<ClusterSight> {
+        self.link.as_ref().map(|link| link.0.sight())
+    }
+
+    /// The cluster as this server sees it.
+    pub async fn status(&self) -> Result<ClusterStatus, ServiceError> {
+        let sight = self.link()?.0.sight();
+        let settings = document::read(&*self.store, keys::SETTINGS).await?;
+        let plan = document::read::<serde_json::Value>(&*self.store, keys::PLAN).await?;
+        let datastores = document::read(&*self.store, keys::DATASTORES).await?;
+        let events = document::read(&*self.store, keys::EVENTS).await?;
+        let leader = self.store.get(keys::LEADER).await?;
+        Ok(ClusterStatus {
+            settings: settings.ok_or_else(no_cluster)?.document,
+            sight,
+            leader: leader
+                .and_then(|entry| String::from_utf8(entry.value.to_vec()).ok())
+                .and_then(|name| NodeName::new(name).ok()),
+            members: self.members().await?,
+            datastores: datastores.map_or_else(Vec::new, |stored| stored.document),
+            change: plan
+                .and_then(|stored| stored.document.get("current").cloned())
+                .filter(|change| !change.is_null()),
+            events: events.map_or_else(Vec::new, |stored| stored.document),
+            without_majority_seconds: self.store.without_majority_for().map(|it| it.as_secs()),
+        })
+    }
+
+    async fn members(&self) -> Result<Vec<MemberRecord>, ServiceError> {
+        let entries = document::read_all(&*self.store, keys::MEMBERS).await?;
+        entries.iter().map(document::decode).collect()
+    }
+
+    /// Where nodes can go. Empty when this server is no member: then it is the
+    /// only one that it knows of.
+    pub fn servers(&self) -> ServerList {
+        let servers = self.link.as_ref().map(|link| link.0.servers());
+        ServerList {
+            servers: servers.unwrap_or_default(),
+        }
+    }
+
+    /// A token that lets one server in. It is shown only in this reply.
+    pub async fn invite(
+        &self,
+        request: &ClusterInviteRequest,
+        by: &str,
+    ) -> Result<ClusterInvitation, ServiceError> {
+        self.link()?;
+        if request.ttl_seconds == 0 || request.ttl_seconds > LONGEST {
+            return Err(ServiceError::invalid(
+                "an invitation lives between a second and a day",
+            ));
+        }
+        let token = format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
+        let seconds = i64::try_from(request.ttl_seconds).expect("at most a day");
+        let stored = StoredInvitation {
+            made_by: by.to_owned(),
+            expires: self.clock.now() + SignedDuration::from_secs(seconds),
+        };
+        let key = keys::token(&hash(&token));
+        let transaction = Transaction::new().put(key, document::encode(&stored));
+        self.store.commit(transaction).await?;
+        Ok(ClusterInvitation {
+            token,
+            expires: stored.expires,
+            ca_fingerprint: self.certificates.ca_fingerprint(),
+        })
+    }
+
+    /// Moves a server's role away, or stops doing so.
+    pub async fn drain(&self, name: &NodeName, request: &DrainRequest) -> Result<(), ServiceError> {
+        self.link()?;
+        let change = |known: Option<MemberRecord>| match known {
+            None => Err(ServiceError::NotFound {
+                what: format!("the server `{name}`"),
+                hint: Some("list the servers with `bunraku cluster status`".to_owned()),
+            }),
+            Some(known) if known.draining == request.draining => Ok(Decision::Keep),
+            Some(known) => Ok(Decision::Write(MemberRecord {
+                draining: request.draining,
+                ..known
+            })),
+        };
+        document::update(&*self.store, &keys::member(name), change).await?;
+        Ok(())
+    }
+}
+
+/// The authority that signs nodes, for a server that joins. A Puppet authority
+/// is not ours to give away.
+fn authority_files(authority: &Authority) -> Option<AuthorityFiles> {
+    authority
+        .puppet_directory()
+        .is_none()
+        .then(|| AuthorityFiles {
+            certificates: authority.certificates_pem(),
+            key: authority.key_pem().to_owned(),
+        })
+}

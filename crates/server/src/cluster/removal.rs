@@ -1,0 +1,128 @@
+//! Taking a server off the list for good.
+//!
+//! What stays is a note that it was removed: if it comes back with what it had,
+//! it reads the note and ends. It may join anew, with a new directory.
+
+use bunraku_model::NodeName;
+use bunraku_store::{Transaction, TransactionOutcome};
+use bunraku_wire::api::cluster::{DatastoreRecord, MemberRecord, MemberState, RemovedMember, keys};
+
+use super::Cluster;
+use bunraku_control::{ServiceError, document};
+
+/// Why it stays. The order is that of what an operator has to do.
+fn refuse(
+    name: &NodeName,
+    state: Option<MemberState>,
+    datastores: &[DatastoreRecord],
+    left: usize,
+) -> Option<ServiceError> {
+    let keeps_data = |one: &DatastoreRecord| one.name.as_ref() == Some(name);
+    if datastores.iter().any(keeps_data) {
+        return Some(ServiceError::conflict(
+            format!("`{name}` keeps data"),
+            format!(
+                "move it away first: `bunraku cluster drain {name}`, with another server to take it"
+            ),
+        ));
+    }
+    if left == 2 {
+        return Some(ServiceError::conflict(
+            format!(
+                "without `{name}` two servers would be left: two stop when either does, so they are worse than one"
+            ),
+            "let another server join first",
+        ));
+    }
+    if matches!(state, Some(MemberState::Alive | MemberState::Suspect)) {
+        return Some(ServiceError::conflict(
+            format!("`{name}` is alive"),
+            "stop it first: its agents go to the others",
+        ));
+    }
+    None
+}
+
+impl Cluster {
+    /// Removes a server that keeps no data and does not run.
+    pub async fn remove(&self, name: &NodeName, by: &str) -> Result<(), ServiceError> {
+        let sight = self.link()?.0.sight();
+        let known = document::read::<MemberRecord>(&*self.store, &keys::member(name)).await?;
+        let known = known.ok_or_else(|| ServiceError::NotFound {
+            what: format!("the server `{name}`"),
+            hint: Some("list the servers with `bunraku cluster status`".to_owned()),
+        })?;
+        let datastores = document::read::<Vec<DatastoreRecord>>(&*self.store, keys::DATASTORES);
+        let datastores = datastores.await?;
+        let left = self.members().await?.len().saturating_sub(1);
+        let state = match sight.seen_by == *name {
+            true => Some(MemberState::Alive),
+            false => sight
+                .members
+                .iter()
+                .find(|it| it.name == *name)
+                .map(|it| it.state),
+        };
+        let kept = datastores
+            .as_ref()
+            .map_or(&[][..], |stored| &stored.document);
+        if let Some(refusal) = refuse(name, state, kept, left) {
+            return Err(refusal);
+        }
+        let note = RemovedMember {
+            name: name.clone(),
+            at: self.clock.now(),
+            by: by.to_owned(),
+        };
+        let transaction = Transaction::new()
+            .when_unchanged(&keys::member(name), Some(&known.entry))
+            .when_unchanged(keys::DATASTORES, datastores.as_ref().map(|it| &it.entry))
+            .delete(keys::member(name))
+            .delete(keys::order(name))
+            .put(keys::removed(name), document::encode(&note));
+        match self.store.commit(transaction).await? {
+            TransactionOutcome::Committed(_) => {
+                tracing::warn!(member = %name, by, "a server was removed from the cluster");
+                Ok(())
+            }
+            TransactionOutcome::Refused(_) => Err(ServiceError::Busy {
+                message: "the datastores changed meanwhile; try again".to_owned(),
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> NodeName {
+        NodeName::new(text).expect("a name")
+    }
+
+    fn why(state: Option<MemberState>, keeps: bool, left: usize) -> String {
+        let datastore = DatastoreRecord {
+            id: 1,
+            name: Some(name("s4")),
+            client_url: String::new(),
+            peer_url: String::new(),
+            learner: false,
+            healthy: false,
+        };
+        let datastores = keeps.then_some(datastore);
+        refuse(&name("s4"), state, datastores.as_slice(), left)
+            .map_or_else(|| "removed".to_owned(), |refusal| refusal.to_string())
+    }
+
+    #[test]
+    fn only_a_server_that_keeps_nothing_and_does_not_run_is_removed() {
+        let dead = Some(MemberState::Dead);
+        assert_eq!(why(dead, false, 3), "removed");
+        assert_eq!(why(Some(MemberState::Left), false, 1), "removed");
+        assert_eq!(why(None, false, 3), "removed");
+        assert!(why(dead, true, 3).contains("keeps data"));
+        assert!(why(dead, false, 2).contains("two servers would be left"));
+        assert!(why(Some(MemberState::Alive), false, 3).contains("is alive"));
+        assert!(why(Some(MemberState::Suspect), false, 3).contains("is alive"));
+    }
+}

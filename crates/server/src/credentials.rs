@@ -1,0 +1,88 @@
+//! The certificates that a server makes for itself and its first operator.
+
+use bunraku_model::{NodeName, Role};
+use bunraku_store::StoreError;
+use bunraku_wire::api::IssueRequest;
+use bunraku_wire::credentials::{CredentialsError, serves};
+use bunraku_wire::tls::Identity;
+use bunraku_wire::{Credentials, PrivateKey, Request};
+
+use bunraku_control::{Certificates, Clock, ServiceError};
+
+/// What the certificate should say.
+pub(crate) struct Wanted<'a> {
+    pub(crate) name: &'a NodeName,
+    pub(crate) role: Role,
+    /// Names and addresses that a server answers to.
+    pub(crate) server_names: &'a [String],
+}
+
+/// Makes what is missing, renews what nears its end, keeps the rest. What
+/// nears its end is kept, too, for as long as nothing can be written.
+pub(crate) async fn ensure(
+    credentials: &Credentials,
+    certificates: &Certificates,
+    clock: &Clock,
+    wanted: &Wanted<'_>,
+) -> Result<Identity, ServiceError> {
+    let key = blocking(credentials, Credentials::load_or_create_key).await?;
+    let fitting = fitting(credentials, &key, wanted);
+    let now = clock.now();
+    if let Some(identity) = &fitting
+        && !identity.certificate().needs_renewal(now, 0.0)
+    {
+        return Ok(identity.clone());
+    }
+    let certificate_request = Request::create(wanted.name, &key)
+        .map_err(|error| ServiceError::internal("no certificate request could be made", error))?;
+    let server_names = wanted.server_names.to_vec();
+    let request = IssueRequest {
+        certificate_request,
+        role: wanted.role,
+        server_names,
+    };
+    let issued = match (certificates.issue(&request, "this server").await, fitting) {
+        (Err(ServiceError::Store(StoreError::Unavailable(_))), Some(identity))
+            if now < identity.certificate().not_after =>
+        {
+            tracing::warn!(name = %wanted.name, "the certificate is renewed when the datastores answer");
+            return Ok(identity);
+        }
+        (issued, _) => issued?,
+    };
+    let identity = Identity::from_pem(&issued.certificate, &key).map_err(|error| {
+        ServiceError::internal("the certificate just signed cannot be used", error)
+    })?;
+    blocking(credentials, move |credentials| {
+        credentials.save(&issued.certificate, &issued.ca)
+    })
+    .await?;
+    Ok(identity)
+}
+
+/// The identity on disk, if it says what it should.
+fn fitting(credentials: &Credentials, key: &PrivateKey, wanted: &Wanted<'_>) -> Option<Identity> {
+    let text = std::fs::read_to_string(credentials.certificate_path()).ok()?;
+    let identity = Identity::from_pem(&text, key).ok()?;
+    let certificate = identity.certificate();
+    let fits = certificate.name().ok().as_ref() == Some(wanted.name)
+        && certificate.role == wanted.role
+        && wanted
+            .server_names
+            .iter()
+            .all(|name| serves(certificate, name));
+    fits.then_some(identity)
+}
+
+async fn blocking<T: Send + 'static>(
+    credentials: &Credentials,
+    work: impl FnOnce(&Credentials) -> Result<T, CredentialsError> + Send + 'static,
+) -> Result<T, ServiceError> {
+    let credentials = credentials.clone();
+    tokio::task::spawn_blocking(move || work(&credentials))
+        .await
+        .map_err(|error| ServiceError::internal("work on files was cut off", error))?
+        .map_err(|error| {
+            ServiceError::internal("the server's own certificate cannot be used", error)
+        })
+}

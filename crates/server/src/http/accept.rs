@@ -1,0 +1,273 @@
+//! Connections: from `accept` to the last byte.
+//!
+//! Every connection has limits before it has proved anything: how many there
+//! may be, how long a handshake and a head may take. TCP keep-alive finds
+//! peers that are gone, and HTTP/2 pings those that hang. A revocation cuts the holder's open connections, because a
+//! check at the next request would leave an idle stream open for ever.
+
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use bunraku_wire::keep_alive::watch_for_dead_peer;
+use bunraku_wire::{PeerIdentity, ReloadableServerTls, Revocations};
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulConnection;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tower::ServiceExt;
+
+use super::caller::ConnectionInfo;
+use bunraku_control::Clock;
+use bunraku_control::error::chain;
+use bunraku_control::metrics::Metrics;
+
+/// Limits on connections.
+#[derive(Clone, Debug)]
+pub struct AcceptOptions {
+    pub most_connections: usize,
+    /// Handshakes at once: they cost processor time before anyone has proved anything.
+    pub most_handshakes: usize,
+    pub handshake_timeout: Duration,
+    /// Until the head of a request is there (HTTP/1).
+    pub head_timeout: Duration,
+    /// A probe after so much silence (TCP keep-alive, and HTTP/2 pings) ...
+    pub ping_interval: Duration,
+    /// ... and the end of the connection after so much more.
+    pub ping_timeout: Duration,
+    /// How long open requests may take to finish at shutdown.
+    pub drain: Duration,
+}
+
+impl Default for AcceptOptions {
+    fn default() -> Self {
+        Self {
+            most_connections: 100_000,
+            most_handshakes: 8_192,
+            handshake_timeout: Duration::from_secs(15),
+            head_timeout: Duration::from_secs(15),
+            ping_interval: Duration::from_secs(20),
+            ping_timeout: Duration::from_secs(20),
+            drain: Duration::from_secs(20),
+        }
+    }
+}
+
+/// What connections share.
+struct Shared {
+    router: Router,
+    tls: ReloadableServerTls,
+    revocations: Revocations,
+    doubts: watch::Receiver<u64>,
+    clock: Clock,
+    metrics: Arc<Metrics>,
+    handshakes: Semaphore,
+    options: AcceptOptions,
+    http1: http1::Builder,
+    http2: http2::Builder<TokioExecutor>,
+    shutdown: CancellationToken,
+}
+
+/// Serves until `shutdown`, then lets open requests finish.
+///
+/// `doubts` changes whenever a certificate may be void: one was revoked, or time went by.
+#[allow(clippy::too_many_arguments, reason = "called once, by the server")]
+pub(crate) async fn serve(
+    listener: TcpListener,
+    router: Router,
+    tls: ReloadableServerTls,
+    revocations: Revocations,
+    doubts: watch::Receiver<u64>,
+    clock: Clock,
+    metrics: Arc<Metrics>,
+    options: AcceptOptions,
+    shutdown: CancellationToken,
+) {
+    let drain = options.drain;
+    let places = Arc::new(Semaphore::new(options.most_connections));
+    let shared = Arc::new(Shared {
+        router,
+        tls,
+        revocations,
+        doubts,
+        clock,
+        metrics,
+        handshakes: Semaphore::new(options.most_handshakes),
+        http1: http1_settings(&options),
+        http2: http2_settings(&options),
+        options,
+        shutdown: shutdown.clone(),
+    });
+    let connections = TaskTracker::new();
+    loop {
+        let accepted = tokio::select! {
+            () = shutdown.cancelled() => break,
+            accepted = listener.accept() => accepted,
+        };
+        let (stream, address) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // Out of file descriptors, most likely: let some close first.
+                tracing::warn!(error = %error, "cannot accept a connection");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
+            shared.metrics.connection_refused("full");
+            continue;
+        };
+        let shared = Arc::clone(&shared);
+        connections.spawn(async move {
+            shared.metrics.connections.inc();
+            connection(stream, address, &shared).await;
+            shared.metrics.connections.dec();
+            drop(place);
+        });
+    }
+    drop(listener);
+    connections.close();
+    if tokio::time::timeout(drain, connections.wait())
+        .await
+        .is_err()
+    {
+        tracing::warn!(
+            left = connections.len(),
+            "some connections did not end in time and are cut"
+        );
+    }
+}
+
+/// Lean: fifty thousand agents hold a stream over such a connection.
+fn http1_settings(options: &AcceptOptions) -> http1::Builder {
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new())
+        .header_read_timeout(options.head_timeout)
+        .max_headers(64)
+        .max_buf_size(16 << 10)
+        // One buffer for head and body, not a queue of them.
+        .writev(false);
+    http
+}
+
+fn http2_settings(options: &AcceptOptions) -> http2::Builder<TokioExecutor> {
+    let mut http = http2::Builder::new(TokioExecutor::new());
+    http.timer(TokioTimer::new())
+        .keep_alive_interval(options.ping_interval)
+        .keep_alive_timeout(options.ping_timeout)
+        .max_concurrent_streams(64)
+        .max_header_list_size(16 << 10)
+        .max_send_buf_size(64 << 10)
+        .initial_stream_window_size(256 << 10)
+        .initial_connection_window_size(1 << 20);
+    http
+}
+
+/// A connection that is being served, of either protocol.
+type Serving =
+    Pin<Box<dyn GracefulConnection<Error = hyper::Error, Output = hyper::Result<()>> + Send>>;
+
+async fn connection(stream: TcpStream, address: SocketAddr, shared: &Shared) {
+    // In a box, because what the start needs would stay in this task for as
+    // long as the connection lives.
+    let begun = Box::pin(begin(stream, address, shared)).await;
+    if let Some((serving, info)) = begun {
+        until_over(serving, &info, shared).await;
+    }
+}
+
+/// The handshake, who it is, and the protocol that was agreed on.
+async fn begin(
+    stream: TcpStream,
+    address: SocketAddr,
+    shared: &Shared,
+) -> Option<(Serving, ConnectionInfo)> {
+    let (silence, patience) = (shared.options.ping_interval, shared.options.ping_timeout);
+    // These fail only when the peer is gone already: the handshake will see.
+    let _ = stream.set_nodelay(true);
+    let _ = watch_for_dead_peer(&stream, silence, patience);
+    let stream = handshake(stream, address, shared).await?;
+    let identity = match PeerIdentity::of(&stream) {
+        Ok(identity) => identity.map(Arc::new),
+        Err(error) => {
+            tracing::info!(%address, error = %chain(&error), "a certificate was not understood");
+            shared.metrics.connection_refused("identity");
+            return None;
+        }
+    };
+    let info = ConnectionInfo { address, identity };
+    let (router, known) = (shared.router.clone(), info.clone());
+    let service = hyper::service::service_fn(move |mut request: hyper::Request<Incoming>| {
+        request.extensions_mut().insert(known.clone());
+        router.clone().oneshot(request)
+    });
+    let serving: Serving = match stream.get_ref().1.alpn_protocol() {
+        Some(b"h2") => Box::pin(shared.http2.serve_connection(TokioIo::new(stream), service)),
+        _ => Box::pin(shared.http1.serve_connection(TokioIo::new(stream), service)),
+    };
+    Some((serving, info))
+}
+
+/// Serves until the peer is done, its certificate is revoked, or the server
+/// shuts down and the last reply is out.
+async fn until_over(mut serving: Serving, info: &ConnectionInfo, shared: &Shared) {
+    let address = info.address;
+    let is_void = || {
+        info.identity.as_ref().is_some_and(|identity| {
+            shared.revocations.contains(&identity.serial)
+                || identity.not_after <= shared.clock.now()
+        })
+    };
+    let mut doubts = shared.doubts.clone();
+    let mut closing = false;
+    loop {
+        tokio::select! {
+            outcome = serving.as_mut() => {
+                if let Err(error) = outcome {
+                    tracing::debug!(%address, error = %error, "a connection ended");
+                }
+                return;
+            }
+            Ok(()) = doubts.changed() => {
+                if is_void() {
+                    tracing::info!(%address, "cut the connection of a certificate that is revoked or has ended");
+                    return;
+                }
+            }
+            () = shared.shutdown.cancelled(), if !closing => {
+                serving.as_mut().graceful_shutdown();
+                closing = true;
+            }
+        }
+    }
+}
+
+async fn handshake(
+    stream: TcpStream,
+    address: SocketAddr,
+    shared: &Shared,
+) -> Option<tokio_rustls::server::TlsStream<TcpStream>> {
+    let _turn = shared
+        .handshakes
+        .acquire()
+        .await
+        .expect("the semaphore is never closed");
+    match shared
+        .tls
+        .accept(stream, shared.options.handshake_timeout)
+        .await
+    {
+        Ok(stream) => Some(stream),
+        Err(error) => {
+            tracing::info!(%address, error = %error, "a TLS handshake failed");
+            shared.metrics.connection_refused("handshake");
+            None
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Content by its address.
+
+use axum::body::Body as HttpBody;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use bunraku_model::{ContentId, Role};
+use bunraku_store::blobs::{BlobError, BlobStream};
+use bunraku_wire::api::Problem;
+use bytes::Bytes;
+use futures::{Stream, StreamExt, stream};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+
+use super::{PathId, Services};
+use crate::http::byte_range::{self, Wanted};
+use crate::http::caller::Caller;
+use crate::http::gzip;
+use crate::http::reply::Refusal;
+use bunraku_compile::content::no_such_content;
+use bunraku_control::ServiceError;
+
+/// A file by its content address; whole, or the part that `Range` asks for.
+///
+/// A node gets what the catalogs name that were released to it. The body is
+/// verified as it is sent: one that does not fit its address breaks off.
+#[utoipa::path(get, path = "/v1/content/{id}", tag = "content", params(("id" = String, Path)),
+    responses((status = 200, content_type = "application/octet-stream"), (status = 206), (status = 304), (status = 416),
+    (status = "default", body = Problem)))]
+pub(crate) async fn show(
+    State(services): State<Services>,
+    caller: Caller,
+    PathId(id): PathId<ContentId>,
+    method: Method,
+    headers: HeaderMap,
+) -> Result<Response, Refusal> {
+    may_read(&services, &caller, id).await?;
+    let size = services.contents.size(id).await?;
+    let entity_tag = format!("\"{id}\"");
+    if byte_range::is_known(&headers, &entity_tag) {
+        return Ok((StatusCode::NOT_MODIFIED, common(&entity_tag)).into_response());
+    }
+    let (status, part, length) = match byte_range::wanted(&headers, &entity_tag, size) {
+        Wanted::Unsatisfiable => return Ok(unsatisfiable(&entity_tag, size)),
+        Wanted::Everything => (StatusCode::OK, None, size),
+        Wanted::Part(part) => {
+            let length = part.end - part.start;
+            (StatusCode::PARTIAL_CONTENT, Some(part), length)
+        }
+    };
+    let mut reply = common(&entity_tag);
+    if let Some(part) = &part {
+        let range = format!("bytes {}-{}/{size}", part.start, part.end - 1);
+        reply.insert(header::CONTENT_RANGE, ascii(&range));
+    }
+    let packed = part.is_none() && size >= gzip::WORTH_IT && gzip::is_accepted(&headers);
+    match packed {
+        true => reply.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip")),
+        false => reply.insert(header::CONTENT_LENGTH, HeaderValue::from(length)),
+    };
+    if method == Method::HEAD {
+        return Ok((status, reply).into_response());
+    }
+    let verified = first_verified(services.contents.open(id, part).await?).await?;
+    let body = match packed {
+        true => HttpBody::from_stream(gzip::pieces(verified)),
+        false => HttpBody::from_stream(verified),
+    };
+    Ok((status, reply, body).into_response())
+}
+
+/// To a node, what no catalog of its own names is not there.
+async fn may_read(services: &Services, caller: &Caller, id: ContentId) -> Result<(), ServiceError> {
+    if caller.role != Role::Node {
+        return Ok(());
+    }
+    let (board, contents) = (&services.board, &services.contents);
+    let known = board.catalogs_of(&caller.name).await?;
+    if contents.is_named_by(id, &known).await? {
+        return Ok(());
+    }
+    let newest = board.newest_catalogs_of(&caller.name).await?;
+    match newest != known && contents.is_named_by(id, &newest).await? {
+        true => Ok(()),
+        false => Err(no_such_content(id)),
+    }
+}
+
+/// Reads the first piece before the head goes out, so that what is damaged
+/// from the start is refused in words.
+async fn first_verified(
+    mut stream: BlobStream,
+) -> Result<impl Stream<Item = Result<Bytes, BlobError>> + Send + Unpin, ServiceError> {
+    let first = match stream.next().await {
+        None => None,
+        Some(Ok(piece)) => Some(Ok(piece)),
+        Some(Err(BlobError::Store(error))) => return Err(error.into()),
+        Some(Err(error)) => return Err(ServiceError::internal("content cannot be read", error)),
+    };
+    let rest = stream.inspect(|piece| {
+        if let Err(error) = piece {
+            tracing::error!(error = %error, "content broke off while it was sent");
+        }
+    });
+    Ok(stream::iter(first).chain(rest))
+}
+
+fn common(entity_tag: &str) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert(header::ETAG, ascii(entity_tag));
+    headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    headers.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
+    let kind = HeaderValue::from_static("application/octet-stream");
+    headers.insert(header::CONTENT_TYPE, kind);
+    // What an address names never changes; who may see it does.
+    let cache = HeaderValue::from_static("private, max-age=31536000, immutable");
+    headers.insert(header::CACHE_CONTROL, cache);
+    headers
+}
+
+fn unsatisfiable(entity_tag: &str, size: u64) -> Response {
+    let mut headers = common(entity_tag);
+    headers.insert(header::CONTENT_RANGE, ascii(&format!("bytes */{size}")));
+    (StatusCode::RANGE_NOT_SATISFIABLE, headers).into_response()
+}
+
+fn ascii(text: &str) -> HeaderValue {
+    HeaderValue::from_str(text).expect("hashes and numbers are ASCII")
+}

@@ -1,0 +1,168 @@
+//! What a node should look like, and the catalog that says it.
+
+use axum::body::Body as HttpBody;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use bunraku_model::{CatalogId, NodeName, Role};
+use bunraku_store::{NoMajority, Store, StoreError};
+use bunraku_wire::api::{Problem, Target};
+use futures::StreamExt;
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+
+use super::{PathId, PathNode, Services};
+use crate::http::byte_range;
+use crate::http::caller::Caller;
+use crate::http::gzip;
+use crate::http::reply::Refusal;
+use bunraku_control::ServiceError;
+
+/// The node's released catalog: 304 if `If-None-Match` names it, from memory.
+#[utoipa::path(get, path = "/v1/nodes/{node}/target", tag = "releases", params(("node" = String, Path)),
+    responses((status = 200, body = Target), (status = 304), (status = "default", body = Problem)))]
+pub(crate) async fn show(
+    State(services): State<Services>,
+    PathNode(node): PathNode,
+    headers: HeaderMap,
+) -> Result<Response, Refusal> {
+    let Some(known) = services.board.get(&node).await? else {
+        return Err(nothing_known(&*services.store, &node).into());
+    };
+    let tag = HeaderValue::from_str(&known.entity_tag).expect("names and numbers are ASCII");
+    let common = [
+        (header::ETAG, tag),
+        (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
+    ];
+    if byte_range::is_known(&headers, &known.entity_tag) {
+        return Ok((StatusCode::NOT_MODIFIED, common).into_response());
+    }
+    Ok((common, axum::Json(&known.stored.target)).into_response())
+}
+
+/// A catalog of the node. A node gets the one that is its target, or was
+/// before; what is held for it is not there for it.
+#[utoipa::path(get, path = "/v1/nodes/{node}/catalogs/{id}", tag = "catalogs",
+    params(("node" = String, Path), ("id" = String, Path)),
+    responses((status = 200, body = Object), (status = 304), (status = "default", body = Problem)))]
+pub(crate) async fn catalog(
+    State(services): State<Services>,
+    caller: Caller,
+    PathNode(node): PathNode,
+    PathId(id): PathId<CatalogId>,
+    method: Method,
+    headers: HeaderMap,
+) -> Result<Response, Refusal> {
+    if caller.role == Role::Node && !services.board.may_read(&node, id).await? {
+        return Err(
+            ServiceError::from(bunraku_compile::catalogs::CatalogError::Missing(id)).into(),
+        );
+    }
+    let record = services
+        .catalogs
+        .record(id)
+        .await
+        .map_err(ServiceError::from)?;
+    // The id holds the node's name, so it cannot be another node's catalog by chance.
+    if record.is_none_or(|record| record.node != node) {
+        return Err(
+            ServiceError::from(bunraku_compile::catalogs::CatalogError::Missing(id)).into(),
+        );
+    }
+    send_catalog(&services, id, &method, &headers).await
+}
+
+/// The catalog's text, compressed where the caller takes that.
+pub(super) async fn send_catalog(
+    services: &Services,
+    id: CatalogId,
+    method: &Method,
+    headers: &HeaderMap,
+) -> Result<Response, Refusal> {
+    let tag = format!("\"{id}\"");
+    let mut reply = HeaderMap::new();
+    reply.insert(
+        header::ETAG,
+        HeaderValue::from_str(&tag).expect("a hash is ASCII"),
+    );
+    reply.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
+    reply.insert(header::CACHE_CONTROL, HeaderValue::from_static("private"));
+    if byte_range::is_known(headers, &tag) {
+        return Ok((StatusCode::NOT_MODIFIED, reply).into_response());
+    }
+    let (record, mut text) = services
+        .catalogs
+        .open(id)
+        .await
+        .map_err(ServiceError::from)?;
+    reply.insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/json"),
+    );
+    let packed = record.size >= gzip::WORTH_IT && gzip::is_accepted(headers);
+    match packed {
+        true => reply.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip")),
+        false => reply.insert(header::CONTENT_LENGTH, HeaderValue::from(record.size)),
+    };
+    if method == Method::HEAD {
+        return Ok((StatusCode::OK, reply).into_response());
+    }
+    let first = text.next().await.transpose();
+    let first =
+        first.map_err(|error| ServiceError::internal("the catalog cannot be read", error))?;
+    let text = futures::stream::iter(first.map(Ok)).chain(text);
+    let body = match packed {
+        true => HttpBody::from_stream(gzip::pieces(text)),
+        false => HttpBody::from_stream(text),
+    };
+    Ok((StatusCode::OK, reply, body).into_response())
+}
+
+/// An agent forgets its target when it is told that there is none. What one
+/// datastore has may be too old to tell that.
+fn nothing_known(store: &dyn Store, node: &NodeName) -> ServiceError {
+    if let Some(lasting) = store.without_majority_for() {
+        let source = format!("no released catalog of `{node}` is known here").into();
+        let reason = NoMajority { lasting, source };
+        return ServiceError::Store(StoreError::Unavailable(Box::new(reason)));
+    }
+    ServiceError::NotFound {
+        what: format!("a released catalog of `{node}`"),
+        hint: Some("it comes with a release: `bunraku release create`".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use bunraku_store::SharedStore;
+    use bunraku_store::testing::{MemoryStore, Overlay};
+
+    use super::*;
+
+    /// One that has not heard of a majority for a minute.
+    struct Minority(SharedStore);
+
+    impl Overlay for Minority {
+        fn inner(&self) -> &SharedStore {
+            &self.0
+        }
+
+        fn lost_majority(&self) -> Option<Duration> {
+            Some(Duration::from_secs(60))
+        }
+    }
+
+    #[test]
+    fn without_a_majority_nobody_is_told_that_there_is_no_target() {
+        let node = NodeName::new("web-1").expect("a name");
+        let store = Arc::new(MemoryStore::new());
+        let known = nothing_known(&*store, &node);
+        assert!(matches!(known, ServiceError::NotFound { .. }), "{known:?}");
+        let unsure = nothing_known(&Minority(store), &node);
+        assert!(
+            matches!(unsure, ServiceError::Store(StoreError::Unavailable(_))),
+            "{unsure:?}"
+        );
+    }
+}

@@ -1,0 +1,373 @@
+//! A server on loopback, and callers of every role.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bunraku_compile::catalogs::CatalogOptions;
+use bunraku_compile::code::CodeOptions;
+use bunraku_compile::compiles::{CompileOptions, StateFunctions};
+use bunraku_control::{CertificateOptions, Clock, CommandOptions, FactOptions, ReportOptions};
+use bunraku_model::NodeName;
+use bunraku_server::{AcceptOptions, RouterOptions, Server, ServerOptions, UpkeepOptions};
+use bunraku_states::{Function, Lookup};
+use bunraku_store::blobs::{BlobOptions, DirectoryBlobs, SharedBlobs, StoreBlobs};
+use bunraku_store::{EmbeddedOptions, EmbeddedStore, SharedStore};
+use bunraku_wire::api::{JoinReply, JoinRequest, NewToken, StreamMessage, Target, TokenRequest};
+use bunraku_wire::client::Lines;
+use bunraku_wire::key::KeyKind;
+use bunraku_wire::tls::{ClientTls, Identity};
+use bunraku_wire::{
+    Authority, Client, ClientError, ClientOptions, Credentials, PrivateKey, ReloadableClientTls,
+    Request, ServerAddress,
+};
+use jiff::Timestamp;
+use tempfile::TempDir;
+
+/// Enough of the engine's words for the state trees of these tests.
+#[derive(Debug)]
+struct EngineFunctions;
+
+impl StateFunctions for EngineFunctions {
+    fn function(&self, name: &str) -> Lookup {
+        match name {
+            "file.managed" => Lookup::Known(Function {
+                type_name: "file".to_owned(),
+                arguments: vec![("contents".to_owned(), "content".to_owned())],
+                name_parameter: "path".to_owned(),
+                parameters: ["path", "content", "source", "mode"]
+                    .map(str::to_owned)
+                    .to_vec(),
+                ..Function::default()
+            }),
+            _ => Lookup::UnknownModule,
+        }
+    }
+
+    fn functions(&self) -> Vec<String> {
+        vec!["file.managed".to_owned()]
+    }
+
+    fn with_modules(
+        &self,
+        _: &[bunraku_module::Verified],
+    ) -> Result<Arc<dyn StateFunctions>, String> {
+        Ok(Arc::new(Self))
+    }
+}
+
+pub(crate) struct TestServer {
+    pub(crate) server: Option<Server>,
+    pub(crate) operator: Client,
+    authority_pem: String,
+    options: ServerOptions,
+    embedded: Option<EmbeddedStore>,
+    pub(crate) shared: SharedStore,
+    pub(crate) blobs: SharedBlobs,
+    directory: Arc<TempDir>,
+}
+
+pub(crate) fn name(text: &str) -> NodeName {
+    NodeName::new(text).expect("a test's name is valid")
+}
+
+/// A generous limit for everything that must happen.
+pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(60), future)
+        .await
+        .expect("it must happen within a minute")
+}
+
+/// Takes what every stream begins with; gives the target in it.
+pub(crate) async fn opened(stream: &mut Lines<StreamMessage>) -> Option<Target> {
+    match soon(stream.next()).await {
+        Some(Ok(StreamMessage::Welcome { .. })) => {}
+        other => panic!("a welcome was expected, not {other:?}"),
+    }
+    match soon(stream.next()).await {
+        Some(Ok(StreamMessage::Target { target })) => target,
+        other => panic!("a target was expected, not {other:?}"),
+    }
+}
+
+/// Looks until it holds.
+pub(crate) async fn eventually<F, R>(mut holds: F)
+where
+    F: FnMut() -> R,
+    R: Future<Output = bool>,
+{
+    soon(async {
+        while !holds().await {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+}
+
+pub(crate) fn options(data_dir: &Path) -> ServerOptions {
+    ServerOptions {
+        cluster: None,
+        listen: "127.0.0.1:0".parse().expect("an address"),
+        name: name("server.test"),
+        server_names: vec!["127.0.0.1".to_owned(), "localhost".to_owned()],
+        data_dir: data_dir.to_owned(),
+        health_listen: None,
+        exclusive_store: true,
+        store_kind: "embedded",
+        server_ttl: Duration::from_secs(2),
+        heartbeat: Duration::from_secs(60),
+        certificates: CertificateOptions::default(),
+        commands: CommandOptions::default(),
+        facts: FactOptions::default(),
+        catalogs: CatalogOptions::default(),
+        code: CodeOptions::default(),
+        compiles: CompileOptions {
+            concurrency: 4,
+            lease: Duration::from_secs(3),
+            functions: Arc::new(EngineFunctions),
+        },
+        orchestration: bunraku_orchestrate::OrchestrationOptions::default(),
+        releases: bunraku_compile::ReleaseOptions::default(),
+        reports: ReportOptions::default(),
+        upkeep: UpkeepOptions::default(),
+        router: RouterOptions::default(),
+        accept: AcceptOptions {
+            drain: Duration::from_secs(30),
+            ..AcceptOptions::default()
+        },
+    }
+}
+
+impl TestServer {
+    pub(crate) async fn start() -> Self {
+        Self::start_with(|_| {}).await
+    }
+
+    pub(crate) async fn start_with(adjust: impl FnOnce(&mut ServerOptions)) -> Self {
+        let directory = Arc::new(TempDir::new().expect("a directory"));
+        let mut options = options(directory.path());
+        adjust(&mut options);
+        Self::open(directory, options).await
+    }
+
+    /// The same directory, after an end.
+    pub(crate) async fn open(directory: Arc<TempDir>, options: ServerOptions) -> Self {
+        let store = directory.path().join("store");
+        let embedded = EmbeddedStore::open(&store, EmbeddedOptions::default())
+            .await
+            .expect("the store opens");
+        let shared: SharedStore = Arc::new(embedded.clone());
+        let blobs = DirectoryBlobs::in_directory(
+            directory.path().join("blobs"),
+            shared.clone(),
+            BlobOptions::default(),
+        );
+        let blobs: SharedBlobs = Arc::new(blobs.await.expect("the blobs open"));
+        Self::on(directory, options, shared, blobs, Some(embedded)).await
+    }
+
+    /// On a store that others may use too.
+    pub(crate) async fn on_shared_store(
+        directory: Arc<TempDir>,
+        mut options: ServerOptions,
+        store: SharedStore,
+    ) -> Self {
+        options.exclusive_store = false;
+        options.store_kind = "etcd";
+        let blobs: SharedBlobs =
+            Arc::new(StoreBlobs::in_store(store.clone(), BlobOptions::default()));
+        Self::on(directory, options, store, blobs, None).await
+    }
+
+    async fn on(
+        directory: Arc<TempDir>,
+        options: ServerOptions,
+        store: SharedStore,
+        blobs: SharedBlobs,
+        embedded: Option<EmbeddedStore>,
+    ) -> Self {
+        // A test that puts a Puppet directory in place gets that authority.
+        let puppet = directory.path().join("puppet");
+        let authority = match puppet.exists() {
+            true => Authority::from_puppet(&puppet).expect("Puppet's authority"),
+            false => Authority::load_or_create(&directory.path().join("ca"), Timestamp::now())
+                .expect("an authority"),
+        };
+        let authority = Arc::new(authority);
+        let authority_pem = authority.certificates_pem();
+        let (shared, kept) = (store.clone(), blobs.clone());
+        let server = Server::start(options.clone(), store, blobs, authority, Clock::system());
+        let server = server.await.expect("the server starts");
+        let credentials = Credentials::new(options.data_dir.join("operator"));
+        let identity = credentials
+            .identity()
+            .expect("readable")
+            .expect("made at the first start");
+        let operator = client(&server, &authority_pem, Some(identity));
+        Self {
+            server: Some(server),
+            operator,
+            authority_pem,
+            options,
+            embedded,
+            shared,
+            blobs: kept,
+            directory,
+        }
+    }
+
+    pub(crate) fn running(&self) -> &Server {
+        self.server.as_ref().expect("the server runs")
+    }
+
+    pub(crate) fn address(&self) -> std::net::SocketAddr {
+        self.running().address()
+    }
+
+    pub(crate) fn catalogs(&self) -> &bunraku_compile::catalogs::Catalogs {
+        self.running().catalogs()
+    }
+
+    pub(crate) fn environments_and_compiles(
+        &self,
+    ) -> (
+        &bunraku_compile::environments::Environments,
+        &bunraku_compile::compiles::Compiles,
+    ) {
+        (self.running().environments(), self.running().compiles())
+    }
+
+    pub(crate) fn store(&self) -> &EmbeddedStore {
+        self.embedded.as_ref().expect("the store is embedded")
+    }
+
+    pub(crate) fn directory(&self) -> Arc<TempDir> {
+        Arc::clone(&self.directory)
+    }
+
+    pub(crate) fn options(&self) -> ServerOptions {
+        self.options.clone()
+    }
+
+    /// A caller without a certificate.
+    pub(crate) fn stranger(&self) -> Client {
+        client(self.running(), &self.authority_pem, None)
+    }
+
+    pub(crate) fn client_with(&self, certificate: &str, key: &PrivateKey) -> Client {
+        let identity = Identity::from_pem(certificate, key).expect("a certificate with its key");
+        client(self.running(), &self.authority_pem, Some(identity))
+    }
+
+    pub(crate) async fn token(&self, node: Option<&str>) -> String {
+        let request = TokenRequest {
+            ttl_seconds: 600,
+            node: node.map(name),
+        };
+        let token: NewToken = self
+            .operator
+            .post("/v1/tokens", &request)
+            .await
+            .expect("a token");
+        token.token
+    }
+
+    /// A node that joined with a token.
+    pub(crate) async fn node(&self, node: &str) -> Client {
+        self.node_with_key(node).await.0
+    }
+
+    /// A node that notices within some such spans that the line is dead.
+    pub(crate) async fn watchful_node(&self, node: &str, keep_alive: Duration) -> Client {
+        let (certificate, key) = self.joined(node).await;
+        let identity = Identity::from_pem(&certificate, &key).expect("a certificate");
+        let mut options = client_options(self.running(), &self.authority_pem, Some(identity));
+        options.keep_alive = Some(keep_alive);
+        Client::new(options)
+    }
+
+    pub(crate) async fn node_with_key(&self, node: &str) -> (Client, PrivateKey) {
+        let (certificate, key) = self.joined(node).await;
+        (self.client_with(&certificate, &key), key)
+    }
+
+    /// A node that takes two seconds of silence for the end.
+    pub(crate) async fn impatient_node(&self, node: &str) -> Client {
+        let (certificate, key) = self.joined(node).await;
+        let identity = Identity::from_pem(&certificate, &key).expect("an identity");
+        let mut options = client_options(self.running(), &self.authority_pem, Some(identity));
+        options.idle_timeout = Duration::from_secs(2);
+        Client::new(options)
+    }
+
+    pub(crate) async fn joined(&self, node: &str) -> (String, PrivateKey) {
+        let token = self.token(Some(node)).await;
+        let (key, request) = request(node);
+        match self
+            .join(&request, Some(token))
+            .await
+            .expect("the token is good")
+        {
+            JoinReply::Signed { certificate, .. } => (certificate, key),
+            JoinReply::Waiting { .. } => panic!("a token lets a node in at once"),
+        }
+    }
+
+    pub(crate) async fn join(
+        &self,
+        request: &str,
+        token: Option<String>,
+    ) -> Result<JoinReply, ClientError> {
+        let join = JoinRequest {
+            certificate_request: request.to_owned(),
+            token,
+            wait_seconds: 0,
+        };
+        self.stranger().post("/v1/join", &join).await
+    }
+
+    pub(crate) async fn shutdown(&mut self) {
+        if let Some(server) = self.server.take() {
+            soon(server.shutdown()).await;
+        }
+        if let Some(embedded) = self.embedded.take() {
+            embedded.close().await.expect("the store closes");
+        }
+    }
+}
+
+/// A new key, and a request for this name.
+pub(crate) fn request(node: &str) -> (PrivateKey, String) {
+    let key = PrivateKey::generate(KeyKind::EcdsaP256).expect("a key");
+    let request = Request::create(&name(node), &key).expect("a request");
+    (key, request)
+}
+
+fn client(server: &Server, authority_pem: &str, identity: Option<Identity>) -> Client {
+    Client::new(client_options(server, authority_pem, identity))
+}
+
+fn client_options(
+    server: &Server,
+    authority_pem: &str,
+    identity: Option<Identity>,
+) -> ClientOptions {
+    let tls = ClientTls {
+        authority_pem: authority_pem.to_owned(),
+        revocation_lists_pem: String::new(),
+        identity,
+    };
+    let tls = ReloadableClientTls::new(&tls).expect("TLS");
+    let address = ServerAddress::new(&server.address().ip().to_string(), server.address().port());
+    let mut options = ClientOptions::new(vec![address.expect("an address")], tls);
+    options.request_timeout = Duration::from_secs(60);
+    options
+}
+
+/// The status that a refused call came back with.
+pub(crate) fn status<T: std::fmt::Debug>(outcome: Result<T, ClientError>) -> u16 {
+    let error = outcome.expect_err("it must be refused");
+    error
+        .status()
+        .unwrap_or_else(|| panic!("the server answered nothing: {error}"))
+}
