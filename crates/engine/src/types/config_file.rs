@@ -6,7 +6,7 @@
 
 use std::fs;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -14,6 +14,7 @@ use std::sync::{Mutex, PoisonError};
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
 
+use super::file::place::{self, Place, PlaceError};
 use crate::{Hands, StepError};
 
 /// Two resources may share one file, and steps run in parallel: whoever reads
@@ -86,8 +87,8 @@ pub(crate) fn put(
         other => other.map_err(failed)?,
     };
     let parent = path.parent().unwrap_or(Path::new("/"));
-    fs::create_dir_all(parent).map_err(failed)?;
-    let directory = OwnedFd::from(fs::File::open(parent).map_err(failed)?);
+    let directory = place::created_directory(parent)
+        .map_err(|error| StepError::because(format!("cannot write {}", path.display()), error))?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     match replace_in(&directory, &name, content, new_file) {
         // Containers bind-mount single files such as /etc/hosts: those cannot
@@ -103,10 +104,14 @@ pub(crate) fn put(
 
 /// Removes a file that may be gone already.
 pub(crate) fn remove(path: &Path, hands: &Hands<'_>) -> Result<(), StepError> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            let message = format!("cannot remove {}", path.display());
-            Err(StepError::because(message, error))
+    let failed = || format!("cannot remove {}", path.display());
+    let place = match Place::of(path) {
+        Err(PlaceError::Missing(_)) => return Ok(()),
+        other => other.map_err(|error| StepError::because(failed(), error))?,
+    };
+    match rustix::fs::unlinkat(&place.directory, &place.name, AtFlags::empty()) {
+        Err(error) if error != Errno::NOENT => {
+            Err(StepError::because(failed(), io::Error::from(error)))
         }
         _ => {
             hands.sync_directory_later(path.parent().unwrap_or(Path::new("/")));

@@ -34,6 +34,8 @@ pub(crate) mod file;
 mod git;
 mod group;
 mod host;
+#[cfg(test)]
+mod hostile_parents;
 mod lock;
 mod marker;
 mod mount;

@@ -18,6 +18,7 @@ use super::Wish;
 use super::checksum::{Checksum, Hashing};
 use super::format::Format;
 use super::record::{Entry, Record};
+use crate::types::file::place;
 use crate::types::{accounts, exec::Run, tool};
 use crate::{Hands, StepError};
 
@@ -193,9 +194,9 @@ struct Target {
 impl Target {
     fn open(wish: &Wish, hands: &Hands<'_>) -> Result<Self, StepError> {
         let path = hands.path(&wish.path);
-        let failed =
-            |error: io::Error| StepError::because(format!("cannot make {}", path.display()), error);
-        std::fs::create_dir_all(&path).map_err(failed)?;
+        let directory = place::created_directory(&path).map_err(|error| {
+            StepError::because(format!("cannot create {}", path.display()), error)
+        })?;
         let uid = match &wish.user {
             None => None,
             Some(user) => match (user.parse(), accounts::find_user(hands, user)?) {
@@ -212,7 +213,7 @@ impl Target {
             }
         };
         Ok(Self {
-            directory: File::open(&path).map_err(failed)?.into(),
+            directory,
             owner: (uid.map(Uid::from_raw), gid.map(Gid::from_raw)),
             strip: wish.strip,
             left: wish.largest,

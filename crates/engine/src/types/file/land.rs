@@ -306,7 +306,7 @@ pub(super) fn attributes(path: &Path, found: &Found, finish: Finish) -> Result<(
 }
 
 /// Removes whatever is there; a directory with all that is in it.
-pub(super) fn remove(path: &Path, hands: &Hands<'_>) -> Result<(), StepError> {
+pub(crate) fn remove(path: &Path, hands: &Hands<'_>) -> Result<(), StepError> {
     let place =
         Place::of(path).map_err(|error| StepError::because("the path cannot be used", error))?;
     match unlinkat(&place.directory, &place.name, AtFlags::empty()) {

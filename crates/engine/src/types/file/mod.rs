@@ -3,10 +3,10 @@
 mod backup;
 mod content;
 mod edit;
-mod land;
+pub(crate) mod land;
 mod look;
 mod mode;
-mod place;
+pub(crate) mod place;
 mod spec;
 mod template;
 #[cfg(test)]

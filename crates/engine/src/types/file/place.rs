@@ -96,6 +96,37 @@ pub(crate) fn directory(path: &Path) -> Result<OwnedFd, PlaceError> {
     }
 }
 
+/// Opens a directory, with every missing one on the way created for everybody to read.
+pub(crate) fn created_directory(path: &Path) -> Result<OwnedFd, PlaceError> {
+    match directory(path) {
+        Err(PlaceError::Missing(_)) => {}
+        other => return other,
+    }
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(PlaceError::NotAPath(path.to_owned()));
+    };
+    let parent = created_directory(parent)?;
+    let failed = |error: Errno| PlaceError::Io {
+        path: path.to_owned(),
+        source: error.into(),
+    };
+    match rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(0o755)) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(error) => return Err(failed(error)),
+    }
+    // A link that somebody puts here now is not followed.
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    openat(&parent, name, flags, Mode::empty()).map_err(failed)
+}
+
+/// The path of an open file for programs that this process starts as its own user: it leads to
+/// that file, whatever becomes of its name.
+pub(crate) fn path_of(file: impl AsFd) -> PathBuf {
+    use std::os::fd::AsRawFd;
+    let number = file.as_fd().as_raw_fd();
+    PathBuf::from(format!("/proc/{}/fd/{number}", std::process::id()))
+}
+
 /// Opens a path for reading in one call when no link is on it. `None` says
 /// nothing about the path: look step by step.
 pub(crate) fn open_plain(path: &Path) -> Option<Result<OwnedFd, Errno>> {

@@ -30,6 +30,8 @@ enum Ensure {
 
 pub(crate) struct Wish {
     path: String,
+    /// Another way to the checkout, while it has no name that can be trusted.
+    reached: Option<std::path::PathBuf>,
     ensure: Ensure,
     source: String,
     revision: Option<String>,
@@ -88,6 +90,7 @@ impl ResourceType for Git {
             return Err(declaration.refuse("user", "the name of a user"));
         }
         Ok(Wish {
+            reached: None,
             path: path.trim_end_matches('/').to_owned(),
             ensure,
             source: match plain(declaration, "source")? {

@@ -7,8 +7,9 @@ use crate::{Sight, StepError};
 
 /// A git command at the checkout.
 pub(super) fn git(wish: &Wish, arguments: &[&str], sight: &Sight<'_>) -> Run {
-    let mut words: Vec<std::ffi::OsString> =
-        vec!["git".into(), "-C".into(), sight.path(&wish.path).into()];
+    let reached = wish.reached.clone();
+    let path = reached.unwrap_or_else(|| sight.path(&wish.path));
+    let mut words: Vec<std::ffi::OsString> = vec!["git".into(), "-C".into(), path.into()];
     words.extend(arguments.iter().map(Into::into));
     prepared(wish, Run::new(words))
 }

@@ -1,11 +1,16 @@
 //! Cloning, fetching and checking out.
 
-use std::path::{Path, PathBuf};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid, fchown, mkdirat, openat, renameat, unlinkat};
+use rustix::io::Errno;
 
 use super::observe::{complaint, git, is_commit, known, observe, prepared};
 use super::{Checkout, Ensure, Git, Seen, Wish, shown};
 use crate::types::accounts;
 use crate::types::exec::Run;
+use crate::types::file::{land, place};
 use crate::{Applied, Change, Hands, Provider, Sight, StepError};
 
 impl Provider for Git {
@@ -21,10 +26,10 @@ impl Provider for Git {
         hands: &Hands<'_>,
     ) -> Result<Applied, StepError> {
         match (desired.ensure, observed) {
-            (Ensure::Absent, _) => remove(&hands.path(&desired.path))?,
+            (Ensure::Absent, _) => land::remove(&hands.path(&desired.path), hands)?,
             (_, Seen::Nothing) => clone(desired, hands)?,
             (_, Seen::Other) if desired.force => {
-                remove(&hands.path(&desired.path))?;
+                land::remove(&hands.path(&desired.path), hands)?;
                 clone(desired, hands)?;
             }
             (_, Seen::Other) => {
@@ -34,10 +39,20 @@ impl Provider for Git {
                 );
                 return Err(StepError::new(message));
             }
-            (_, Seen::Repository(found)) => update(desired, found, changes, hands)?,
+            (_, Seen::Repository(found)) => {
+                refuse_hostile_links(desired, hands)?;
+                update(desired, found, changes, hands)?;
+            }
         }
         Ok(Applied::default())
     }
+}
+
+/// Refuses a checkout that is reached through a link of another user.
+fn refuse_hostile_links(wish: &Wish, hands: &Hands<'_>) -> Result<(), StepError> {
+    place::directory(&hands.path(&wish.path))
+        .map(drop)
+        .map_err(|error| StepError::because("the path cannot be used", error))
 }
 
 fn act(wish: &Wish, arguments: &[&str], hands: &Hands<'_>) -> Result<(), StepError> {
@@ -55,33 +70,61 @@ fn act(wish: &Wish, arguments: &[&str], hands: &Hands<'_>) -> Result<(), StepErr
 fn clone(wish: &Wish, hands: &Hands<'_>) -> Result<(), StepError> {
     let path = hands.path(&wish.path);
     let parent = path.parent().unwrap_or(Path::new("/"));
-    let failed = |error| StepError::because(format!("cannot make {}", path.display()), error);
-    std::fs::create_dir_all(parent).map_err(failed)?;
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let beside = parent.join(format!(".{name}.{}", uuid::Uuid::new_v4().simple()));
-    let made = clone_to(wish, &beside, hands).and_then(|()| {
-        if path.is_dir() {
-            std::fs::remove_dir(&path).map_err(failed)?;
+    let what = || format!("cannot create {}", path.display());
+    let above =
+        place::created_directory(parent).map_err(|error| StepError::because(what(), error))?;
+    let name = path.file_name().unwrap_or_default();
+    let beside = format!(
+        ".{}.{}",
+        name.to_string_lossy(),
+        uuid::Uuid::new_v4().simple()
+    );
+    let cloned = clone_beside(wish, parent, &above, &beside, hands).and_then(|()| {
+        let failed = |error: Errno| StepError::because(what(), std::io::Error::from(error));
+        match unlinkat(&above, name, AtFlags::REMOVEDIR) {
+            // An empty directory gives way; a file or a link does not.
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(error) => return Err(failed(error)),
         }
-        std::fs::rename(&beside, &path).map_err(failed)
+        renameat(&above, beside.as_str(), &above, name).map_err(failed)
     });
-    if made.is_err() {
-        let _ = std::fs::remove_dir_all(&beside);
-        return made;
+    if cloned.is_err() {
+        let _ = land::remove(&parent.join(&beside), hands);
+        return cloned;
     }
     hands.sync_directory_later(parent);
     Ok(())
 }
 
-fn clone_to(wish: &Wish, place: &PathBuf, hands: &Hands<'_>) -> Result<(), StepError> {
-    let failed = |error| StepError::because(format!("cannot make {}", place.display()), error);
-    std::fs::create_dir(place).map_err(failed)?;
-    if let Some(user) = &wish.user {
-        let account = accounts::find_user(hands, user)?;
-        let account =
-            account.ok_or_else(|| StepError::new(format!("there is no user `{user}`")))?;
-        std::os::unix::fs::chown(place, Some(account.uid), Some(account.gid)).map_err(failed)?;
-    }
+/// Clones into a new directory in `above`, which is open at `parent`.
+///
+/// As root, git is given the open directory and not its name, which the owner of `parent` could
+/// let lead elsewhere. As another user it gets the name, and can reach no more than that user.
+fn clone_beside(
+    wish: &Wish,
+    parent: &Path,
+    above: &OwnedFd,
+    beside: &str,
+    hands: &Hands<'_>,
+) -> Result<(), StepError> {
+    let failed = |error: Errno| {
+        let what = format!("cannot create {}", parent.join(beside).display());
+        StepError::because(what, std::io::Error::from(error))
+    };
+    mkdirat(above, beside, Mode::from_raw_mode(0o755)).map_err(failed)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let directory = openat(above, beside, flags, Mode::empty()).map_err(failed)?;
+    let Some(user) = &wish.user else {
+        return clone_to(wish, &place::path_of(&directory), hands);
+    };
+    let account = accounts::find_user(hands, user)?;
+    let account = account.ok_or_else(|| StepError::new(format!("there is no user `{user}`")))?;
+    let (uid, gid) = (Uid::from_raw(account.uid), Gid::from_raw(account.gid));
+    fchown(&directory, Some(uid), Some(gid)).map_err(failed)?;
+    clone_to(wish, &parent.join(beside), hands)
+}
+
+fn clone_to(wish: &Wish, place: &Path, hands: &Hands<'_>) -> Result<(), StepError> {
     let mut words: Vec<String> = ["git", "clone", "--origin", &wish.remote]
         .map(str::to_owned)
         .to_vec();
@@ -110,7 +153,8 @@ fn clone_to(wish: &Wish, place: &PathBuf, hands: &Hands<'_>) -> Result<(), StepE
         return remember_source(wish, place, hands);
     }
     let there = Wish {
-        path: String::new(),
+        path: wish.path.clone(),
+        reached: Some(place.to_owned()),
         source: wish.source.clone(),
         remote: wish.remote.clone(),
         revision: wish.revision.clone(),
@@ -118,7 +162,7 @@ fn clone_to(wish: &Wish, place: &PathBuf, hands: &Hands<'_>) -> Result<(), StepE
         identity: wish.identity.clone(),
         ..*wish
     };
-    check_out(&there.at(place, hands), None, hands)
+    check_out(&there, None, hands)
 }
 
 /// A bare clone keeps its source under our name for it as well.
@@ -137,18 +181,6 @@ fn remember_source(wish: &Wish, place: &Path, hands: &Hands<'_>) -> Result<(), S
         Ok(())
     } else {
         Err(complaint(wish, "git config", &done))
-    }
-}
-
-impl Wish {
-    /// The same wish at a place that is given as this process reaches it.
-    fn at(mut self, place: &Path, sight: &Sight<'_>) -> Self {
-        let inside = match sight.root() {
-            Some(root) => Path::new("/").join(place.strip_prefix(root).unwrap_or(place)),
-            None => place.to_owned(),
-        };
-        self.path = inside.to_string_lossy().into_owned();
-        self
     }
 }
 
@@ -277,13 +309,4 @@ fn default_branch(wish: &Wish, hands: &Hands<'_>) -> Result<Option<String>, Step
         .trim()
         .strip_prefix(&format!("refs/remotes/{}/", wish.remote));
     Ok(name.map(str::to_owned))
-}
-
-fn remove(path: &Path) -> Result<(), StepError> {
-    let removed = match path.symlink_metadata() {
-        Ok(metadata) if metadata.is_dir() => std::fs::remove_dir_all(path),
-        Ok(_) => std::fs::remove_file(path),
-        Err(_) => Ok(()),
-    };
-    removed.map_err(|error| StepError::because(format!("cannot remove {}", path.display()), error))
 }

@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::config_file::{self, NewFile};
 use super::exec::Run;
+use super::file::place;
 use super::{single_line, tool};
 use crate::spec::{argument, parameter};
 use crate::{
@@ -283,8 +284,8 @@ impl Provider for Mount {
 fn mount(desired: &Wish, hands: &Hands<'_>) -> Result<(), StepError> {
     let path = hands.path(&desired.name);
     if desired.make_directory {
-        std::fs::create_dir_all(&path).map_err(|error| {
-            StepError::because(format!("cannot make {}", path.display()), error)
+        place::created_directory(&path).map_err(|error| {
+            StepError::because(format!("cannot create {}", path.display()), error)
         })?;
     }
     let line = desired

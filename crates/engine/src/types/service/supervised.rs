@@ -13,6 +13,7 @@ use super::keeper::Keeper;
 use super::{Seen, Wish};
 use crate::types::config_file::{self, NewFile};
 use crate::types::exec::Run;
+use crate::types::file::place;
 use crate::types::tool;
 use crate::{Hands, Sight, StepError};
 
@@ -43,8 +44,8 @@ impl Keeper for Supervised {
         let (pid_file, log) = (hands.path(&wish.pid_file), hands.path(&wish.log));
         for file in [&pid_file, &log] {
             if let Some(parent) = file.parent() {
-                std::fs::create_dir_all(parent).map_err(|error| {
-                    StepError::because(format!("cannot make {}", parent.display()), error)
+                place::created_directory(parent).map_err(|error| {
+                    StepError::because(format!("cannot create {}", parent.display()), error)
                 })?;
             }
         }

@@ -1,9 +1,13 @@
 //! Observing and changing accounts with the system's own tools.
 
 use std::ffi::OsString;
+use std::path::Path;
+
+use rustix::fs::{Mode, OFlags};
 
 use super::{Seen, User, Wish, wish};
 use crate::types::exec::Run;
+use crate::types::file::place;
 use crate::types::{accounts, tool};
 use crate::{Applied, Change, Hands, Provider, Sight, StepError};
 
@@ -140,17 +144,26 @@ fn make_home(desired: &Wish, observed: &Seen, hands: &Hands<'_>) -> Result<(), S
         .as_ref()
         .expect("only an account can lack its home");
     let home = hands.path(desired.home.as_ref().unwrap_or(&account.home));
-    let failed = |error| StepError::because(format!("cannot make {}", home.display()), error);
-    if let Some(parent) = home.parent() {
-        std::fs::create_dir_all(parent).map_err(failed)?;
-    }
+    let failed = |error: std::io::Error| {
+        StepError::because(format!("cannot create {}", home.display()), error)
+    };
+    let above = place::created_directory(home.parent().unwrap_or(Path::new("/")))
+        .map_err(|error| StepError::because(format!("cannot create {}", home.display()), error))?;
+    let name = home.file_name().unwrap_or_default();
     let skeleton = hands.path("/etc/skel");
     let owner = format!(
         "{}:{}",
         desired.uid.unwrap_or(account.uid),
         observed.wanted_gid.unwrap_or(account.gid)
     );
-    std::fs::create_dir(&home).map_err(failed)?;
+    let made = rustix::fs::mkdirat(&above, name, Mode::from_raw_mode(0o755))
+        .and_then(|()| {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            rustix::fs::openat(&above, name, flags, Mode::empty())
+        })
+        .map_err(|error| failed(error.into()))?;
+    // Through the open directory: its name may lead elsewhere by now.
+    let home = place::path_of(&made).join(".");
     if skeleton.is_dir() {
         let words = [
             "cp".into(),
