@@ -1,17 +1,18 @@
 //! Answers the queries that a plan asks: the server does, or facts from a file.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use bunraku_model::NodeName;
 use bunraku_query::{Index, Limits, Query};
 use bunraku_wire::Client;
-use bunraku_wire::api::{NodeSummary, QueryNodes, QueryRequest};
+use bunraku_wire::api::{NodeSummary, QueryNodes, QueryReply, QueryRequest};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::connection::failed;
 use crate::failure::Failure;
+use crate::site_modules::FactsByNode;
 
 /// The nodes that each query names.
 pub(crate) type Answers = BTreeMap<String, Vec<NodeName>>;
@@ -45,6 +46,25 @@ impl Knower<'_> {
         Ok(answers)
     }
 
+    /// The facts of these nodes, as far as they are known.
+    pub(crate) async fn facts(
+        &self,
+        nodes: impl Iterator<Item = &str>,
+    ) -> Result<FactsByNode, Failure> {
+        let nodes: BTreeSet<&str> = nodes.collect();
+        match self {
+            Self::Server(client, _) => asked_facts(client, &nodes).await,
+            Self::File(file) => {
+                let known = nodes.into_iter().filter_map(|node| {
+                    let facts = file.facts.get(node)?;
+                    Some((node.to_owned(), facts.clone()))
+                });
+                Ok(known.collect())
+            }
+            Self::Nobody => Ok(FactsByNode::new()),
+        }
+    }
+
     /// The names of all nodes.
     pub(crate) fn names(&self) -> Option<Vec<NodeName>> {
         match self {
@@ -66,10 +86,37 @@ async fn ask(client: &Client, query: &str) -> Result<Vec<NodeName>, Failure> {
     Ok(reply.nodes)
 }
 
+/// Nodes that one question names.
+const NODES_PER_QUESTION: usize = 200;
+
+async fn asked_facts(client: &Client, nodes: &BTreeSet<&str>) -> Result<FactsByNode, Failure> {
+    let nodes: Vec<&str> = nodes.iter().copied().collect();
+    let mut known = FactsByNode::new();
+    for some in nodes.chunks(NODES_PER_QUESTION) {
+        let names: Vec<String> = some
+            .iter()
+            .map(|node| format!("certname = {}", Value::from(*node)))
+            .collect();
+        let request = QueryRequest {
+            query: format!("nodes[certname, facts] {{ {} }}", names.join(" or ")),
+        };
+        let reply: QueryReply = client
+            .post("/v1/query", &request)
+            .await
+            .map_err(|error| failed(&error))?;
+        for row in reply.rows {
+            let row: Row = serde_json::from_value(row.into())?;
+            known.extend(row.facts.map(|facts| (row.certname.to_string(), facts)));
+        }
+    }
+    Ok(known)
+}
+
 /// Facts as `bunraku query --json 'nodes[certname, facts]'` gives them.
 pub(crate) struct FactsFile {
     index: Index,
     names: Vec<NodeName>,
+    facts: FactsByNode,
 }
 
 #[derive(Deserialize)]
@@ -88,6 +135,7 @@ impl FactsFile {
         let mut facts = Self {
             index: Index::new(),
             names: Vec::with_capacity(rows.len()),
+            facts: FactsByNode::new(),
         };
         for row in rows {
             let fields = Map::from_iter([("certname".to_owned(), row.certname.to_string().into())]);
@@ -95,6 +143,7 @@ impl FactsFile {
             // A node that has said nothing yet.
             if let Some(known) = row.facts {
                 facts.index.set_facts(&row.certname, &known);
+                facts.facts.insert(row.certname.to_string(), known);
             }
             facts.names.push(row.certname);
         }

@@ -7,7 +7,6 @@ use bunraku_plan::{
     Filter, Inventory, NodePattern, NodeRead, Plan, PlanOptions, ReadError, Site,
     environment_graph, site_file, site_manifest, site_queries,
 };
-use bunraku_puppet::{World, WorldError};
 use bunraku_wire::Client;
 use bunraku_wire::api::NodeSummary;
 use bunraku_wire::api::outputs::NodeReads;
@@ -17,6 +16,7 @@ use crate::connection::failed;
 use crate::failure::Failure;
 use crate::plan_view;
 use crate::puppet_server::PuppetServerArguments;
+use crate::site_modules::{Environment, FactsByNode, is_manifests};
 use crate::site_queries::{Answers, FactsFile, Knower};
 
 /// More than this is no site.
@@ -24,8 +24,8 @@ const LARGEST_FILE: u64 = 64 << 20;
 
 #[derive(clap::Args, Clone, serde::Serialize, serde::Deserialize)]
 pub(crate) struct SiteArguments {
-    /// What to plan: a Puppet site manifest (.pp), an environment graph (.json) or a site file (.yaml);
-    /// several manifests are read as one. `-` reads a graph from standard input
+    /// What to plan: a Puppet site manifest (.pp), a directory with manifests, an environment graph (.json)
+    /// or a site file (.yaml); several manifests are read as one. `-` reads a graph from standard input
     #[arg(
         long = "site",
         short = 's',
@@ -37,7 +37,8 @@ pub(crate) struct SiteArguments {
     #[command(flatten)]
     #[serde(flatten)]
     puppet: PuppetServerArguments,
-    /// Where the modules are that manifests use; `modules` beside them otherwise
+    /// Where the modules are that manifests use. Default: `modulepath` in the environment.conf, or `modules`
+    /// beside the manifests
     #[arg(long, value_name = "DIR", value_delimiter = ':')]
     modulepath: Vec<PathBuf>,
     /// The environment of manifests, and the one that a Puppet server is asked for
@@ -146,7 +147,7 @@ async fn plan(
 ) -> Result<Plan, Failure> {
     let mut inventory = inventory(arguments, knower)?;
     inventory.answers = asked(arguments, knower).await?;
-    let mut site = read(arguments, &inventory)?;
+    let mut site = read_with_facts(arguments, &inventory, knower).await?;
     for NodeReads { node, reads } in reads {
         site.reads.extend(reads.into_iter().map(|read| NodeRead {
             reader: node.to_string(),
@@ -223,23 +224,72 @@ fn inventory(arguments: &SiteArguments, knower: &Knower<'_>) -> Result<Inventory
     ))
 }
 
-fn read(arguments: &SiteArguments, inventory: &Inventory) -> Result<Site, Failure> {
+/// Reads the site. A manifest is read again with the facts of the nodes that it names.
+async fn read_with_facts(
+    arguments: &SiteArguments,
+    inventory: &Inventory,
+    knower: &Knower<'_>,
+) -> Result<Site, Failure> {
+    let site = read(arguments, inventory, FactsByNode::default())?;
+    if !reads_manifests(arguments) {
+        return Ok(site);
+    }
+    let components = site.applications.iter().flat_map(|one| &one.components);
+    let nodes = components.flat_map(|one| &one.nodes);
+    let facts = knower.facts(nodes.map(|node| node.name.as_str())).await?;
+    match facts.is_empty() {
+        true => Ok(site),
+        false => read(arguments, inventory, facts),
+    }
+}
+
+fn reads_manifests(arguments: &SiteArguments) -> bool {
+    let mut files = arguments.files.iter();
+    arguments.puppet.puppet_server.is_none() && files.all(|path| is_manifests(path))
+}
+
+/// Reads the site for those who want its values, not a plan.
+pub(crate) fn site_offline(arguments: &SiteArguments) -> Result<Site, Failure> {
+    let knower =
+        facts_file(arguments)?.map_or(Knower::Nobody, |facts| Knower::File(Box::new(facts)));
+    site_of(arguments, &knower)
+        .now_or_never()
+        .expect("nothing in it waits: a file answers, or nobody does")
+}
+
+/// Reads the site with what the server knows.
+pub(crate) async fn site(arguments: &SiteArguments, client: &Client) -> Result<Site, Failure> {
+    let knower = match facts_file(arguments)? {
+        Some(facts) => Knower::File(Box::new(facts)),
+        None => Knower::Server(client, &[]),
+    };
+    site_of(arguments, &knower).await
+}
+
+async fn site_of(arguments: &SiteArguments, knower: &Knower<'_>) -> Result<Site, Failure> {
+    let mut inventory = inventory(arguments, knower)?;
+    inventory.answers = asked(arguments, knower).await?;
+    read_with_facts(arguments, &inventory, knower).await
+}
+
+fn read(
+    arguments: &SiteArguments,
+    inventory: &Inventory,
+    facts: FactsByNode,
+) -> Result<Site, Failure> {
     if let Some(url) = &arguments.puppet.puppet_server {
         let graph = arguments.puppet.graph(url, &arguments.environment)?;
         return environment_graph(url, &graph).map_err(refused);
     }
-    let manifests = arguments
-        .files
-        .iter()
-        .all(|path| kind(path).as_deref() == Some("pp"));
-    if manifests {
-        let files = arguments
-            .files
+    if reads_manifests(arguments) {
+        let environment = Environment::of(&arguments.files, &arguments.modulepath);
+        let environment = environment.named(&arguments.environment).with_facts(facts);
+        let files = environment
+            .manifests()?
             .iter()
             .map(|path| Ok((path.display().to_string(), text(path)?)))
             .collect::<Result<Vec<_>, Failure>>()?;
-        let world = Modules(modulepath(arguments));
-        return site_manifest(&files, &world, &arguments.environment).map_err(refused);
+        return site_manifest(&files, &environment, &arguments.environment).map_err(refused);
     }
     let [path] = arguments.files.as_slice() else {
         return Err(Failure::usage("only manifests (.pp) can be given together"));
@@ -270,63 +320,4 @@ fn text(path: &Path) -> Result<String, Failure> {
     };
     read.map_err(|error| cannot(&error))?;
     Ok(text)
-}
-
-/// The given one, or `modules` beside a manifest or its directory.
-fn modulepath(arguments: &SiteArguments) -> Vec<PathBuf> {
-    if !arguments.modulepath.is_empty() {
-        return arguments.modulepath.clone();
-    }
-    let mut found: Vec<PathBuf> = Vec::new();
-    for file in &arguments.files {
-        let near = file.parent().map(|parent| parent.join("modules"));
-        let above = file
-            .parent()
-            .map(|parent| parent.join("..").join("modules"));
-        for directory in near.into_iter().chain(above) {
-            if directory.is_dir() && !found.contains(&directory) {
-                found.push(directory);
-            }
-        }
-    }
-    found
-}
-
-/// Modules on disk.
-struct Modules(Vec<PathBuf>);
-
-impl World for Modules {
-    fn autoload(&self, name: &str) -> Result<Option<(String, String)>, WorldError> {
-        let plain = |part: &str| {
-            !part.is_empty()
-                && part
-                    .bytes()
-                    .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
-        };
-        let parts: Vec<&str> = name.split("::").collect();
-        if !parts.iter().all(|part| plain(part)) {
-            return Ok(None);
-        }
-        let (module, rest) = (parts[0], &parts[1..]);
-        let file = match rest {
-            [] => "init.pp".to_owned(),
-            rest => format!("{}.pp", rest.join("/")),
-        };
-        for directory in &self.0 {
-            for kind in ["manifests", "functions", "types"] {
-                let path = directory.join(module).join(kind).join(&file);
-                if !path.is_file() {
-                    continue;
-                }
-                return match std::fs::read_to_string(&path) {
-                    Ok(text) => Ok(Some((path.display().to_string(), text))),
-                    Err(error) => Err(WorldError(format!(
-                        "cannot read {}: {error}",
-                        path.display()
-                    ))),
-                };
-            }
-        }
-        Ok(None)
-    }
 }

@@ -24,4 +24,4 @@ pub use picture::{dot, plan_svg};
 pub use plan::{Plan, PlanId, PlannedComponent, Reason, Step, StepIndex, Wait};
 pub use problem::{PlanError, Problem};
 pub use read::{ReadError, environment_graph, site_file, site_manifest, site_queries};
-pub use site::{Application, Component, Named, NodeRead, Site};
+pub use site::{Application, Component, Named, NodeRead, Site, Values};

@@ -1,5 +1,7 @@
 //! What there is to plan: applications and their components, as some source says.
 
+use std::collections::BTreeMap;
+
 use bunraku_puppet::Excerpt;
 
 /// Applications, and the environment they belong to.
@@ -42,13 +44,22 @@ pub struct Component {
     pub on_each: bool,
     pub produces: Vec<Named>,
     pub consumes: Vec<Named>,
+    /// Capabilities that come first, without passing values.
+    pub requires: Vec<Named>,
     /// Components that come first without producing anything: `Lamp[a]/Lamp::Mysql[a]`,
     /// or the name alone.
     pub waits_for: Vec<Named>,
     /// What a run of this component alone is limited to.
     pub tags: Vec<String>,
+    /// Its parameters, with what capabilities brought; empty where the source does not say.
+    pub parameters: Values,
+    /// The values of the capabilities that it produces.
+    pub capabilities: BTreeMap<String, Values>,
     pub place: Option<Excerpt>,
 }
+
+/// Values by name. Secrets are not in them.
+pub type Values = serde_json::Map<String, serde_json::Value>;
 
 /// A name and where it was said.
 #[derive(Clone, PartialEq, Debug)]

@@ -588,3 +588,66 @@ fn nodes_that_read_each_other_are_a_circle_and_named() {
     assert!(told.contains("in a circle"), "{told}");
     assert!(told.contains("output `address`"), "{told}");
 }
+
+fn planned_manifest(text: &str) -> String {
+    let files = [("site.pp".to_owned(), text.to_owned())];
+    let site = site_manifest(&files, &NoModules, "production").expect("a site");
+    planned(&site, &PlanOptions::default())
+}
+
+const BALANCED: &str = "
+define db() { }
+define web() { }
+define lb($members) { }
+Db produces Sql { }
+Web consumes Sql { }
+Web produces Http { }
+application webapp($webs) {
+  db { $name: export => Sql[$name] }
+  $members = $webs.map |$web| {
+    web { $web: consume => Sql[$name], export => Http[$web] }
+    Http[$web]
+  }
+  lb { $name: members => $members, require => $members }
+}
+";
+
+#[test]
+fn a_load_balancer_runs_after_the_web_servers_that_it_requires() {
+    let plan = planned_manifest(&format!(
+        "{BALANCED} site {{ webapp {{ pao: webs => ['w1', 'w2'], nodes => {{
+           Node[agent1] => Db[pao], Node[agent2] => [Web[w1], Web[w2]], Node[agent3] => Lb[pao] }} }} }}"
+    ));
+    expect![[r#"
+        group 1: 1 nodes
+          agent1
+            Webapp[pao] -> Db[pao]
+        group 2: 1 nodes
+          agent2
+            Webapp[pao] -> Web[w1]
+            Webapp[pao] -> Web[w2]
+            waits for agent1: Web[w1] needs Sql[pao] of Db[pao]; Web[w2] needs Sql[pao] of Db[pao]
+        group 3: 1 nodes
+          agent3
+            Webapp[pao] -> Lb[pao]
+            waits for agent2: Lb[pao] needs Http[w1] of Web[w1]; Lb[pao] needs Http[w2] of Web[w2]
+    "#]]
+    .assert_eq(&plan);
+}
+
+#[test]
+fn a_required_capability_that_nobody_exports_is_refused() {
+    let plan = planned_manifest(
+        "define web() { } Web produces Http { }
+         application shop() { web { 'a': export => Http['a'] } web { 'b': require => Http['c'] } }
+         site { shop { 's': nodes => { Node['n1'] => [Web['a'], Web['b']] } } }",
+    );
+    expect![[r#"
+        error: `Web[b]` requires `Http[c]`, which no component exports
+         --> site.pp:2:86
+        2 |          application shop() { web { 'a': export => Http['a'] } web { 'b': require => Http['c'] } }
+          |                                                                                      ^^^^^^^^^ required here
+          hint: did you mean `Http[a]`?
+    "#]]
+    .assert_eq(&plan);
+}

@@ -12,9 +12,21 @@ pub struct Reference {
 
 impl Reference {
     pub fn new(type_name: &str, title: impl Into<String>) -> Self {
-        Self {
-            type_name: capitalized(type_name),
-            title: title.into(),
+        let type_name = capitalized(type_name);
+        let title = title.into();
+        // A class is named by its title, which has no case of its own.
+        let title = match type_name.as_str() {
+            "Class" => lower(&title),
+            _ => title,
+        };
+        Self { type_name, title }
+    }
+
+    /// The name of the define or class that this is an instance of: `lamp::mysql`.
+    pub fn definition_name(&self) -> String {
+        match self.type_name.as_str() {
+            "Class" => self.title.clone(),
+            name => lower(name),
         }
     }
 }
@@ -25,13 +37,16 @@ impl fmt::Display for Reference {
     }
 }
 
-/// `lamp::mysql` as `Lamp::Mysql`, without a leading `::`.
+/// `lamp::mysql` or `LAMP::mySQL` as `Lamp::Mysql`, without a leading `::`.
 pub(crate) fn capitalized(name: &str) -> String {
     let name = name.strip_prefix("::").unwrap_or(name);
     let parts = name.split("::").map(|part| {
         let mut characters = part.chars();
         characters.next().map_or_else(String::new, |first| {
-            first.to_uppercase().chain(characters).collect()
+            first
+                .to_uppercase()
+                .chain(characters.flat_map(char::to_lowercase))
+                .collect()
         })
     });
     parts.collect::<Vec<_>>().join("::")

@@ -146,6 +146,26 @@ impl Value {
         }
     }
 
+    /// JSON as a value.
+    pub fn from_json(json: &serde_json::Value) -> Self {
+        use serde_json::Value as Json;
+        match json {
+            Json::Null => Self::Undef,
+            Json::Bool(value) => Self::Boolean(*value),
+            Json::Number(number) => match number.as_i64() {
+                Some(integer) => Self::Integer(integer),
+                None => Self::Float(Float(number.as_f64().unwrap_or(f64::NAN))),
+            },
+            Json::String(text) => Self::text(text),
+            Json::Array(items) => Self::list(items.iter().map(Self::from_json).collect()),
+            Json::Object(entries) => {
+                let entries = entries.iter();
+                let entries = entries.map(|(key, value)| (Self::text(key), Self::from_json(value)));
+                Self::table(entries.collect())
+            }
+        }
+    }
+
     /// Writes the text of a value, and stops when it gets longer than `most`.
     pub(crate) fn write_bounded(&self, out: &mut String, most: usize) -> bool {
         let mut bounded = Bounded { out, most };

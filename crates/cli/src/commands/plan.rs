@@ -1,6 +1,6 @@
 //! `bunraku plan`: what a run over many nodes would do, and why in this order.
 
-use bunraku_plan::{Plan, dot, plan_svg};
+use bunraku_plan::{Plan, Site, dot, plan_svg};
 use clap::ValueEnum;
 
 use crate::context::Context;
@@ -9,6 +9,7 @@ use crate::failure::Failure;
 use crate::output;
 use crate::plan_view;
 use crate::site_source::{self, SiteArguments};
+use crate::site_values;
 
 #[derive(clap::Args)]
 pub(crate) struct PlanArguments {
@@ -17,6 +18,9 @@ pub(crate) struct PlanArguments {
     /// Ask no server: what nodes are like is not looked at
     #[arg(long)]
     offline: bool,
+    /// Print the values of all components and capabilities as JSON instead of the plan
+    #[arg(long, conflicts_with = "graph")]
+    values: bool,
     /// Draw the plan
     #[arg(long, value_enum, value_name = "FORMAT")]
     graph: Option<GraphFormat>,
@@ -29,6 +33,9 @@ enum GraphFormat {
 }
 
 pub(crate) fn run(arguments: &PlanArguments, context: &Context) -> Result<Exit, Failure> {
+    if arguments.values {
+        return values(arguments, context);
+    }
     if arguments.offline {
         let plan = site_source::planned_offline(&arguments.site)?;
         return show(&plan, arguments, context.global.json);
@@ -37,6 +44,25 @@ pub(crate) fn run(arguments: &PlanArguments, context: &Context) -> Result<Exit, 
         let plan = site_source::planned(&arguments.site, &client).await?;
         show(&plan, arguments, context.global.json)
     })
+}
+
+/// What components receive: kept out of the plan, which servers store and show.
+fn values(arguments: &PlanArguments, context: &Context) -> Result<Exit, Failure> {
+    if arguments.offline {
+        let site = site_source::site_offline(&arguments.site)?;
+        return show_values(&site);
+    }
+    context.with_client(|client| async move {
+        show_values(&site_source::site(&arguments.site, &client).await?)
+    })
+}
+
+fn show_values(site: &Site) -> Result<Exit, Failure> {
+    for note in &site.notes {
+        anstream::eprintln!("warning: {note}");
+    }
+    output::json(&site_values::of(site))?;
+    Ok(Exit::Done)
 }
 
 fn show(plan: &Plan, arguments: &PlanArguments, json: bool) -> Result<Exit, Failure> {

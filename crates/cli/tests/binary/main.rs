@@ -17,6 +17,7 @@ mod modules;
 mod once;
 mod orchestration;
 mod outputs;
+mod plan;
 mod puppet_module;
 mod puppet_runs;
 mod puppet_server;

@@ -86,6 +86,12 @@ pub(super) fn read(site: &Site) -> Result<Units, PlanError> {
                 None => problems.push(unproduced(component, capability, &producers)),
             }
         }
+        for capability in &component.requires {
+            match producers.get(capability.name.as_str()) {
+                Some(from) => found.push((*from, Some(&capability.name))),
+                None => problems.push(unexported(component, capability, &producers)),
+            }
+        }
         for wanted in &component.waits_for {
             match by_name.get(wanted.name.as_str()) {
                 Some(from) => found.push((*from, None)),
@@ -215,6 +221,18 @@ fn unproduced(component: &Component, wanted: &Named, known: &BTreeMap<&str, usiz
     match near(&wanted.name, known.keys().copied()) {
         Some(hint) => problem.hint(hint),
         None => problem.hint("some component has to produce it"),
+    }
+}
+
+fn unexported(component: &Component, wanted: &Named, known: &BTreeMap<&str, usize>) -> Problem {
+    let message = format!(
+        "`{}` requires `{}`, which no component exports",
+        component.name, wanted.name
+    );
+    let problem = Problem::new(message).at(wanted.place.as_ref(), "required here");
+    match near(&wanted.name, known.keys().copied()) {
+        Some(hint) => problem.hint(hint),
+        None => problem.hint("export it from the component that provides it"),
     }
 }
 

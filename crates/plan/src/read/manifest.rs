@@ -1,9 +1,9 @@
 //! A site manifest in Puppet's language.
 
-use bunraku_puppet::{Limits, NamedAt, World, evaluate_site};
+use bunraku_puppet::{Limits, NamedAt, Value, World, evaluate_site};
 
 use super::ReadError;
-use crate::site::{Application, Component, Named, Site};
+use crate::site::{Application, Component, Named, Site, Values};
 
 /// Evaluates manifests (name and text) with a `site` in them.
 pub fn site_manifest(
@@ -32,13 +32,27 @@ pub fn site_manifest(
 fn component(component: bunraku_puppet::Component) -> Component {
     Component {
         name: component.reference.to_string(),
-        tags: vec![component.reference.type_name.to_lowercase()],
+        tags: vec![component.reference.definition_name()],
         nodes: component.nodes.into_iter().map(named).collect(),
         produces: component.produces.into_iter().map(named).collect(),
         consumes: component.consumes.into_iter().map(named).collect(),
+        requires: component.requires.into_iter().map(named).collect(),
+        waits_for: component.waits_for.into_iter().map(named).collect(),
+        parameters: values(&component.parameters),
+        capabilities: component
+            .capabilities
+            .iter()
+            .map(|one| (one.reference.to_string(), values(&one.values)))
+            .collect(),
         place: Some(component.place),
         ..Component::default()
     }
+}
+
+fn values<'v>(values: impl IntoIterator<Item = (&'v String, &'v Value)>) -> Values {
+    let json = values.into_iter();
+    json.map(|(name, value)| (name.clone(), value.to_json()))
+        .collect()
 }
 
 fn named<T: std::fmt::Display>(at: NamedAt<T>) -> Named {

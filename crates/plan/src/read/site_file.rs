@@ -129,6 +129,7 @@ fn one(
         waits_for: scoped(about.waits_for),
         tags,
         place: None,
+        ..Component::default()
     })
 }
 

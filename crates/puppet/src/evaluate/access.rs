@@ -47,6 +47,7 @@ impl Evaluator<'_> {
             }
             (Value::Type(of), _) => self.type_access(of, target, values, span),
             (Value::Reference(_), _) => error("a reference has no parts here", span),
+            (Value::Undef, _) if self.lenient => Ok(Value::Undef),
             (Value::Undef, _) => error("there is nothing to look into: it is undef", target.span),
             (other, _) => error(
                 format!("{} cannot be looked into like this", other.kind()),

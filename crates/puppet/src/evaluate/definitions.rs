@@ -83,6 +83,7 @@ impl Definitions {
                     self.aliases.insert(lower(name), Arc::new((**of).clone()));
                 }
                 Kind::Mapping(mapping) => self.insert_mapping(mapping, span)?,
+                Kind::Site(body) => self.collect(body)?,
                 _ => {}
             }
         }
@@ -122,8 +123,11 @@ impl Evaluator<'_> {
         span: Span,
     ) -> Evaluated<Option<Arc<Definition>>> {
         let key = (role, lower(name));
-        if !self.definitions.named.contains_key(&key) {
-            self.load(&key.1, span)?;
+        for file in self_and_parents(&key.1) {
+            if self.definitions.named.contains_key(&key) {
+                break;
+            }
+            self.load(file, span)?;
         }
         Ok(self
             .definitions
@@ -148,9 +152,13 @@ impl Evaluator<'_> {
         capability: &str,
         span: Span,
     ) -> Evaluated<Option<Arc<Mapping>>> {
-        // Mappings stand in the file of the component, as a rule.
-        self.load(&lower(component), span)?;
         let key = (role(kind), lower(component), lower(capability));
+        for file in self_and_parents(&key.1) {
+            if self.definitions.mappings.contains_key(&key) {
+                break;
+            }
+            self.load(file, span)?;
+        }
         Ok(self
             .definitions
             .mappings
@@ -171,4 +179,11 @@ impl Evaluator<'_> {
         let statements = crate::parse(&self.sources, file, &self.limits)?;
         Ok(self.definitions.collect(&statements)?)
     }
+}
+
+/// The names whose files may define `a::b::c`: itself, `a::b`, and `a`, which is the module's `init.pp`.
+fn self_and_parents(name: &str) -> impl Iterator<Item = &str> {
+    std::iter::successors(Some(name), |name| {
+        name.rsplit_once("::").map(|(parent, _)| parent)
+    })
 }

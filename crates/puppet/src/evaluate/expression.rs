@@ -86,7 +86,12 @@ impl Evaluator<'_> {
         }
         let problem = Diagnostic::new(format!("`${name}` has no value here"), span)
             .near(name, self.scopes.names());
-        self.note(problem);
+        // One note says that the node's facts are not known, unless this is a slip.
+        let slip = problem.hint.is_some() && !name.starts_with("::");
+        match self.lenient && !slip {
+            true => self.missed_facts = true,
+            false => self.note(problem),
+        }
         Ok(Value::Undef)
     }
 

@@ -25,7 +25,7 @@ use crate::value::{Hash, Value};
 use crate::world::World;
 pub(crate) use compare::{equal, order};
 pub(crate) use definitions::{Definitions, Role};
-pub(crate) use resource::Declared;
+pub(crate) use resource::{Arrow, Declared, references_in};
 pub(crate) use scope::Scopes;
 
 /// Why an expression has no value of its own.
@@ -74,6 +74,14 @@ pub(crate) struct Evaluator<'w> {
     pub(crate) scopes: Scopes,
     /// Resources in the order in which they were declared.
     pub(crate) declared: Vec<Declared>,
+    /// Orders that arrows set, as they were met.
+    pub(crate) arrows: Vec<Arrow>,
+    /// Only values depend on what is evaluated now, not which components there are or their order.
+    pub(crate) filling: bool,
+    /// Values may be missing because facts are not known: `undef` fits everywhere.
+    pub(crate) lenient: bool,
+    /// Some value was missing for this reason.
+    pub(crate) missed_facts: bool,
     pub(crate) notes: Vec<Diagnostic>,
     steps: u64,
     depth: usize,
@@ -88,6 +96,10 @@ impl<'w> Evaluator<'w> {
             definitions: Definitions::default(),
             scopes: Scopes::default(),
             declared: Vec::new(),
+            arrows: Vec::new(),
+            filling: false,
+            lenient: false,
+            missed_facts: false,
             notes: Vec::new(),
             steps: 0,
             depth: 0,

@@ -3,7 +3,8 @@
 use std::cmp::Ordering;
 
 use super::compare::number;
-use super::{Evaluated, Evaluator, equal, error, order};
+use super::resource::references_in;
+use super::{Arrow, Evaluated, Evaluator, equal, error, order};
 use crate::ast::{BinaryOperator as Op, Expression};
 use crate::source::Span;
 use crate::value::{Float, Hash, Value};
@@ -45,10 +46,20 @@ impl Evaluator<'_> {
                 }
                 one => calculate(operator, &one, &other, span),
             },
-            // Order between resources of one catalog: the value is the last of the chain.
-            Op::Before | Op::Notify | Op::Require | Op::Subscribe => Ok(other),
+            Op::Before | Op::Notify => self.arrow(&one, &other, span).map(|()| other),
+            Op::Require | Op::Subscribe => self.arrow(&other, &one, span).map(|()| other),
             _ => calculate(operator, &one, &other, span),
         }
+    }
+
+    /// Records that `first` comes before `then`. The value of a chain is its last operand.
+    fn arrow(&mut self, first: &Value, then: &Value, span: Span) -> Evaluated<()> {
+        let first = references_in(first, "an arrow", span)?;
+        let then = references_in(then, "an arrow", span)?;
+        self.work(first.len() + then.len(), span)?;
+        self.sized(self.arrows.len(), span)?;
+        self.arrows.push(Arrow { first, then, span });
+        Ok(())
     }
 
     fn ordered(

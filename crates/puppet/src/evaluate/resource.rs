@@ -19,6 +19,36 @@ pub(crate) struct Declared {
     pub(crate) span: Span,
 }
 
+/// An order that an arrow sets: `Db['a'] -> Web['a']`.
+#[derive(Clone, Debug)]
+pub(crate) struct Arrow {
+    pub(crate) first: Vec<Reference>,
+    pub(crate) then: Vec<Reference>,
+    pub(crate) span: Span,
+}
+
+/// The references in a value: one, none, or a list of them.
+pub(crate) fn references_in(value: &Value, what: &str, span: Span) -> Evaluated<Vec<Reference>> {
+    match value {
+        Value::Reference(reference) => Ok(vec![(**reference).clone()]),
+        Value::Undef => Ok(Vec::new()),
+        Value::Array(list) => {
+            let mut all = Vec::with_capacity(list.items.len());
+            for item in &list.items {
+                all.extend(references_in(item, what, span)?);
+            }
+            Ok(all)
+        }
+        other => error(
+            format!(
+                "{what} takes resources like `Sql['x']`, not {}",
+                other.kind()
+            ),
+            span,
+        ),
+    }
+}
+
 impl Evaluator<'_> {
     pub(super) fn resource(&mut self, resource: &Resource, span: Span) -> Evaluated {
         if resource.form != ResourceForm::Regular {

@@ -14,6 +14,18 @@ pub(super) const FUNCTIONS: &[(&str, Function)] = &[
     ("any2array", any2array),
     ("str2bool", str2bool),
     ("type", type_name),
+    ("is_array", |_, arguments| {
+        is(arguments, |value| matches!(value, Value::Array(_)))
+    }),
+    ("is_hash", |_, arguments| {
+        is(arguments, |value| matches!(value, Value::Hash(_)))
+    }),
+    ("is_string", |_, arguments| {
+        is(arguments, |value| matches!(value, Value::String(_)))
+    }),
+    ("is_bool", |_, arguments| {
+        is(arguments, |value| matches!(value, Value::Boolean(_)))
+    }),
 ];
 
 /// A number that a text says.
@@ -31,6 +43,11 @@ pub(crate) fn text_to_number(text: &str) -> Option<Value> {
         (TokenKind::Float(number), true) => Value::Float(Float(-number)),
         _ => return None,
     })
+}
+
+fn is(mut arguments: Arguments<'_>, fits: fn(&Value) -> bool) -> Evaluated {
+    let [value] = arguments.exactly()?;
+    Ok(Value::Boolean(fits(&value)))
 }
 
 fn new(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> Evaluated {

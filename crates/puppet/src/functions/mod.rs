@@ -1,8 +1,10 @@
 //! Functions that the language has built in, and those of its standard library
 //! that need nothing but their arguments.
 
+mod applications;
 mod collections;
 mod convert;
+mod data;
 mod format;
 mod iterate;
 mod messages;
@@ -28,6 +30,8 @@ type Function = fn(&mut Evaluator<'_>, Arguments<'_>) -> Evaluated;
 
 /// Every table of functions: name, and what it does.
 const TABLES: &[&[(&str, Function)]] = &[
+    applications::FUNCTIONS,
+    data::FUNCTIONS,
     iterate::FUNCTIONS,
     collections::FUNCTIONS,
     strings::FUNCTIONS,
@@ -63,6 +67,13 @@ pub(crate) fn call(
     }
     if let Some(definition) = evaluator.definition(Role::Function, name, call.name_span)? {
         return evaluator.call_function(&definition, values, span);
+    }
+    if evaluator.filling {
+        let message = format!("there is no function `{name}` here");
+        let hint = "functions in Ruby are not called: the value is undefined";
+        evaluator.note(Diagnostic::new(message, call.name_span).hint(hint));
+        evaluator.lenient = true;
+        return Ok(Value::Undef);
     }
     let known = TABLES.iter().flat_map(|table| table.iter());
     Err(

@@ -149,19 +149,24 @@ impl Parser<'_> {
         self.make(Kind::Site(body), start.to(self.last_span()))
     }
 
-    /// `Lamp::Mysql produces Sql { … }`
+    /// `Lamp::Mysql produces Sql { … }`, or `Class[lamp] produces Sql { … }`.
     fn mapping(&mut self) -> Parsed<Option<Expression>> {
-        let kind = match self.kind_at(1) {
+        let TokenKind::TypeName(component) = self.kind() else {
+            return Ok(None);
+        };
+        let (component, length) = match self.class_reference(component) {
+            Some(class) => (class, 4),
+            None => (component.clone(), 1),
+        };
+        let kind = match self.kind_at(length) {
             TokenKind::Name(word) if word == "produces" => MappingKind::Produces,
             TokenKind::Name(word) if word == "consumes" => MappingKind::Consumes,
             _ => return Ok(None),
         };
         let start = self.span();
-        let TokenKind::TypeName(component) = self.kind() else {
-            return Ok(None);
-        };
-        self.bump();
-        self.bump();
+        for _ in 0..=length {
+            self.bump();
+        }
         let TokenKind::TypeName(capability) = self.kind() else {
             return Err(self.unexpected("the type of a capability, like `Sql`"));
         };
@@ -169,11 +174,24 @@ impl Parser<'_> {
         let attributes = self.attribute_block("this mapping")?;
         let mapping = Mapping {
             kind,
-            component: component.clone(),
+            component,
             capability: capability.clone(),
             attributes,
         };
         let span = start.to(self.last_span());
         self.make(Kind::Mapping(Box::new(mapping)), span).map(Some)
+    }
+
+    /// The class in `Class[lamp]`, if the current tokens are that.
+    fn class_reference(&self, word: &str) -> Option<String> {
+        if word != "Class" || !self.is_at(1, "[") || !self.is_at(3, "]") {
+            return None;
+        }
+        match self.kind_at(2) {
+            TokenKind::Name(name) | TokenKind::TypeName(name) | TokenKind::String(name) => {
+                Some(name.clone())
+            }
+            _ => None,
+        }
     }
 }

@@ -4,10 +4,11 @@ use std::collections::HashMap;
 
 use indexmap::IndexMap;
 
+use super::order::Order;
 use super::{Instance, Part, declared_once};
 use crate::ast::{Definition, Parameter};
 use crate::diagnostic::Diagnostic;
-use crate::evaluate::{Declared, Evaluated, Evaluator, error};
+use crate::evaluate::{Declared, Evaluated, Evaluator, references_in};
 use crate::reference::Reference;
 use crate::source::Span;
 use crate::value::Value;
@@ -39,10 +40,14 @@ impl Evaluator<'_> {
         seen: &mut HashMap<Reference, Span>,
     ) -> Evaluated<Instance> {
         let nodes = declared.attributes.shift_remove("nodes");
+        let order = Order::of(&mut declared.attributes)?;
         let what = declared.reference.to_string();
         let outer = std::mem::take(&mut self.declared);
         self.scopes.push(true);
         let title = declared.reference.title.clone();
+        if let Some((map, span)) = &nodes {
+            self.declare("nodes", map.clone(), *span)?;
+        }
         let outcome = self
             .bind_named(
                 &definition.parameters,
@@ -66,6 +71,7 @@ impl Evaluator<'_> {
         Ok(Instance {
             reference: declared.reference,
             span: declared.span,
+            order,
             parts,
         })
     }
@@ -91,6 +97,8 @@ impl Evaluator<'_> {
                 (None, Some(default)) => (self.value(default)?, span),
                 (None, None) if self.is_optional(parameter)? => (Value::Undef, span),
                 (None, None) => {
+                    // No fact could change this.
+                    self.lenient = false;
                     let message = format!("`{what}` needs a value for `{}`", parameter.name);
                     return Err(Diagnostic::new(message, span)
                         .also(parameter.span, "it has no default")
@@ -128,6 +136,7 @@ impl Evaluator<'_> {
         match unknown {
             None => Ok(()),
             Some((name, (_, span))) => {
+                self.lenient = false;
                 let message = format!("`{what}` has no parameter `{name}`");
                 Err(Diagnostic::new(message, *span)
                     .near(name, known.iter().copied())
@@ -142,14 +151,9 @@ fn is_title(name: &str) -> bool {
 }
 
 fn part(mut component: Declared) -> Evaluated<Part> {
-    let mut taken = |name: &str| -> Evaluated<Vec<(Reference, Span)>> {
-        match component.attributes.shift_remove(name) {
-            None => Ok(Vec::new()),
-            Some((value, span)) => references(&value, span, name),
-        }
-    };
-    let produces = taken("export")?;
-    let consumes = taken("consume")?;
+    let produces = taken(&mut component.attributes, "export")?;
+    let consumes = taken(&mut component.attributes, "consume")?;
+    let order = Order::of(&mut component.attributes)?;
     Ok(Part {
         reference: component.reference,
         span: component.span,
@@ -157,28 +161,22 @@ fn part(mut component: Declared) -> Evaluated<Part> {
         nodes: Vec::new(),
         produces,
         consumes,
+        order,
+        requires: Vec::new(),
+        waits_for: Vec::new(),
         parameters: IndexMap::new(),
         capabilities: Vec::new(),
     })
 }
 
-fn references(value: &Value, span: Span, what: &str) -> Evaluated<Vec<(Reference, Span)>> {
-    match value {
-        Value::Reference(reference) => Ok(vec![((**reference).clone(), span)]),
-        Value::Undef => Ok(Vec::new()),
-        Value::Array(list) => {
-            let mut all = Vec::with_capacity(list.items.len());
-            for item in &list.items {
-                all.extend(references(item, span, what)?);
-            }
-            Ok(all)
-        }
-        other => error(
-            format!(
-                "`{what}` takes capabilities like `Sql['x']`, not {}",
-                other.kind()
-            ),
-            span,
-        ),
-    }
+/// Takes the references out of an attribute, each with its place.
+pub(super) fn taken(
+    attributes: &mut IndexMap<String, (Value, Span)>,
+    name: &str,
+) -> Evaluated<Vec<(Reference, Span)>> {
+    let Some((value, span)) = attributes.shift_remove(name) else {
+        return Ok(Vec::new());
+    };
+    let references = references_in(&value, &format!("`{name}`"), span)?;
+    Ok(references.into_iter().map(|one| (one, span)).collect())
 }

@@ -10,7 +10,9 @@
 //! catalogs of nodes.
 
 mod application;
+mod facts;
 mod node_map;
+mod order;
 mod values;
 
 use std::collections::HashMap;
@@ -51,6 +53,10 @@ pub struct Component {
     pub nodes: Vec<NamedAt<String>>,
     pub produces: Vec<NamedAt<Reference>>,
     pub consumes: Vec<NamedAt<Reference>>,
+    /// Capabilities that come first, without their values: `require => Http['x']`.
+    pub requires: Vec<NamedAt<Reference>>,
+    /// Components that come first: `require`, `before`, arrows.
+    pub waits_for: Vec<NamedAt<Reference>>,
     /// With defaults, and with what capabilities brought.
     pub parameters: IndexMap<String, Value>,
     /// What it tells those that consume from it.
@@ -99,6 +105,9 @@ struct Part {
     nodes: Vec<(String, Span)>,
     produces: Vec<(Reference, Span)>,
     consumes: Vec<(Reference, Span)>,
+    order: order::Order,
+    requires: Vec<(Reference, Span)>,
+    waits_for: Vec<(Reference, Span)>,
     /// Its values, once known.
     parameters: IndexMap<String, Value>,
     capabilities: Vec<Capability>,
@@ -107,12 +116,15 @@ struct Part {
 struct Instance {
     reference: Reference,
     span: Span,
+    order: order::Order,
     parts: Vec<Part>,
 }
 
 impl Evaluator<'_> {
     fn site(&mut self, statements: &[Expression]) -> Evaluated<Site> {
         self.definitions.collect(statements)?;
+        let environment = Value::text(self.world.environment());
+        self.scopes.set("environment", environment);
         for statement in statements {
             if let Kind::Assign(..) = statement.kind {
                 self.value(statement)?;
@@ -128,6 +140,7 @@ impl Evaluator<'_> {
         }
         let declared = std::mem::take(&mut self.declared);
         let mut instances = self.instances(declared)?;
+        self.apply_order(&mut instances)?;
         self.fill_values(&mut instances)?;
         Ok(self.finished(instances))
     }
@@ -181,6 +194,8 @@ impl Evaluator<'_> {
                 .collect(),
             produces: named(part.produces),
             consumes: named(part.consumes),
+            requires: named(part.requires),
+            waits_for: named(part.waits_for),
             parameters: part.parameters,
             capabilities: part.capabilities,
         };

@@ -1,11 +1,13 @@
 //! What components pass to each other.
 //!
-//! `X produces Y { a => $b }` sets the capability's `a` from the parameter `b`
-//! of the producer; `X consumes Y { c => $a }` sets the consumer's parameter
-//! `c`. What the application says itself wins. Without a `consumes`, equal
-//! names belong together.
+//! `X produces Y { a => $b }` sets the capability's `a` from the parameter `b` of the producer;
+//! `X consumes Y { c => $a }` sets the consumer's parameter `c`. Equal names belong together without
+//! being mapped. What the application sets itself wins.
+//!
+//! Nothing here changes the order. So a value that cannot be evaluated, because it needs facts or a
+//! function that is not known here, is left out with a note.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use indexmap::IndexMap;
@@ -14,43 +16,99 @@ use super::application::is_metaparameter;
 use super::{Capability, Instance, Part};
 use crate::ast::{Definition, MappingKind};
 use crate::diagnostic::Diagnostic;
-use crate::evaluate::{Evaluated, Evaluator, Role};
-use crate::reference::Reference;
+use crate::evaluate::{Evaluated, Evaluator, Role, Stop};
+use crate::reference::{Reference, lower};
 use crate::source::Span;
-use crate::value::{Hash, Value};
+use crate::value::Value;
 
 type Values = IndexMap<String, Value>;
 
+/// Values that capabilities carry, as far as they are known.
+#[derive(Default)]
+struct Carried {
+    values: HashMap<Reference, Values>,
+    /// Capabilities with values that depend on what is not known.
+    partial: HashSet<Reference>,
+}
+
+impl Carried {
+    /// All values of the capability are known.
+    fn is_whole(&self, capability: &Reference) -> bool {
+        self.values.contains_key(capability) && !self.partial.contains(capability)
+    }
+}
+
 impl Evaluator<'_> {
     pub(super) fn fill_values(&mut self, instances: &mut [Instance]) -> Evaluated<()> {
-        let mut known: HashMap<Reference, Values> = HashMap::new();
+        let mut carried = Carried::default();
+        self.filling = true;
         for (at, part_at) in producers_first(instances) {
             let part = &mut instances[at].parts[part_at];
-            self.fill(part, &mut known)?;
+            let outcome = self.fill(part, &mut carried);
+            let unknown = std::mem::take(&mut self.lenient);
+            if unknown {
+                let produced = part.produces.iter().map(|(capability, _)| capability);
+                carried.partial.extend(produced.cloned());
+            }
+            match outcome {
+                Err(Stop::Error(problem)) if unknown => {
+                    let message = format!("some values of `{}` are not known", part.reference);
+                    self.note(
+                        Diagnostic::new(message, part.span).also(problem.span, problem.message),
+                    );
+                }
+                outcome => outcome?,
+            }
         }
+        self.filling = false;
+        self.scopes.set_facts(HashMap::new());
+        self.note_unknown_facts(instances);
         Ok(())
     }
 
-    fn fill(&mut self, part: &mut Part, known: &mut HashMap<Reference, Values>) -> Evaluated<()> {
-        let name = part.reference.type_name.clone();
+    fn fill(&mut self, part: &mut Part, carried: &mut Carried) -> Evaluated<()> {
+        let name = part.reference.definition_name();
         let definition = match self.definition(Role::Define, &name, part.span)? {
             Some(definition) => Some(definition),
             None => self.definition(Role::Class, &name, part.span)?,
         };
+        let facts_known = self.enter_node(part)?;
+        let mut consumed = part.consumes.iter().map(|(capability, _)| capability);
+        self.lenient = !facts_known || consumed.any(|one| !carried.is_whole(one));
+        let given = self.given(part, definition.as_deref(), carried)?;
+        self.scopes.push(true);
+        let outcome = self.in_scope_of(part, definition.as_ref(), &given, &mut carried.values);
+        self.scopes.pop();
+        outcome
+    }
+
+    /// What a component is given: by the application, then by capabilities.
+    fn given(
+        &mut self,
+        part: &Part,
+        definition: Option<&Definition>,
+        carried: &Carried,
+    ) -> Evaluated<IndexMap<String, (Value, Span)>> {
         let mut given = part.attributes.clone();
         for (capability, span) in &part.consumes {
-            if let Some(values) = known.get(capability) {
-                let brought =
-                    self.brought(part, definition.as_deref(), capability, values, *span)?;
+            if let Some(values) = carried.values.get(capability) {
+                let brought = self.brought(part, definition, capability, values, *span)?;
                 for (name, value) in brought {
                     given.entry(name).or_insert((value, *span));
                 }
             }
         }
-        self.scopes.push(true);
-        let outcome = self.in_scope_of(part, definition.as_ref(), &given, known);
-        self.scopes.pop();
-        outcome
+        let mut consumed = part.consumes.iter();
+        let unknown = consumed.find(|(one, _)| !carried.values.contains_key(one));
+        if let (Some(definition), Some((_, span))) = (definition, unknown) {
+            // The capability would bring them, if its values were known.
+            let parameters = definition.parameters.iter();
+            for parameter in parameters.filter(|one| one.default.is_none()) {
+                let missing = given.entry(parameter.name.clone());
+                missing.or_insert((Value::Undef, *span));
+            }
+        }
+        Ok(given)
     }
 
     /// Binds the parameters, then says what the component produces.
@@ -61,7 +119,6 @@ impl Evaluator<'_> {
         given: &IndexMap<String, (Value, Span)>,
         known: &mut HashMap<Reference, Values>,
     ) -> Evaluated<()> {
-        self.node_variables(part)?;
         let what = part.reference.to_string();
         let title = part.reference.title.clone();
         part.parameters = match definition {
@@ -107,19 +164,6 @@ impl Evaluator<'_> {
         Ok(bound)
     }
 
-    /// `$trusted` of the node that the component runs on, and its facts, if known.
-    fn node_variables(&mut self, part: &Part) -> Evaluated<()> {
-        let [(node, _)] = part.nodes.as_slice() else {
-            return Ok(());
-        };
-        let mut trusted = Hash::new();
-        trusted.insert(Value::text("certname"), Value::text(node));
-        let trusted = self.hash(trusted, part.span)?;
-        self.declare("trusted", trusted, part.span)?;
-        let facts = self.hash(Hash::new(), part.span)?;
-        self.declare("facts", facts, part.span)
-    }
-
     /// What a capability brings to a component.
     fn brought(
         &mut self,
@@ -129,28 +173,25 @@ impl Evaluator<'_> {
         values: &Values,
         span: Span,
     ) -> Evaluated<Values> {
-        let component = &part.reference.type_name;
+        let component = part.reference.definition_name();
         let mapping = self.mapping(
             MappingKind::Consumes,
-            component,
+            &component,
             &capability.type_name,
             span,
         )?;
-        let Some(mapping) = mapping else {
-            let takes = |name: &str| {
-                definition.is_none_or(|definition| {
-                    definition.parameters.iter().any(|one| one.name == name)
-                })
-            };
-            let matching = values.iter().filter(|(name, _)| takes(name));
-            return Ok(matching
-                .map(|(name, value)| (name.clone(), value.clone()))
-                .collect());
-        };
-        self.scopes.push(true);
-        let outcome = self.mapped(&mapping.attributes, capability, values, span);
-        self.scopes.pop();
-        outcome
+        let mut brought = values.clone();
+        if let Some(mapping) = mapping {
+            self.scopes.push(true);
+            let outcome = self.mapped(&mapping.attributes, capability, values, span);
+            self.scopes.pop();
+            brought.extend(outcome?);
+        }
+        brought.retain(|name, value| {
+            let known = *value != Value::Undef || self.lenient;
+            known && definition.is_none_or(|one| one.parameters.iter().any(|p| p.name == *name))
+        });
+        Ok(brought)
     }
 
     fn mapped(
@@ -176,14 +217,15 @@ impl Evaluator<'_> {
 
     /// What a component says with a capability; its parameters are in scope.
     fn produced(&mut self, part: &Part, capability: &Reference, span: Span) -> Evaluated<Values> {
-        let component = &part.reference.type_name;
+        let component = part.reference.definition_name();
         let mapping = self.mapping(
             MappingKind::Produces,
-            component,
+            &component,
             &capability.type_name,
             span,
         )?;
         let Some(mapping) = mapping else {
+            let component = &part.reference.type_name;
             let message = format!(
                 "how `{component}` produces `{}` is not said: those that consume `{capability}` get no values",
                 capability.type_name
@@ -196,10 +238,29 @@ impl Evaluator<'_> {
             return Ok(Values::new());
         };
         let set = self.attributes(&mapping.attributes)?;
-        Ok(set
+        let mut values: Values = set
             .into_iter()
             .map(|(name, (value, _))| (name, value))
-            .collect())
+            .collect();
+        for (name, value) in self.same_names(part, capability) {
+            values.entry(name).or_insert(value);
+        }
+        Ok(values)
+    }
+
+    /// Variables of the producer that have the names of the capability's parameters. Where the
+    /// capability's type is not known, these are the producer's own parameters.
+    fn same_names(&self, part: &Part, capability: &Reference) -> Values {
+        let Some(names) = self.world.type_parameters(&lower(&capability.type_name)) else {
+            return part.parameters.clone();
+        };
+        let names = names.into_iter().filter(|name| name != "name");
+        names
+            .filter_map(|name| {
+                let value = self.scopes.get(&name)?.clone();
+                (value != Value::Undef || self.lenient).then_some((name, value))
+            })
+            .collect()
     }
 }
 

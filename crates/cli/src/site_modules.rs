@@ -1,0 +1,280 @@
+//! A Puppet environment on disk, as far as planning a site needs it: manifests, modules, data files.
+//!
+//! Nothing outside of the environment and its modulepath is read, whatever path the code names.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use bunraku_puppet::{World, WorldError};
+use serde_json::{Map, Value};
+
+use crate::failure::Failure;
+
+/// The facts of nodes, by certificate name.
+pub(crate) type FactsByNode = BTreeMap<String, Map<String, Value>>;
+
+/// More manifests than this are a mistake in the path.
+const MOST_MANIFESTS: usize = 10_000;
+
+pub(crate) struct Environment {
+    name: String,
+    manifests: Vec<PathBuf>,
+    /// The directory with `environment.conf`, `manifests` and data files.
+    root: PathBuf,
+    modulepath: Vec<PathBuf>,
+    facts: FactsByNode,
+}
+
+/// A manifest, or a directory of them.
+pub(crate) fn is_manifests(path: &Path) -> bool {
+    path.is_dir()
+        || path
+            .extension()
+            .is_some_and(|kind| kind.eq_ignore_ascii_case("pp"))
+}
+
+impl Environment {
+    /// The environment that these manifests or directories belong to.
+    pub(crate) fn of(paths: &[PathBuf], modulepath: &[PathBuf]) -> Self {
+        let root = paths.first().map_or_else(PathBuf::new, |path| root(path));
+        let settings = Settings::read(&root);
+        let manifests = paths
+            .iter()
+            .map(|path| match path.join("manifests").is_dir() {
+                true => settings
+                    .manifest
+                    .clone()
+                    .unwrap_or_else(|| path.join("manifests")),
+                false => path.clone(),
+            });
+        let manifests = manifests.collect();
+        let modulepath = match (modulepath, settings.modulepath) {
+            ([], Some(configured)) => configured,
+            ([], None) => beside(paths, &root),
+            (given, _) => given.to_vec(),
+        };
+        Self {
+            name: "production".to_owned(),
+            manifests,
+            root,
+            modulepath,
+            facts: FactsByNode::new(),
+        }
+    }
+
+    pub(crate) fn named(self, name: &str) -> Self {
+        let name = name.to_owned();
+        Self { name, ..self }
+    }
+
+    pub(crate) fn with_facts(self, facts: FactsByNode) -> Self {
+        Self { facts, ..self }
+    }
+
+    /// All manifests in the order in which Puppet reads them: by name, directories in depth.
+    pub(crate) fn manifests(&self) -> Result<Vec<PathBuf>, Failure> {
+        let mut found = Vec::new();
+        for path in &self.manifests {
+            match path.is_dir() {
+                true => collect(path, &mut found)?,
+                false => found.push(path.clone()),
+            }
+        }
+        match found.is_empty() {
+            true => Err(Failure::usage(format!(
+                "there is no manifest (.pp) in {}",
+                self.root.display()
+            ))),
+            false => Ok(found),
+        }
+    }
+
+    /// The path inside of the environment that code means by an absolute one on a Puppet server.
+    fn inside(&self, path: &str) -> Option<PathBuf> {
+        let on_server = [
+            "/etc/puppetlabs/code/environments/",
+            "/etc/puppet/code/environments/",
+        ];
+        let below = on_server
+            .iter()
+            .find_map(|prefix| path.strip_prefix(prefix));
+        let wanted = match below.and_then(|rest| rest.split_once('/')) {
+            Some((_, rest)) => self.root.join(rest),
+            None => self.root.join(path),
+        };
+        let wanted = wanted.canonicalize().ok()?;
+        let root = self.root.canonicalize().ok()?;
+        wanted.starts_with(root).then_some(wanted)
+    }
+}
+
+impl World for Environment {
+    fn autoload(&self, name: &str) -> Result<Option<(String, String)>, WorldError> {
+        let plain = |part: &str| {
+            !part.is_empty()
+                && part
+                    .bytes()
+                    .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        };
+        let parts: Vec<&str> = name.split("::").collect();
+        if !parts.iter().all(|part| plain(part)) {
+            return Ok(None);
+        }
+        let (module, rest) = (parts[0], &parts[1..]);
+        let file = match rest {
+            [] => "init.pp".to_owned(),
+            rest => format!("{}.pp", rest.join("/")),
+        };
+        for directory in &self.modulepath {
+            for kind in ["manifests", "functions", "types"] {
+                let path = directory.join(module).join(kind).join(&file);
+                if path.is_file() {
+                    let text = read(&path)?;
+                    return Ok(Some((path.display().to_string(), text)));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn environment(&self) -> &str {
+        &self.name
+    }
+
+    fn facts(&self, node: &str) -> Option<Map<String, Value>> {
+        self.facts.get(node).cloned()
+    }
+
+    fn type_parameters(&self, type_name: &str) -> Option<Vec<String>> {
+        let file = Path::new("lib/puppet/type").join(format!("{type_name}.rb"));
+        let modules = self
+            .modulepath
+            .iter()
+            .filter_map(|path| std::fs::read_dir(path).ok());
+        let mut types = modules
+            .flatten()
+            .flatten()
+            .map(|module| module.path().join(&file));
+        let text = types.find_map(|path| std::fs::read_to_string(path).ok())?;
+        Some(text.lines().filter_map(parameter).collect())
+    }
+
+    fn data_file(&self, path: &str) -> Result<Option<Value>, WorldError> {
+        let Some(path) = self.inside(path) else {
+            return Ok(None);
+        };
+        let content = serde_saphyr::from_str(&read(&path)?);
+        let unreadable =
+            |error| WorldError(format!("{} is not YAML or JSON: {error}", path.display()));
+        content.map(Some).map_err(unreadable)
+    }
+}
+
+/// `newparam(:host)`, `newproperty :port do` of a type in Ruby.
+fn parameter(line: &str) -> Option<String> {
+    let line = line.trim_start();
+    let rest = line
+        .strip_prefix("newparam")
+        .or_else(|| line.strip_prefix("newproperty"))?;
+    let name = rest.trim_start_matches(['(', ' ', ':', '\'', '"']);
+    let end = name
+        .find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_')
+        .unwrap_or(name.len());
+    (end > 0 && name.len() < rest.len()).then(|| name[..end].to_owned())
+}
+
+fn read(path: &Path) -> Result<String, WorldError> {
+    std::fs::read_to_string(path)
+        .map_err(|error| WorldError(format!("cannot read {}: {error}", path.display())))
+}
+
+/// The environment's directory: the given one, or the one above `manifests`.
+fn root(path: &Path) -> PathBuf {
+    if path.join("manifests").is_dir() {
+        return path.to_owned();
+    }
+    let directory = match path.is_dir() {
+        true => path,
+        false => path.parent().unwrap_or(Path::new("")),
+    };
+    let directory = match directory.as_os_str().is_empty() {
+        true => Path::new("."),
+        false => directory,
+    };
+    match directory
+        .file_name()
+        .is_some_and(|name| name == "manifests")
+    {
+        true => directory.join(".."),
+        false => directory.to_owned(),
+    }
+}
+
+/// `modules` beside the manifests or their directory.
+fn beside(paths: &[PathBuf], root: &Path) -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = Vec::new();
+    let near = paths.iter().filter_map(|path| path.parent());
+    let near = near.flat_map(|parent| [parent.join("modules"), parent.join("..").join("modules")]);
+    for directory in std::iter::once(root.join("modules")).chain(near) {
+        if directory.is_dir() && !found.contains(&directory) {
+            found.push(directory);
+        }
+    }
+    found
+}
+
+fn collect(directory: &Path, found: &mut Vec<PathBuf>) -> Result<(), Failure> {
+    let cannot = |error: &std::io::Error| {
+        Failure::new(format!("cannot read {}", directory.display())).caused_by(error)
+    };
+    let entries = std::fs::read_dir(directory).map_err(|error| cannot(&error))?;
+    let mut paths: Vec<PathBuf> = entries
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect::<Result<_, _>>()
+        .map_err(|error| cannot(&error))?;
+    paths.sort();
+    for path in paths {
+        if path.is_dir() && !path.is_symlink() {
+            collect(&path, found)?;
+        } else if path.extension().is_some_and(|kind| kind == "pp") {
+            found.push(path);
+        }
+        if found.len() > MOST_MANIFESTS {
+            let message = format!("{} has too many manifests", directory.display());
+            return Err(Failure::usage(message));
+        }
+    }
+    Ok(())
+}
+
+/// What `environment.conf` says, with paths below the environment.
+#[derive(Default)]
+struct Settings {
+    manifest: Option<PathBuf>,
+    modulepath: Option<Vec<PathBuf>>,
+}
+
+impl Settings {
+    fn read(root: &Path) -> Self {
+        let text = std::fs::read_to_string(root.join("environment.conf")).unwrap_or_default();
+        let mut settings = Self::default();
+        for line in text.lines() {
+            let line = line.split('#').next().unwrap_or_default();
+            let Some((name, value)) = line.split_once('=') else {
+                continue;
+            };
+            let value = value.trim();
+            match name.trim() {
+                "manifest" if !value.contains('$') => settings.manifest = Some(root.join(value)),
+                "modulepath" => {
+                    // `$basemodulepath` belongs to the server.
+                    let parts = value.split(':').filter(|part| !part.contains('$'));
+                    let parts = parts.map(|part| root.join(part.trim()));
+                    settings.modulepath = Some(parts.collect());
+                }
+                _ => {}
+            }
+        }
+        settings
+    }
+}

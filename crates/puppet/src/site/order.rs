@@ -1,0 +1,157 @@
+//! Order without values: `require`, `subscribe`, `before`, `notify` and arrows.
+//!
+//! Each names components, capabilities or whole applications. A capability stands for the component
+//! that exports it, an application for all of its components. What is required but not declared
+//! stays in the outcome: the plan names it, together with everything else that is missing.
+
+use std::collections::HashMap;
+
+use indexmap::IndexMap;
+
+use super::Instance;
+use super::application::taken;
+use crate::diagnostic::Diagnostic;
+use crate::evaluate::{Arrow, Evaluated, Evaluator};
+use crate::reference::Reference;
+use crate::source::Span;
+use crate::value::Value;
+
+/// What the attributes of one component or application say about order.
+#[derive(Default)]
+pub(super) struct Order {
+    /// `require`, `subscribe`: these come first.
+    after: Vec<(Reference, Span)>,
+    /// `before`, `notify`: these come later.
+    before: Vec<(Reference, Span)>,
+}
+
+impl Order {
+    /// Takes them out of the attributes.
+    pub(super) fn of(attributes: &mut IndexMap<String, (Value, Span)>) -> Evaluated<Self> {
+        let mut order = Self::default();
+        for name in ["require", "subscribe"] {
+            order.after.extend(taken(attributes, name)?);
+        }
+        for name in ["before", "notify"] {
+            order.before.extend(taken(attributes, name)?);
+        }
+        Ok(order)
+    }
+}
+
+/// A component by its place: application and component.
+type PartAt = (usize, usize);
+
+/// What references of the site stand for.
+struct Known {
+    components: HashMap<Reference, Vec<PartAt>>,
+    producers: HashMap<Reference, PartAt>,
+}
+
+impl Known {
+    fn of(instances: &[Instance]) -> Self {
+        let mut known = Self {
+            components: HashMap::new(),
+            producers: HashMap::new(),
+        };
+        for (at, instance) in instances.iter().enumerate() {
+            let all = (0..instance.parts.len()).map(|part| (at, part)).collect();
+            known.components.insert(instance.reference.clone(), all);
+            for (place, part) in instance.parts.iter().enumerate() {
+                let itself = vec![(at, place)];
+                known.components.insert(part.reference.clone(), itself);
+                for (capability, _) in &part.produces {
+                    let first = known.producers.entry(capability.clone());
+                    first.or_insert((at, place));
+                }
+            }
+        }
+        known
+    }
+
+    /// The components that a reference stands for.
+    fn parts(&self, reference: &Reference) -> Option<Vec<PartAt>> {
+        let producer = || self.producers.get(reference).map(|part| vec![*part]);
+        self.components.get(reference).cloned().or_else(producer)
+    }
+}
+
+impl Evaluator<'_> {
+    /// Gives each component what comes before it.
+    pub(super) fn apply_order(&mut self, instances: &mut [Instance]) -> Evaluated<()> {
+        let known = Known::of(instances);
+        for arrow in wishes(instances).into_iter().chain(self.arrows.drain(..)) {
+            for then in &arrow.then {
+                let Some(waiting) = known.parts(then) else {
+                    return Err(undeclared(then, arrow.span, &known).into());
+                };
+                for (at, place) in waiting {
+                    for first in &arrow.first {
+                        wait(instances, &known, (at, place), first, arrow.span);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The attributes of all components and applications, as arrows.
+fn wishes(instances: &mut [Instance]) -> Vec<Arrow> {
+    let mut arrows = Vec::new();
+    let mut add = |order: Order, of: &Reference| {
+        for (first, span) in order.after {
+            arrows.push(Arrow {
+                first: vec![first],
+                then: vec![of.clone()],
+                span,
+            });
+        }
+        for (then, span) in order.before {
+            arrows.push(Arrow {
+                first: vec![of.clone()],
+                then: vec![then],
+                span,
+            });
+        }
+    };
+    for instance in instances {
+        add(std::mem::take(&mut instance.order), &instance.reference);
+        for part in &mut instance.parts {
+            add(std::mem::take(&mut part.order), &part.reference);
+        }
+    }
+    arrows
+}
+
+/// Makes one component wait for what a reference stands for.
+fn wait(
+    instances: &mut [Instance],
+    known: &Known,
+    (at, place): PartAt,
+    first: &Reference,
+    span: Span,
+) {
+    let Some(parts) = known.components.get(first) else {
+        // A capability, or nothing that the site declares: the plan says so.
+        instances[at].parts[place]
+            .requires
+            .push((first.clone(), span));
+        return;
+    };
+    for (other, there) in parts.iter().filter(|part| **part != (at, place)) {
+        let name = instances[*other].parts[*there].reference.clone();
+        instances[at].parts[place].waits_for.push((name, span));
+    }
+}
+
+fn undeclared(reference: &Reference, span: Span, known: &Known) -> Diagnostic {
+    let message = format!("the site neither declares nor exports `{reference}`");
+    let names: Vec<String> = known
+        .components
+        .keys()
+        .chain(known.producers.keys())
+        .map(ToString::to_string)
+        .collect();
+    Diagnostic::new(message, span).near(&reference.to_string(), names.iter().map(String::as_str))
+}
