@@ -9,7 +9,7 @@ use bunraku_agent::rehearsal::Rehearsal;
 use bunraku_agent::{Methods, RunSettings, Windows};
 use bunraku_compile::targets::KnownTarget;
 use bunraku_model::{FactSet, NodeName, NodeRunId};
-use bunraku_wire::api::{Cause, RunRequest, RunSubject, SubmissionOrder};
+use bunraku_wire::api::{Cause, RunRequest, SubmissionOrder};
 use serde_json::json;
 use uuid::Uuid;
 
@@ -180,18 +180,12 @@ impl Agent {
             return;
         }
         let chance = &self.servers.chance;
-        let request = RunRequest {
-            id: NodeRunId(Uuid::from_u64_pair(chance.number(), chance.number())),
-            causes: vec![Cause::Release {
+        let request = RunRequest::new(
+            NodeRunId(Uuid::from_u64_pair(chance.number(), chance.number())),
+            vec![Cause::Release {
                 release: known.stored.target.release,
             }],
-            mode: None,
-            subject: RunSubject::Released,
-            tags: Vec::new(),
-            start_before: None,
-            timeout_seconds: None,
-            coalesce: true,
-        };
+        );
         let id = request.id;
         if life.submit(request) {
             self.checker.asked(&self.node, id);

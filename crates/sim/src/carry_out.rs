@@ -120,23 +120,12 @@ impl PreparedRun for Prepared {
 }
 
 fn event(title: String, agent: &Agent) -> ReportEvent {
-    ReportEvent::Resource(Box::new(ResourceEvent {
-        type_name: "File".to_owned(),
+    ReportEvent::Resource(Box::new(ResourceEvent::new(
+        agent.servers.clock.now(),
+        "File",
         title,
-        file: None,
-        line: None,
-        status: EventStatus::Changed,
-        at: agent.servers.clock.now(),
-        duration_seconds: 0.0,
-        corrective: false,
-        refreshed: false,
-        changes: Vec::new(),
-        reasons: Vec::new(),
-        message: None,
-        register: None,
-        outputs: serde_json::Map::new(),
-        outputs_withheld: None,
-    }))
+        EventStatus::Changed,
+    )))
 }
 
 /// Brings events to a server.

@@ -153,14 +153,8 @@ impl Runs {
             });
         }
         self.submit(RunRequest {
-            id: NodeRunId(Uuid::now_v7()),
-            causes: vec![cause],
-            mode: None,
             subject: RunSubject::Configured { environment: None },
-            tags: Vec::new(),
-            start_before: None,
-            timeout_seconds: None,
-            coalesce: true,
+            ..RunRequest::new(NodeRunId(Uuid::now_v7()), vec![cause])
         })
     }
 

@@ -99,6 +99,26 @@ pub struct RunStarted {
     pub method: String,
 }
 
+impl RunStarted {
+    /// The start of a run without causes and without a catalog.
+    pub fn new(at: Timestamp, mode: RunMode, method: &str) -> Self {
+        Self {
+            at,
+            mode,
+            causes: Vec::new(),
+            more_causes: 0,
+            also: Vec::new(),
+            environment: None,
+            release: None,
+            catalog: None,
+            code_id: None,
+            from_cache: false,
+            resources: 0,
+            method: method.to_owned(),
+        }
+    }
+}
+
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ResourceEvent {
     #[serde(rename = "type")]
@@ -133,6 +153,34 @@ pub struct ResourceEvent {
     /// Why other nodes do not get them: they are secrets, or too large.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outputs_withheld: Option<String>,
+}
+
+impl ResourceEvent {
+    /// An event without changes, reasons, messages or outputs.
+    pub fn new(
+        at: Timestamp,
+        type_name: &str,
+        title: impl Into<String>,
+        status: EventStatus,
+    ) -> Self {
+        Self {
+            type_name: type_name.to_owned(),
+            title: title.into(),
+            file: None,
+            line: None,
+            status,
+            at,
+            duration_seconds: 0.0,
+            corrective: false,
+            refreshed: false,
+            changes: Vec::new(),
+            reasons: Vec::new(),
+            message: None,
+            register: None,
+            outputs: Map::new(),
+            outputs_withheld: None,
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, ToSchema)]
@@ -190,6 +238,23 @@ pub struct RunFinished {
 }
 
 impl RunFinished {
+    /// The end of a run in which no resource was looked at.
+    pub fn new(at: Timestamp, ending: RunEnding) -> Self {
+        Self {
+            at,
+            ending,
+            message: None,
+            failure: None,
+            duration_seconds: 0.0,
+            unchanged: 0,
+            changed: 0,
+            pending: 0,
+            failed: 0,
+            skipped: 0,
+            corrective: 0,
+        }
+    }
+
     pub fn counts(&self) -> EventCounts {
         EventCounts {
             unchanged: self.unchanged,

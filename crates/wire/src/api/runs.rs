@@ -43,6 +43,22 @@ pub struct RunRequest {
     pub coalesce: bool,
 }
 
+impl RunRequest {
+    /// A run of the released catalog that may be folded into another.
+    pub fn new(id: NodeRunId, causes: Vec<Cause>) -> Self {
+        Self {
+            id,
+            causes,
+            mode: None,
+            subject: RunSubject::Released,
+            tags: Vec::new(),
+            start_before: None,
+            timeout_seconds: None,
+            coalesce: true,
+        }
+    }
+}
+
 /// What is carried out.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "carry_out", rename_all = "snake_case")]
@@ -107,6 +123,20 @@ pub struct TriggerCause {
     /// Further firings, beyond those that are told one by one up to this one.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub more: u64,
+}
+
+impl TriggerCause {
+    /// The first cause of a chain.
+    pub fn new(name: &str, ttl: u32) -> Self {
+        Self {
+            name: name.to_owned(),
+            ttl,
+            reason: None,
+            chain: Vec::new(),
+            firing: None,
+            more: 0,
+        }
+    }
 }
 
 /// One link of a chain of causes.
