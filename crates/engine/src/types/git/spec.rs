@@ -1,3 +1,5 @@
+//! The parameters of working copies.
+
 use crate::spec::{argument, parameter};
 use crate::{Argument, StateFunction, TypeSpec};
 

@@ -1,3 +1,5 @@
+//! The parameters of packages.
+
 use crate::spec::{argument, parameter};
 use crate::{Argument, StateFunction, TypeSpec};
 

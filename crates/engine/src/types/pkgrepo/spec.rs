@@ -1,3 +1,5 @@
+//! The parameters of package repositories.
+
 use crate::spec::{argument, parameter};
 use crate::{StateFunction, TypeSpec};
 

@@ -1,3 +1,5 @@
+//! The parameters of users.
+
 use crate::spec::{argument, parameter};
 use crate::{StateFunction, TypeSpec};
 

@@ -1,0 +1,329 @@
+//! Rules about all sources that no compiler checks.
+//!
+//! Each rule has a table of the places that may break it. A new place belongs
+//! in the table only with a reason; a place that no longer needs its line makes
+//! the test fail, so the tables stay short.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// A source file, with its path below `crates/`.
+struct Source {
+    path: String,
+    text: String,
+}
+
+impl Source {
+    /// Code of the product: no tests, benches, or crates for development only.
+    fn is_product(&self) -> bool {
+        let inside = ["/tests/", "/benches/", "/testing/", "/contract/"];
+        let name = self.path.rsplit('/').next().unwrap_or_default();
+        let development = ["faults/", "sim/", "testkit/"];
+        !(development.iter().any(|it| self.path.starts_with(it))
+            || inside.iter().any(|it| self.path.contains(it))
+            || self.is_unit_test(name))
+    }
+
+    fn is_test(&self) -> bool {
+        let name = self.path.rsplit('/').next().unwrap_or_default();
+        self.path.contains("/tests/") || self.is_unit_test(name)
+    }
+
+    fn is_unit_test(&self, name: &str) -> bool {
+        name == "tests.rs" || name.ends_with("_tests.rs") || name.starts_with("tests_")
+    }
+
+    /// Numbered lines of code: no comments, and no unit tests at the end.
+    fn code(&self) -> impl Iterator<Item = (usize, &str)> {
+        let lines = self.text.lines().enumerate();
+        let code = lines.take_while(|(_, line)| !line.starts_with("#[cfg(test)]"));
+        code.map(|(number, line)| (number + 1, line.trim_start()))
+            .filter(|(_, line)| !line.starts_with("//"))
+    }
+
+    /// Places of this file that contain one of these words.
+    fn places(&self, words: &[&str]) -> Vec<String> {
+        let found = self.code().filter(|(_, line)| {
+            let names_it =
+                |word: &&str| line.match_indices(*word).any(|(at, _)| is_whole(line, at));
+            words.iter().any(names_it)
+        });
+        found
+            .map(|(number, line)| format!("{}:{number}: {line}", self.path))
+            .collect()
+    }
+}
+
+/// Whether no longer word ends here: `println!` is not `eprintln!`.
+fn is_whole(line: &str, at: usize) -> bool {
+    let before = line[..at].chars().next_back();
+    before.is_none_or(|before| !before.is_alphanumeric() && before != '_')
+}
+
+fn sources() -> Vec<Source> {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut open: Vec<PathBuf> = vec![crates.clone()];
+    let mut found = Vec::new();
+    while let Some(directory) = open.pop() {
+        for entry in std::fs::read_dir(directory).expect("a directory") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                open.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = std::fs::read_to_string(&path).expect("a source file");
+                let below = path.strip_prefix(&crates).expect("it was found there");
+                found.push(Source {
+                    path: below.display().to_string(),
+                    text,
+                });
+            }
+        }
+    }
+    assert!(found.len() > 500, "only {} sources", found.len());
+    found.sort_by(|one, other| one.path.cmp(&other.path));
+    found
+}
+
+/// Fails for every place outside the allowed ones, and for every line of the
+/// table that allows nothing.
+fn check(rule: &str, broken: &[String], allowed: &[&str]) {
+    let mut used = BTreeSet::new();
+    let mut wrong: Vec<String> = Vec::new();
+    for place in broken {
+        match allowed.iter().find(|start| place.contains(**start)) {
+            Some(start) => {
+                used.insert(*start);
+            }
+            None => wrong.push(place.clone()),
+        }
+    }
+    let idle = allowed.iter().filter(|start| !used.contains(**start));
+    wrong.extend(idle.map(|start| format!("{start}: allowed for no reason, remove its line here")));
+    assert!(wrong.is_empty(), "{rule}:\n{}", wrong.join("\n"));
+}
+
+fn product(words: &[&str]) -> Vec<String> {
+    let sources = sources();
+    let product = sources.iter().filter(|source| source.is_product());
+    product.flat_map(|source| source.places(words)).collect()
+}
+
+#[test]
+fn only_the_command_line_prints() {
+    let printing = product(&["println!", "eprintln!", "print!(", "eprint!(", "dbg!"]);
+    check("libraries never print", &printing, &["cli/"]);
+}
+
+#[test]
+fn only_the_command_line_reads_the_environment() {
+    let reading = product(&[
+        "env::var",
+        "env::var_os",
+        "env::vars",
+        "env::args",
+        "env::args_os",
+    ]);
+    let allowed = [
+        "cli/",
+        // Facts about the agent's own process.
+        "agent/src/facts/identity.rs",
+        "agent/src/facts/timezone.rs",
+        // Programs are found and started with the environment of their parent.
+        "engine/src/types/exec/",
+        "engine/src/types/tool.rs",
+        "/compiler/worker_process.rs",
+        "/environments/git.rs",
+    ];
+    check("libraries never read the environment", &reading, &allowed);
+}
+
+/// A clock that is set back or forth must not end a wait early or let it last
+/// for ever: only the monotonic clock measures time. Services get the time from
+/// their clock, so that tests and the simulation decide what it is.
+#[test]
+fn the_wall_clock_is_read_where_allowed() {
+    let reading = product(&["Timestamp::now", "SystemTime::now", "Zoned::now"]);
+    let allowed = [
+        "cli/",
+        // On a node there is nothing to simulate: its reports have its time.
+        "agent/",
+        "cluster/src/directory.rs",
+        "cluster/src/member/",
+        "cluster/src/operator.rs",
+        // The clocks that others get.
+        "/src/clock.rs",
+        "store/src/embedded/clock.rs",
+        // The time of a backup, which decides nothing.
+        "engine/src/types/file/backup.rs",
+    ];
+    check("the wall clock is a parameter", &reading, &allowed);
+}
+
+/// Crates whose outcome follows from what they are given.
+const PURE: [&str; 7] = [
+    "console/", "model/", "module/", "plan/", "puppet/", "query/", "states/",
+];
+
+#[test]
+fn pure_crates_have_no_clock_no_randomness_and_no_files() {
+    let words = [
+        "Instant::now",
+        "Uuid::new_v4",
+        "Uuid::now_v7",
+        "rand::",
+        "RandomState",
+        "std::fs",
+        "std::net::Tcp",
+        "std::net::Udp",
+        "std::process",
+        "std::thread",
+    ];
+    let impure: Vec<String> = product(&words)
+        .into_iter()
+        .filter(|place| PURE.iter().any(|pure| place.starts_with(pure)))
+        .collect();
+    // A new signing key is made of randomness.
+    check("pure crates stay pure", &impure, &["module/src/key.rs"]);
+}
+
+#[test]
+fn every_file_says_what_it_is_for() {
+    let silent: Vec<String> = sources()
+        .iter()
+        .filter(|source| !source.text.starts_with("//! "))
+        .map(|source| source.path.clone())
+        .collect();
+    check("the first line is a module doc", &silent, &[]);
+}
+
+/// Whoever writes a key has to find who else does: all keys are in one place.
+#[test]
+fn keys_of_the_store_are_written_in_the_key_module() {
+    let sources = sources();
+    let is_key_module =
+        |source: &Source| source.path.ends_with("/keys.rs") || source.path.contains("/keys/");
+    let starts: BTreeSet<String> = sources
+        .iter()
+        .filter(|source| is_key_module(source))
+        .flat_map(Source::code)
+        .filter_map(|(_, line)| {
+            line.split_once(": &str = \"")?
+                .1
+                .split_once("/\"")
+                .map(|it| it.0)
+        })
+        .map(|start| format!("\"{start}/"))
+        .collect();
+    assert!(
+        starts.len() > 20,
+        "keys are defined otherwise now: {starts:?}"
+    );
+    let words: Vec<&str> = starts.iter().map(String::as_str).collect();
+    let writers = ["control/", "compile/", "cues/", "orchestrate/", "server/"];
+    let literals: Vec<String> = sources
+        .iter()
+        .filter(|source| source.is_product() && !is_key_module(source))
+        .filter(|source| writers.iter().any(|it| source.path.starts_with(it)))
+        .flat_map(|source| source.places(&words))
+        .collect();
+    check("keys have names", &literals, KEY_LITERALS);
+}
+
+/// Literals that look like keys.
+const KEY_LITERALS: &[&str] = &[
+    // Names of holders of catalogs and blobs.
+    "/compiled.rs",
+    "facts/queue.rs",
+    // All of an environment's keys are followed for one of them.
+    "releases/policy.rs",
+];
+
+/// Files mostly have fewer than 400 lines. Those with more than 500 are listed,
+/// to be split by idea.
+#[test]
+fn large_files_are_listed() {
+    let large: Vec<String> = sources()
+        .iter()
+        .filter(|source| source.is_product() && source.text.lines().count() > 500)
+        .map(|source| source.path.clone())
+        .collect();
+    check("files are small", &large, LARGE);
+}
+
+const LARGE: &[&str] = &[
+    "compiler/static_files.rs",
+    "environments/deploy.rs",
+    "control/src/keys.rs",
+    "src/server.rs",
+    "model/src/catalog/diff.rs",
+    "query/src/answer/evaluate.rs",
+    "query/src/language/check.rs",
+    "states/src/jinja/filters.rs",
+];
+
+/// `if` says it better. The number may only get smaller.
+#[test]
+fn no_new_match_on_booleans() {
+    const MOST: usize = 250;
+    let mut found = Vec::new();
+    for source in sources() {
+        let code: Vec<_> = source.code().collect();
+        for pair in code.windows(2) {
+            let is_match = pair[0].1.ends_with('{') && pair[0].1.contains("match ");
+            let arm = pair[1].1;
+            if is_match && (arm.starts_with("true =>") || arm.starts_with("false =>")) {
+                found.push(format!("{}:{}", source.path, pair[0].0));
+            }
+        }
+    }
+    assert!(
+        found.len() <= MOST,
+        "{} are too many, {MOST} are allowed:\n{}",
+        found.len(),
+        found.join("\n")
+    );
+}
+
+/// Each endpoint is defined once, in `wire`; handlers and callers use that.
+const ENDPOINTS_ARE_TYPED: bool = false;
+
+#[test]
+fn paths_of_the_api_are_written_once() {
+    let mut literals = product(&["\"/v1/"]);
+    literals.retain(|place| !place.starts_with("wire/"));
+    if ENDPOINTS_ARE_TYPED {
+        check("endpoints are defined in wire", &literals, &[]);
+    }
+}
+
+/// Tests wait for a condition (`bunraku_testkit`), never for a duration.
+#[test]
+fn tests_do_not_sleep() {
+    let sources = sources();
+    let sleeping: Vec<String> = sources
+        .iter()
+        .filter(|source| source.is_test())
+        .flat_map(|source| source.places(&["sleep("]))
+        .filter(|place| !place.contains("time.sleep(") && !place.contains("\"sleep"))
+        .collect();
+    let allowed = [
+        // The runtime's time, which stands still until everybody waits.
+        "agent/src/runs/tests.rs",
+        // Interrupts something that cannot be seen from outside.
+        "engine/src/types/package/tests_apt.rs",
+        // Kills at a random time.
+        "store/tests/blobs_crash.rs",
+        "store/tests/embedded_crash.rs",
+        // Longer than a reader may lag, which only the stream inside knows.
+        "store/tests/etcd_failover.rs",
+        "store/tests/etcd_member.rs",
+        // Lets the store come to rest.
+        "store/tests/embedded_leases.rs",
+        // Slow on purpose: something happens meanwhile.
+        "cluster/tests/upgrade.rs",
+        "store/tests/follow.rs",
+        "store/tests/support/writer.rs",
+        "wire/tests/wire/support.rs",
+    ];
+    check("tests wait for conditions", &sleeping, &allowed);
+}

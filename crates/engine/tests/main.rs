@@ -1,0 +1,3 @@
+//! What the documentation says of resource types is what they do.
+
+mod resources_doc;
