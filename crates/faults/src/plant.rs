@@ -40,6 +40,7 @@ impl Plant {
             Self::Nothing => Wiring::default(),
             Self::Compares => Wiring {
                 store: |inner| Arc::new(Careless { inner }),
+                ..Wiring::default()
             },
         }
     }

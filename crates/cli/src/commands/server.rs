@@ -93,8 +93,8 @@ async fn serve(
         .clone()
         .unwrap_or_else(|| section.data_dir.clone());
     let Some(member) = member::start(&section.cluster, &data_dir).await? else {
-        let opened = open_store(&arguments, &section.store, &data_dir).await?;
-        let server = start(arguments, section, data_dir, &opened, None).await?;
+        let opened = open_store(&arguments, &section.store, &data_dir, wiring).await?;
+        let server = start(arguments, section, data_dir, &opened, None, wiring).await?;
         let signal = ending.await??;
         tracing::info!(signal, "asked to end");
         server.shutdown().await;
@@ -139,7 +139,7 @@ async fn serve_as_member(
         exclusive: false,
     };
     let server = tokio::select! {
-        server = start(arguments, section, data_dir, &opened, Some(member)) => server?,
+        server = start(arguments, section, data_dir, &opened, Some(member), wiring) => server?,
         why = member.begins_anew() => return anew(why),
         signal = &mut ending => {
             tracing::info!(signal = signal??, "asked to end");
@@ -162,9 +162,11 @@ async fn start(
     data_dir: PathBuf,
     opened: &OpenedStore,
     member: Option<&Member>,
+    wiring: Wiring,
 ) -> Result<Server, Failure> {
     let authority = open_authority(section, &data_dir).await?;
-    let options = server_options(arguments, section, data_dir, opened.exclusive, member)?;
+    let mut options = server_options(arguments, section, data_dir, opened.exclusive, member)?;
+    options.router.delay = wiring.delay;
     let start = || {
         let (store, blobs) = (opened.store.clone(), opened.blobs.clone());
         let (options, authority) = (options.clone(), Arc::clone(&authority));
@@ -231,11 +233,12 @@ async fn open_store(
     arguments: &ServerArguments,
     section: &StoreSection,
     data_dir: &Path,
+    wiring: Wiring,
 ) -> Result<OpenedStore, Failure> {
     if arguments.etcd.is_empty() && section.kind == StoreKind::Embedded {
         let embedded =
             EmbeddedStore::open(&data_dir.join("store"), EmbeddedOptions::default()).await?;
-        let store: SharedStore = Arc::new(embedded.clone());
+        let store = (wiring.store)(Arc::new(embedded.clone()));
         let blobs = DirectoryBlobs::in_directory(
             data_dir.join("blobs"),
             store.clone(),
@@ -260,7 +263,7 @@ async fn open_store(
     }
     let mut options = EtcdOptions::new(endpoints, &section.root);
     options.tls = etcd_tls(section)?;
-    let store: SharedStore = Arc::new(EtcdStore::connect(options).await?);
+    let store = (wiring.store)(Arc::new(EtcdStore::connect(options).await?));
     let blobs = StoreBlobs::in_store(store.clone(), BlobOptions::default());
     Ok(OpenedStore {
         store,

@@ -27,6 +27,9 @@ pub struct RouterOptions {
     pub body_limit: usize,
     /// Until the reply's head: covers a body that trickles in, and long polls.
     pub request_timeout: Duration,
+    /// How long each request waits before it is handled, and each reply before
+    /// it is sent. Only tests delay anything.
+    pub delay: Option<fn() -> Duration>,
 }
 
 impl Default for RouterOptions {
@@ -35,6 +38,7 @@ impl Default for RouterOptions {
             facts_limit: 8 << 20,
             body_limit: 1 << 20,
             request_timeout: Duration::from_secs(90),
+            delay: None,
         }
     }
 }
@@ -188,7 +192,7 @@ pub(crate) fn router(services: &Services, options: &RouterOptions) -> Router {
     let facts: Router<Services> = routes.facts.into();
     let packages: Router<Services> = routes.packages.into();
     let others: Router<Services> = routes.others.into();
-    limited(others, options.body_limit)
+    let router = limited(others, options.body_limit)
         .merge(limited(facts, options.facts_limit))
         .merge(limited(
             packages,
@@ -204,7 +208,18 @@ pub(crate) fn router(services: &Services, options: &RouterOptions) -> Router {
             (services.clone(), options.request_timeout),
             observe,
         ))
-        .with_state(services.clone())
+        .with_state(services.clone());
+    match options.delay {
+        None => router,
+        Some(delay) => router.layer(middleware::from_fn(
+            move |request: Request, next: Next| async move {
+                tokio::time::sleep(delay()).await;
+                let response = next.run(request).await;
+                tokio::time::sleep(delay()).await;
+                response
+            },
+        )),
+    }
 }
 
 /// What probes on the same machine may ask without a certificate.

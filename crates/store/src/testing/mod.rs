@@ -1,12 +1,13 @@
 //! For the tests of this and other crates: real etcd members on loopback, a
-//! store in memory, one that is cut off in the middle, one in which somebody
-//! else is quicker, and what such stores have in common.
+//! store in memory, one that is cut off in the middle, one that is late, one in
+//! which somebody else is quicker, and what such stores have in common.
 //!
 //! Everything here panics with a message when the machine lacks something:
 //! a test that cannot run must not look like one that passed.
 
 mod authority;
 mod cut_store;
+mod delayed_store;
 mod etcd_cluster;
 mod etcd_member;
 mod meddled_store;
@@ -15,6 +16,7 @@ mod overlay;
 
 pub use authority::TestAuthority;
 pub use cut_store::{Cut, CutStore};
+pub use delayed_store::{Delay, DelayedStore};
 pub use etcd_cluster::EtcdCluster;
 pub use etcd_member::free_port;
 pub use meddled_store::MeddledStore;
