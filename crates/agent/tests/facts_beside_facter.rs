@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::process::Command;
 
 use bunraku_agent::facts::{FactOptions, collect};
+use bunraku_model::VolatileFacts;
 use serde_json::Value;
 
 /// What Facter prints and we do not, and why. A name covers what is below it.
@@ -68,21 +69,12 @@ const ONLY_OURS: &[(&str, &str)] = &[
 ];
 
 /// What changes between two looks: same type, and numbers not far apart.
-const VOLATILE: &[&str] = &[
-    "load_averages.*",
-    "memory.*.available",
-    "memory.*.available_bytes",
-    "memory.*.capacity",
-    "memory.*.used",
-    "memory.*.used_bytes",
-    "mountpoints.*.available",
-    "mountpoints.*.available_bytes",
-    "mountpoints.*.capacity",
-    "mountpoints.*.used",
-    "mountpoints.*.used_bytes",
-    "processors.speed",
-    "system_uptime.*",
-];
+fn volatile() -> Vec<String> {
+    let listed = serde_json::to_value(VolatileFacts::default()).expect("a list");
+    let mut paths: Vec<String> = serde_json::from_value(listed).expect("of paths");
+    paths.push("processors.speed".to_owned());
+    paths
+}
 
 #[test]
 fn every_key_that_facter_prints_is_equal_or_close_or_listed() {
@@ -155,16 +147,24 @@ fn our_facts() -> Value {
     Value::Object(collected.facts.into_map())
 }
 
+/// Facter's own facts, and nothing that other packages on this machine add.
+const FACTER: [&str; 4] = [
+    "facter",
+    "--json",
+    "--no-custom-facts",
+    "--no-external-facts",
+];
+
 /// Runs Facter, where possible in a process namespace of its own: there it may
 /// read /proc/1/environ, without which it leaves some facts out.
 fn facter() -> Value {
     let mut alone = Command::new("unshare");
-    alone.args(["--pid", "--fork", "--mount-proc", "facter", "--json"]);
-    let mut plain = Command::new("facter");
-    plain.arg("--json");
+    alone.args(["--pid", "--fork", "--mount-proc"]).args(FACTER);
+    let mut plain = Command::new(FACTER[0]);
+    plain.args(&FACTER[1..]);
     // It exits with 1 where /proc/1/environ is not readable: not a failure.
     let run = |command: &mut Command| {
-        let output = command.output().ok()?;
+        let output = command.env_remove("FACTERLIB").output().ok()?;
         serde_json::from_slice::<Value>(&output.stdout).ok()
     };
     run(&mut alone)
@@ -197,7 +197,7 @@ fn flatten(value: &Value) -> Flat {
 
 fn difference(key: &[String], ours: Option<&Value>, theirs: &Value) -> Option<String> {
     let name = key.join(".");
-    let volatile = VOLATILE.iter().any(|pattern| matches(pattern, key));
+    let volatile = volatile().iter().any(|pattern| matches(pattern, key));
     match ours {
         None => Some(format!("{name}: only Facter has it: {theirs}")),
         Some(ours) if volatile => {

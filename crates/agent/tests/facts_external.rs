@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+use bunraku_testkit::blocking::eventually;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
@@ -82,15 +83,6 @@ fn fact(collected: &Collected, name: &str) -> Value {
         .get(name)
         .cloned()
         .unwrap_or(Value::Null)
-}
-
-/// Polls for something that another process does, with a generous limit.
-fn eventually(what: &str, mut is: impl FnMut() -> bool) {
-    let deadline = Instant::now() + LONG;
-    while !is() {
-        assert!(Instant::now() < deadline, "{what} did not happen");
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }
 
 fn pid_in(path: &Path) -> Option<Pid> {

@@ -14,6 +14,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("bunraku-states", &["bunraku-model"]),
     ("bunraku-query", &["bunraku-model"]),
     ("bunraku-puppet", &[]),
+    // Development only: every crate's tests may use it.
+    ("bunraku-testkit", &[]),
     ("bunraku-plan", &["bunraku-model", "bunraku-puppet"]),
     // Pages are made from words: it knows of nobody.
     ("bunraku-console", &[]),
@@ -102,6 +104,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "bunraku-orchestrate",
             "bunraku-server",
             "bunraku-store",
+            "bunraku-testkit",
             "bunraku-wire",
         ],
     ),
@@ -114,6 +117,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "bunraku-model",
             "bunraku-plan",
             "bunraku-store",
+            "bunraku-testkit",
             "bunraku-wire",
         ],
     ),

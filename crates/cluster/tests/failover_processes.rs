@@ -1,12 +1,11 @@
 //! Real servers, real etcd: `kill -9`, and silence.
 
-mod support;
-
+use bunraku_testkit::eventually;
 use std::time::{Duration, Instant};
 
+use crate::support::Cluster;
 use bunraku_store::{Compare, Transaction, TransactionOutcome};
 use rustix::process::{Signal, kill_process};
-use support::Cluster;
 
 async fn replaced(cluster: &Cluster, victim: usize) -> Duration {
     let begun = Instant::now();
@@ -47,18 +46,11 @@ async fn a_killed_datastore_is_replaced_and_returns_without_its_old_data() {
         assert!(kept.is_some(), "test/{number} is lost");
     }
     cluster.servers[leader].start();
-    let deadline = Instant::now() + support::PATIENCE;
     let directory = cluster.servers[leader].directory();
-    while directory.order().expect("readable").is_some() {
-        assert!(Instant::now() < deadline, "it still runs its old data");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    eventually(async || directory.order().expect("readable").is_none()).await;
     let generation = old_order.expect("it had data").generation;
     let old_data = directory.datastores().join(generation);
-    while old_data.exists() {
-        assert!(Instant::now() < deadline, "its old data is still in place");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    eventually(async || !old_data.exists()).await;
     let (leader, _) = cluster.leader_and_follower().await;
     cluster.servers[leader].kill();
     replaced(&cluster, leader).await;
@@ -84,11 +76,7 @@ async fn a_datastore_that_falls_silent_is_replaced_like_one_that_ended() {
     // It wakes up late, and finds that it keeps no data any more.
     kill_process(datastore, Signal::CONT).expect("it can go on");
     cluster.servers[silent].signal(Signal::CONT);
-    let deadline = Instant::now() + support::PATIENCE;
     let directory = cluster.servers[silent].directory();
     let old_data = directory.datastores().join(old_order.generation);
-    while old_data.exists() {
-        assert!(Instant::now() < deadline, "its old data is still in place");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    eventually(async || !old_data.exists()).await;
 }

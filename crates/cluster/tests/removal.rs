@@ -1,14 +1,12 @@
 //! A server that was removed for good comes back with all that it had.
 
-mod support;
+use bunraku_testkit::eventually;
 
-use std::time::{Duration, Instant};
-
+use crate::support::Cluster;
 use bunraku_cluster::operator::Operator;
 use bunraku_store::Transaction;
 use bunraku_wire::api::cluster::{RemovedMember, keys};
 use jiff::Timestamp;
-use support::Cluster;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_removed_server_that_returns_ends_and_is_no_member() {
@@ -27,29 +25,19 @@ async fn a_removed_server_that_returns_ends_and_is_no_member() {
     );
     store.commit(removal).await.expect("it is removed");
 
-    let deadline = Instant::now() + support::PATIENCE;
     cluster.servers[1].start();
-    while !cluster.servers[1].has_ended() {
-        assert!(
-            Instant::now() < deadline,
-            "it goes on as if it were a member"
-        );
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    eventually(async || cluster.servers[1].has_ended()).await;
     let record = store.get(&keys::member(&name)).await.expect("readable");
     assert!(record.is_none(), "it wrote itself down again");
     let kept = cluster.servers[1].directory().removed().expect("readable");
     assert_eq!(kept, Some(note), "it knows why, also without the others");
     let operator = Operator::of(&cluster.servers[0].directory()).expect("it can ask");
-    loop {
+    eventually(async || {
         let sight = operator.sight().await.expect("it answers");
         let members = sight.expect("what it sees").members;
-        if members.iter().all(|it| it.name != name) {
-            break;
-        }
-        assert!(Instant::now() < deadline, "{members:?}");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+        members.iter().all(|it| it.name != name)
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -60,11 +48,7 @@ async fn a_datastore_with_a_vote_keeps_its_data_when_its_order_is_gone() {
     store.commit(put).await.expect("written");
     let lost = Transaction::new().delete(keys::order(&server.name));
     store.commit(lost).await.expect("deleted");
-    let deadline = Instant::now() + support::PATIENCE;
-    while !server.log().contains("has a vote: its data stays") {
-        assert!(Instant::now() < deadline, "{}", server.log());
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    eventually(async || server.log().contains("has a vote: its data stays")).await;
     let order = server.directory().order().expect("readable");
     assert!(order.is_some(), "it still runs what it was told to");
     let kept = store.get("test/kept").await.expect("it answers");

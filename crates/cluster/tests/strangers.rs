@@ -1,12 +1,11 @@
 //! What somebody without a member's certificate gets: nothing. And a snapshot
 //! that was damaged: refused.
 
-mod support;
-
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::support::{Cluster, Server};
 use bunraku_cluster::datastore::{Admin, Program, Snapshots, verify};
 use bunraku_cluster::directory::Directory;
 use bunraku_cluster::identity::MemberTls;
@@ -14,7 +13,6 @@ use bunraku_cluster::transport::{Answer, Dialer, Question, ask};
 use bunraku_store::Transaction;
 use bunraku_wire::ReloadableClientTls;
 use jiff::Timestamp;
-use support::{Cluster, Server};
 use tokio::sync::watch;
 
 /// The certificate of a server of the same name, from another authority: what

@@ -1,15 +1,14 @@
 //! Another etcd is installed on all servers at once, while clients write.
 
-mod support;
-
+use bunraku_testkit::eventually;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::support::{Cluster, PATIENCE, Server};
 use bunraku_store::{Compare, SharedStore, StoreError, Transaction};
-use support::{Cluster, PATIENCE, Server};
 
 /// Puts another program in place, as a package does.
 fn install(place: &Path, script: &str) {
@@ -53,7 +52,7 @@ async fn write(store: SharedStore, stop: Arc<AtomicBool>) -> Written {
 async fn until_said(cluster: &Cluster, what: &str, times: usize) -> Vec<Vec<String>> {
     let mut pids: Vec<Vec<String>> = vec![Vec::new(); cluster.servers.len()];
     let deadline = Instant::now() + PATIENCE;
-    loop {
+    eventually(async || {
         for (server, seen) in cluster.servers.iter().zip(&mut pids) {
             let pid = pid(server);
             if seen.last() != Some(&pid) {
@@ -62,12 +61,12 @@ async fn until_said(cluster: &Cluster, what: &str, times: usize) -> Vec<Vec<Stri
         }
         let events = cluster.events().await;
         let said = events.iter().filter(|event| event.contains(what));
-        if said.count() >= times {
-            return pids;
-        }
-        assert!(Instant::now() < deadline, "{what}: {events:#?}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+        let is_said = said.count() >= times;
+        assert!(is_said || Instant::now() < deadline, "{what}: {events:#?}");
+        is_said
+    })
+    .await;
+    pids
 }
 
 fn copy_of_etcd(place: &Path) -> PathBuf {

@@ -1,12 +1,10 @@
 //! What a run does, told as scripts: text in, text out.
 
-mod support;
-
+use crate::support::{after, plan, run_id, step_of};
 use bunraku_plan::run::{
     Action, Ending, Entry, Event, OnFailure, Run, RunOptions, Share, StepState, Unfit, UnfitReason,
 };
 use expect_test::{Expect, expect};
-use support::{after, plan, run_id, step_of};
 
 /// Carries out a script of lines and shows what was started when, and how it stands.
 fn told(graph: &str, options: RunOptions, script: &str) -> String {

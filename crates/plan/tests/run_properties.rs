@@ -1,15 +1,13 @@
 //! Random graphs, random fates: what always holds.
 
-mod support;
-
 use std::collections::BTreeSet;
 
+use crate::support::{Random, after, random, run_id};
 use bunraku_plan::run::{
     Action, Ending, Entry, Event, OnFailure, Run, RunOptions, RunOutcome, Share, StepState,
 };
 use bunraku_plan::{Plan, StepIndex};
 use proptest::prelude::*;
-use support::{Random, after, random, run_id};
 
 fn options(random: &mut Random) -> RunOptions {
     RunOptions {

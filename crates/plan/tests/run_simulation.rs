@@ -1,18 +1,16 @@
 //! A thousand nodes, a network that loses, doubles and reorders, and servers
 //! that die in the middle: nothing runs twice, nothing is forgotten.
 
-mod support;
-
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 
+use crate::support::{Random, after, random, run_id};
 use bunraku_model::NodeRunId;
 use bunraku_plan::run::{
     Action, Ending, Entry, Event, OnFailure, Run, RunOptions, RunOutcome, StepState,
 };
 use bunraku_plan::{Plan, StepIndex};
-use support::{Random, after, random, run_id};
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Message {

@@ -12,7 +12,6 @@
 
 mod agent;
 mod carry_out;
-mod chance;
 mod checker;
 mod compiler;
 mod fleet;
@@ -20,7 +19,7 @@ mod jitter_store;
 mod servers;
 mod strike;
 
-pub use chance::Chance;
+pub use bunraku_testkit::Chance;
 pub use checker::Checker;
 pub use compiler::CountingCompiler;
 pub use fleet::{Bug, Fleet, Plan, Seen, simulate};

@@ -1,12 +1,10 @@
 //! What could hurt: bombs, loops without end, halves of templates, size.
 
-mod support;
-
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use crate::support::{Memory, compiled, compiled_text, facts, refused, run};
 use bunraku_states::{Input, OtherNodes, Target, World, compile};
-use support::{Memory, compiled, compiled_text, facts, refused, run};
 
 #[test]
 fn a_bomb_of_aliases_is_refused() {

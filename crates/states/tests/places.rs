@@ -1,12 +1,10 @@
 //! What people see when a tree is wrong: what, where, why, and what to do.
 
-mod support;
-
 use std::sync::Arc;
 
+use crate::support::{Memory, compiled, facts, refused};
 use bunraku_states::{Input, Target, World, compile};
 use expect_test::{Expect, expect};
-use support::{Memory, compiled, facts, refused};
 
 fn check(text: &str, expected: Expect) {
     expected.assert_eq(&refused(text));

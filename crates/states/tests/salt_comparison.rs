@@ -4,8 +4,6 @@
 //!
 //! Salt comes from PyPI by `scripts/peer-salt`; without it this test fails.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -13,11 +11,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
+use crate::support::{Memory, compiled, look, run};
 use bunraku_states::World;
 use serde_json::Value;
-use support::{Memory, compiled, look, run};
-
-mod generate;
 
 /// Files whose answers differ, with the reason: `docs/from-salt.md` has the
 /// same list for people.
@@ -422,7 +418,7 @@ fn the_corpus_and_what_a_generator_makes_agree_with_real_salt() {
     let mut names = Vec::new();
     for index in 0..count {
         let name = format!("made_{index}");
-        let text = generate::state_file(seed + index as u64);
+        let text = crate::generate::state_file(seed + index as u64);
         std::fs::write(made.path().join(format!("{name}.sls")), text).expect("a file");
         names.push(name);
     }

@@ -1,12 +1,10 @@
 //! Top files and data: who gets what, and what wins.
 
-mod support;
-
 use std::sync::Arc;
 
+use crate::support::{Memory, facts};
 use bunraku_states::{Compiled, Input, Target, World, compile};
 use serde_json::{Value, json};
-use support::{Memory, facts};
 
 fn highstate(states: &[(&str, &str)], pillar: &[(&str, &str)], over: Value) -> Compiled {
     let world: Arc<dyn World> = Arc::new(Memory::new(states, pillar));

@@ -1,10 +1,8 @@
 //! What is collected, when, and what takes it back.
 
-mod blob_support;
-
 use std::time::Duration;
 
-use blob_support::{World, content, options, read};
+use crate::blob_support::{World, content, options, read};
 use bunraku_model::ContentId;
 use bunraku_store::Transaction;
 use bunraku_store::blobs::{BlobError, BlobOptions, Collected};

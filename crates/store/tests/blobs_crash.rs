@@ -1,7 +1,5 @@
 //! Killed at any moment: what is referred to is whole, and nothing half is seen.
 
-mod blob_support;
-
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -9,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use blob_support::{World, options, read};
+use crate::blob_support::{World, options, read};
 use bunraku_model::ContentId;
 use bunraku_store::contract::Random;
 use bunraku_store::{EmbeddedOptions, EmbeddedStore, Range, SharedStore};

@@ -1,9 +1,7 @@
 //! A disk that takes no more. The only test of its process: the limit that
 //! stands for a full disk is the whole process's.
 
-mod blob_support;
-
-use blob_support::{World, content, options, read};
+use crate::blob_support::{World, content, options, read};
 use bunraku_store::blobs::{BlobError, CHUNK_SIZE};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};

@@ -1,10 +1,8 @@
 //! An etcd that takes no more.
 
-mod blob_support;
-
 use std::sync::Arc;
 
-use blob_support::{World, content, options};
+use crate::blob_support::{World, content, options};
 use bunraku_store::blobs::BlobError;
 use bunraku_store::etcd::EtcdStore;
 use bunraku_store::testing::EtcdCluster;

@@ -1,9 +1,7 @@
 //! Large content passes through; it is not held. The only test of its
 //! process: what it measures is the whole process's.
 
-mod blob_support;
-
-use blob_support::{World, options};
+use crate::blob_support::{World, options};
 use bunraku_model::ContentId;
 use bunraku_store::blobs::{BlobOptions, SharedBlobs, StoreBlobs};
 use bunraku_store::etcd::EtcdStore;

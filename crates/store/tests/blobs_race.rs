@@ -1,14 +1,12 @@
 //! Collection never removes what is referred to, whoever races with it.
 
-mod blob_support;
-
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use blob_support::forgetful::Forgetful;
-use blob_support::{World, content, options, place, read};
+use crate::blob_support::forgetful::Forgetful;
+use crate::blob_support::{World, content, options, place, read};
 use bunraku_model::ContentId;
 use bunraku_store::Range;
 use bunraku_store::blobs::{BlobError, CHUNK_SIZE, SharedBlobs};

@@ -1,5 +1,6 @@
 //! History: how it goes, what that gives back, and those who lag behind.
 
+use bunraku_testkit::eventually;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,17 +29,6 @@ async fn oldest(store: &EmbeddedStore) -> Revision {
     }
 }
 
-async fn until<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
-    let deadline = tokio::time::Instant::now() + DEADLINE;
-    while !holds().await {
-        assert!(
-            tokio::time::Instant::now() < deadline,
-            "waited in vain for {what}"
-        );
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-}
-
 fn size(directory: &Path) -> u64 {
     let entries = std::fs::read_dir(directory).expect("readable");
     let sizes = entries.map(|entry| entry.expect("readable").metadata().map_or(0, |it| it.len()));
@@ -64,7 +54,7 @@ async fn compaction_gives_its_space_back_to_the_disk() {
     let full = size(directory.path());
     assert!(full > 20_000_000, "{full} bytes");
     store.compact(last).await.expect("it is compacted");
-    until("the file to shrink", || async {
+    eventually(|| async {
         // The file follows when its log is folded in, which writes bring about.
         put(&store, "other", vec![0; 100_000]).await;
         store
@@ -95,10 +85,7 @@ async fn history_beyond_the_wanted_number_goes_by_itself() {
         last = put(&store, "a", number.to_string()).await;
     }
     let expected = Revision(last.0 - 9);
-    until("old history to go", || async {
-        oldest(&store).await >= expected
-    })
-    .await;
+    eventually(|| async { oldest(&store).await >= expected }).await;
     let found = store
         .get("a")
         .await
@@ -121,7 +108,7 @@ async fn history_goes_by_age_and_its_last_revision_stays() {
     for number in 0..20 {
         last = put(&store, "a", number.to_string()).await;
     }
-    until("history to age", || async { oldest(&store).await == last }).await;
+    eventually(|| async { oldest(&store).await == last }).await;
     store.close().await.expect("it closes");
     let store = EmbeddedStore::open(directory.path(), EmbeddedOptions::default())
         .await

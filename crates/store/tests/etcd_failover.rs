@@ -1,5 +1,6 @@
 //! Three members, of which the leader dies again and again.
 
+use bunraku_testkit::eventually;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -118,18 +119,18 @@ async fn no_write_and_no_event_is_lost_or_doubled_when_leaders_die() {
         .collect();
 
     for round in 1..=3 {
-        while done.load(Ordering::Relaxed) < round * WRITERS * EACH / 5 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        let reaches =
+            async |count| eventually(async || done.load(Ordering::Relaxed) >= count).await;
+        reaches(round * WRITERS * EACH / 5).await;
         let leader = cluster.leader().await;
         if round == 2 {
-            // Silence instead of a closed connection.
+            // Silence instead of a closed connection, until writers got on without it.
             cluster.pause(leader);
-            tokio::time::sleep(Duration::from_secs(4)).await;
+            reaches(done.load(Ordering::Relaxed) + 2 * WRITERS).await;
             cluster.resume(leader);
         } else {
             cluster.kill(leader);
-            tokio::time::sleep(Duration::from_millis(300)).await;
+            reaches(done.load(Ordering::Relaxed) + WRITERS).await;
             cluster.restart(leader).await;
         }
     }

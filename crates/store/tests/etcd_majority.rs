@@ -1,8 +1,9 @@
 //! Two of three members are gone: reading where it is allowed, writing
 //! nothing. And a leader that swallowed a request.
 
+use bunraku_testkit::eventually;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bunraku_store::etcd::{EtcdOptions, EtcdStore};
 use bunraku_store::stale::{self, Permission};
@@ -25,14 +26,6 @@ fn without_majority(error: &StoreError) -> bool {
     match error {
         StoreError::Unavailable(source) => source.is::<NoMajority>(),
         _ => false,
-    }
-}
-
-async fn until<F: Future<Output = bool>>(what: &str, mut is_so: impl FnMut() -> F) {
-    let deadline = Instant::now() + PATIENCE;
-    while !is_so().await {
-        assert!(Instant::now() < deadline, "{what}");
-        tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
 
@@ -60,7 +53,7 @@ async fn without_a_majority_old_data_is_read_where_allowed_and_nothing_is_writte
         let error = store.commit(put).await.expect_err("nothing is written");
         without_majority(&error)
     };
-    until("writes are refused with the reason", refused).await;
+    eventually(refused).await;
     assert!(store.without_majority_for().is_some());
     let denied = store.get("nodes/web-1").await.expect_err("not allowed");
     assert!(without_majority(&denied), "{denied:?}");
@@ -80,10 +73,7 @@ async fn without_a_majority_old_data_is_read_where_allowed_and_nothing_is_writte
     let mut begun_without = begins_without_a_majority(&cluster).await;
 
     cluster.restart(leader).await;
-    until("there is a majority again", || async {
-        store.without_majority_for().is_none()
-    })
-    .await;
+    eventually(|| async { store.without_majority_for().is_none() }).await;
     let written = store.commit(Transaction::new().put("nodes/web-1", "new"));
     let written = written.await.expect("it is written again");
     assert!(matches!(written, TransactionOutcome::Committed(_)));
@@ -91,7 +81,7 @@ async fn without_a_majority_old_data_is_read_where_allowed_and_nothing_is_writte
     let change = tokio::time::timeout(PATIENCE, follow.next()).await;
     let change = change.expect("it goes on").expect("followed").into_puts();
     assert_eq!(change[0].value, "new", "from where the snapshot was");
-    until("whoever came late can write, too", || async {
+    eventually(|| async {
         let put = Transaction::new().put("nodes/web-2", "late");
         late.commit(put).await.is_ok()
     })

@@ -1,5 +1,8 @@
+//! The run queue at work: one run at a time, holds, restarts.
+
 use async_trait::async_trait;
 use bunraku_model::RunId;
+use bunraku_testkit::{appears, soon};
 use bunraku_wire::api::{ReportEvent, RunFinished, RunStarted, TriggerCause};
 use tempfile::TempDir;
 use tokio::sync::mpsc;
@@ -138,22 +141,8 @@ impl Bench {
 
     /// The report of a run, once it is finished.
     async fn report(&self, run: NodeRunId) -> (RunStarted, RunFinished) {
-        soon(async {
-            loop {
-                if let Some(report) = report_in(&self.directory, run) {
-                    return report;
-                }
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        })
-        .await
+        appears(async || report_in(&self.directory, run)).await
     }
-}
-
-async fn soon<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(60), future)
-        .await
-        .expect("it must happen within a minute")
 }
 
 fn report_in(directory: &TempDir, run: NodeRunId) -> Option<(RunStarted, RunFinished)> {
@@ -178,27 +167,11 @@ fn id(number: u128) -> NodeRunId {
 }
 
 fn trigger(name: &str) -> Cause {
-    Cause::Trigger(TriggerCause {
-        name: name.to_owned(),
-        ttl: 8,
-        reason: None,
-        chain: Vec::new(),
-        firing: None,
-        more: 0,
-    })
+    Cause::Trigger(TriggerCause::new(name, 8))
 }
 
 fn request(number: u128, cause: Cause) -> RunRequest {
-    RunRequest {
-        id: id(number),
-        causes: vec![cause],
-        mode: None,
-        subject: RunSubject::Released,
-        tags: Vec::new(),
-        start_before: None,
-        timeout_seconds: None,
-        coalesce: true,
-    }
+    RunRequest::new(id(number), vec![cause])
 }
 
 fn ordered(number: u128) -> RunRequest {

@@ -1,6 +1,8 @@
 //! `bunraku apply` as people run it: exit code, stdout and stderr together.
 
 mod behaviour;
+mod modules;
 mod places;
 mod puppet;
+mod states;
 mod world;

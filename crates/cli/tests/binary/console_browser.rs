@@ -1,8 +1,8 @@
 //! The console in a real browser: Debian's Chromium, without a screen.
 
+use bunraku_testkit::{appears, eventually};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use bunraku_store::testing::free_port;
 use fantoccini::{Client, ClientBuilder, Locator};
@@ -12,9 +12,6 @@ use serde_json::json;
 
 use crate::console::Console;
 use crate::support::{Site, told};
-
-/// How long a page may take to show something.
-const PATIENCE: Duration = Duration::from_secs(90);
 
 /// The driver, and the browser that it starts: one group, which ends with the test.
 struct Driver(Child);
@@ -52,34 +49,26 @@ async fn browser(port: u16, site: &Site) -> Client {
     ]});
     let mut wanted = serde_json::Map::new();
     wanted.insert("goog:chromeOptions".to_owned(), options);
-    let deadline = tokio::time::Instant::now() + PATIENCE;
-    loop {
+    let url = format!("http://127.0.0.1:{port}");
+    appears(async || {
         let mut builder = ClientBuilder::new(HttpConnector::new());
-        let url = format!("http://127.0.0.1:{port}");
-        match builder.capabilities(wanted.clone()).connect(&url).await {
-            Ok(client) => return client,
-            Err(error) => assert!(tokio::time::Instant::now() < deadline, "{error}"),
-        }
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+        builder
+            .capabilities(wanted.clone())
+            .connect(&url)
+            .await
+            .ok()
+    })
+    .await
 }
 
 async fn shows(client: &Client, selector: &str, wanted: &str) {
-    let deadline = tokio::time::Instant::now() + PATIENCE;
-    loop {
-        let mut text = String::new();
-        if let Ok(found) = client.find(Locator::Css(selector)).await {
-            text = found.text().await.unwrap_or_default();
-        }
-        if text.contains(wanted) {
-            return;
-        }
-        assert!(
-            tokio::time::Instant::now() < deadline,
-            "`{wanted}` is not shown: {text}"
-        );
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    eventually(async || {
+        let Ok(found) = client.find(Locator::Css(selector)).await else {
+            return false;
+        };
+        found.text().await.is_ok_and(|text| text.contains(wanted))
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

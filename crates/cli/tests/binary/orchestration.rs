@@ -41,30 +41,40 @@ fn fleet_with(
     std::fs::write(&order, "").expect("written");
     let config = site.path("agent.toml");
     std::fs::write(&config, "[agent]\nrun_noop_command = [\"true\"]\n").expect("written");
-    let agents = NODES.map(|node| {
-        let script = script
-            .replace("NODE", node)
-            .replace("SITE", &site.path("").display().to_string());
-        let script = format!(
-            "{script} && echo {node} >> {0} && echo {node} $BUNRAKU_RUN $BUNRAKU_CAUSES >> {0}.runs",
-            order.display()
-        );
-        let flags = [
-            "--config",
-            config.to_str().expect("text"),
-            "--run-method",
-            "command",
-            "--run-command",
-            &script,
-            "--run-interval",
-            interval,
-        ];
-        site.agent_with(node, servers, true, &flags)
-    });
+    let agents = NODES.map(|node| worker(site, servers, node, script, interval));
     for node in NODES {
         servers[0].wait_for(node, "idle");
     }
     (agents.into(), order)
+}
+
+/// One agent of such a fleet.
+fn worker(
+    site: &Site,
+    servers: &[&ServerProcess],
+    node: &str,
+    script: &str,
+    interval: &str,
+) -> Running {
+    let script = script
+        .replace("NODE", node)
+        .replace("SITE", &site.path("").display().to_string());
+    let script = format!(
+        "{script} && echo {node} >> {0} && echo {node} $BUNRAKU_RUN $BUNRAKU_CAUSES >> {0}.runs",
+        site.path("order").display()
+    );
+    let config = site.path("agent.toml");
+    let flags = [
+        "--config",
+        config.to_str().expect("text"),
+        "--run-method",
+        "command",
+        "--run-command",
+        &script,
+        "--run-interval",
+        interval,
+    ];
+    site.agent_with(node, servers, true, &flags)
 }
 
 /// None while nobody has written any.
@@ -304,6 +314,15 @@ fn control_c_once_lets_running_nodes_finish_and_twice_ends_them() {
         command.stderr(std::process::Stdio::piped());
         command.spawn().expect("it starts")
     };
+    let is_stopping = || {
+        eventually("the request is known", || {
+            let newest = server.json(&["run", "list"])[0]["id"].clone();
+            let shown = |id: &str| told(&server.operator(&["run", "show", id]));
+            newest
+                .as_str()
+                .is_some_and(|id| shown(id).contains("stopping"))
+        });
+    };
     let at = site.path("at-dev1");
     let once = start();
     eventually("dev1 is at work", || at.exists());
@@ -315,14 +334,7 @@ fn control_c_once_lets_running_nodes_finish_and_twice_ends_them() {
         told(&other)
     );
     signal(&once, Signal::INT);
-    eventually("the request is known", || {
-        server.json(&["run", "list"])[0]["id"]
-            .as_str()
-            .is_some_and(|id| {
-                let shown = server.operator(&["run", "show", id]);
-                told(&shown).contains("stopping")
-            })
-    });
+    is_stopping();
     std::fs::write(site.path("go-dev1"), "").expect("written");
     let output = once.wait_with_output().expect("it ends");
     assert_eq!(output.status.code(), Some(3), "{}", told(&output));
@@ -338,7 +350,7 @@ fn control_c_once_lets_running_nodes_finish_and_twice_ends_them() {
     let twice = start();
     eventually("dev1 is at work again", || at.exists());
     signal(&twice, Signal::INT);
-    std::thread::sleep(std::time::Duration::from_millis(500));
+    is_stopping();
     signal(&twice, Signal::INT);
     let output = twice.wait_with_output().expect("it ends");
     assert_eq!(output.status.code(), Some(3), "{}", told(&output));
@@ -386,7 +398,10 @@ fn another_server_takes_over_a_run_whose_leader_is_killed() {
     // Every second each node runs by itself, unless a run has it for itself.
     let script = "case \"$BUNRAKU_CAUSES\" in *schedule*) ;; *) \
         touch SITEat-NODE; while [ ! -e SITEgo ]; do sleep 0.05; done;; esac";
-    let (_agents, _) = fleet_with(&site, &[&second, &first], script, "1s");
+    let servers = [&second, &first];
+    let (_agents, _) = fleet_with(&site, &servers, script, "1s");
+    // Nobody orders anything of this one.
+    let _free = worker(&site, &servers, "free", script, "1s");
     let ran = |node: &str, cause: &str| {
         let all = lines(&site.path("order.runs"));
         let of = |line: &&String| line.starts_with(node) && line.contains(cause);
@@ -417,7 +432,10 @@ fn another_server_takes_over_a_run_whose_leader_is_killed() {
     leader.running.kill();
     eventually("the other one takes over", || leads(&second));
     // Several times their own interval, through the takeover and after it.
-    std::thread::sleep(std::time::Duration::from_secs(3));
+    let free = ran("free", "schedule");
+    eventually("a node that is not held goes on", || {
+        ran("free", "schedule") > free + 3
+    });
     let after: usize = NODES.iter().map(|node| ran(node, "schedule")).sum();
     assert_eq!(after, before, "nobody runs by itself while it is held");
     std::fs::write(site.path("go"), "").expect("written");
@@ -478,8 +496,9 @@ fn a_run_for_later_survives_the_server_can_be_cancelled_fires_its_trigger_or_exp
     let hook = ["--on-success", "trigger:done dev4", "--at", "+8s"];
     let soon = asked(&server, &hook);
     let missed = asked(&server, &["--at", "+8s", "--late-by", "1s"]);
+    let asked_at = std::time::Instant::now();
     server.running.kill();
-    std::thread::sleep(std::time::Duration::from_secs(10));
+    eventually("their time is over", || asked_at.elapsed().as_secs() >= 10);
     let server = site.server("server", port, &[]);
     eventually("what is a little late runs", || {
         outcome(&server, &soon).as_deref() == Some("succeeded")

@@ -4,19 +4,18 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 use bunraku_store::testing::free_port;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A generous limit for everything that must happen.
-const PATIENCE: Duration = Duration::from_secs(90);
-
-/// The binary, with an environment that says nothing of its own.
+/// The binary, with an environment that says nothing of its own. One job of the
+/// checks names another one, in which everything is late.
 pub(crate) fn bunraku() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_bunraku"));
+    let program = std::env::var_os("BUNRAKU_TEST_PROGRAM");
+    let program = program.unwrap_or_else(|| env!("CARGO_BIN_EXE_bunraku").into());
+    let mut command = Command::new(program);
     for name in [
         "BUNRAKU_CONFIG",
         "BUNRAKU_SERVERS",
@@ -54,23 +53,7 @@ pub(crate) fn run(directory: &Path, program: &str, arguments: &[&str]) {
     assert!(output.status.success(), "{program}: {}", told(&output));
 }
 
-/// Looks until it holds.
-pub(crate) fn eventually(what: &str, holds: impl FnMut() -> bool) {
-    eventually_or(what, holds, String::new);
-}
-
-/// The same; who waited in vain is told what `why` finds.
-pub(crate) fn eventually_or(what: &str, mut holds: impl FnMut() -> bool, why: impl Fn() -> String) {
-    let started = Instant::now();
-    while !holds() {
-        assert!(
-            started.elapsed() < PATIENCE,
-            "{what}: not within {PATIENCE:?}\n{}",
-            why()
-        );
-        std::thread::sleep(Duration::from_millis(50));
-    }
-}
+pub(crate) use bunraku_testkit::blocking::{eventually, eventually_or};
 
 pub(crate) fn signal(child: &Child, signal: Signal) {
     let pid = Pid::from_raw(child.id().cast_signed()).expect("a process id");

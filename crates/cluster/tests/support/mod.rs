@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test uses its part")]
 
+use bunraku_testkit::appears;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use jiff::Timestamp;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Two cores, and others on them.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(110);
 
 pub(crate) struct Server {
     pub(crate) name: NodeName,
@@ -290,18 +291,19 @@ impl Cluster {
         is_so: impl Fn(&[DatastoreRecord]) -> bool,
     ) -> Vec<DatastoreRecord> {
         let deadline = Instant::now() + PATIENCE;
-        loop {
+        appears(async || {
             let records = self.datastores().await;
             if is_so(&records) {
-                return records;
+                return Some(records);
             }
             assert!(
                 Instant::now() < deadline,
                 "{what}: {records:#?}\n{:#?}",
                 self.events().await
             );
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
+            None
+        })
+        .await
     }
 
     pub(crate) async fn events(&self) -> Vec<String> {

@@ -1,3 +1,5 @@
+//! Catalogs are kept while somebody holds them, and collected afterwards.
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 

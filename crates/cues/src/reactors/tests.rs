@@ -114,36 +114,16 @@ fn batch() -> ReportBatch {
 
 fn batch_of(cause: Cause) -> ReportBatch {
     let started = RunStarted {
-        at: Timestamp::UNIX_EPOCH,
-        mode: RunMode::Enforce,
         causes: vec![cause],
-        more_causes: 0,
-        also: Vec::new(),
-        environment: None,
-        release: None,
-        catalog: None,
-        code_id: None,
-        from_cache: false,
         resources: 1,
-        method: "engine".to_owned(),
+        ..RunStarted::new(Timestamp::UNIX_EPOCH, RunMode::Enforce, "engine")
     };
-    let failed = ResourceEvent {
-        type_name: "Service".to_owned(),
-        title: "nginx".to_owned(),
-        file: None,
-        line: None,
-        status: EventStatus::Failed,
-        at: Timestamp::UNIX_EPOCH,
-        duration_seconds: 0.0,
-        corrective: false,
-        refreshed: false,
-        changes: Vec::new(),
-        reasons: Vec::new(),
-        message: None,
-        register: None,
-        outputs: serde_json::Map::new(),
-        outputs_withheld: None,
-    };
+    let failed = ResourceEvent::new(
+        Timestamp::UNIX_EPOCH,
+        "Service",
+        "nginx",
+        EventStatus::Failed,
+    );
     ReportBatch {
         first: 0,
         events: vec![
@@ -278,14 +258,7 @@ async fn what_happens_to_a_node_outside_of_runs_carries_on_the_chain_of_its_newe
     let store = prepared_with("gone: {when: {event: node_lost}, then: {hosts: '${node}'}}\n").await;
     let services = Services::over(&store).await.expect("it starts");
     // A run at the end of its chain, whose effect is that the node is lost.
-    let last = Cause::Trigger(bunraku_wire::api::TriggerCause {
-        name: "gone".to_owned(),
-        ttl: 0,
-        reason: None,
-        chain: Vec::new(),
-        firing: None,
-        more: 0,
-    });
+    let last = Cause::Trigger(bunraku_wire::api::TriggerCause::new("gone", 0));
     let run = NodeRunId(uuid::Uuid::now_v7());
     let (web, batch) = (name("web-1"), batch_of(last));
     let taken = services.reports.take(&web, run, batch).await;

@@ -1,6 +1,7 @@
 //! Two servers at the same moment.
 
 use bunraku_store::testing::{MeddledStore, MemoryStore};
+use bunraku_testkit::eventually;
 
 use super::*;
 use bunraku_control::Nodes;
@@ -214,20 +215,14 @@ async fn what_was_answered_while_no_server_looked_makes_room_when_one_does() {
     answer(&store, None).await;
     let triggers = server(&store);
     let stop = tokio_util::sync::CancellationToken::new();
-    let next = async {
-        while commands(&store).await == 0 {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
+    let next = eventually(async || commands(&store).await > 0);
     let working = async {
         tokio::select! {
             () = triggers.run(stop.clone()) => panic!("nobody stopped it"),
             () = next => {}
         }
     };
-    let patience = Duration::from_secs(60);
-    let sent = tokio::time::timeout(patience, working).await;
-    sent.expect("the second is on its way");
+    working.await;
 }
 
 #[tokio::test]
@@ -271,9 +266,7 @@ async fn an_answer_makes_room_without_anybody_looking_now_and_then() {
             for _ in 0..2 {
                 fire(&triggers, &request(&["lb-1"])).await;
             }
-            while commands(&store).await == 0 {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
+            eventually(async || commands(&store).await > 0).await;
             answer(&store, Some(CommandOutcome::Done)).await;
         }
     };
@@ -283,8 +276,7 @@ async fn an_answer_makes_room_without_anybody_looking_now_and_then() {
             () = work => {}
         }
     };
-    let followed = tokio::time::timeout(Duration::from_secs(60), followed).await;
-    followed.expect("each answer makes room for the next");
+    followed.await;
 }
 
 /// The key of a firing that something other than a run announced.

@@ -1,6 +1,7 @@
 //! Modules that behave, and every way in which one may not. All are real
 //! processes: small programs in Python, packed and signed.
 
+use bunraku_testkit::blocking::eventually;
 use std::path::{Path, PathBuf};
 
 use bunraku_module::{File, SigningKey, Trust, Verified, pack, sign, verify};
@@ -245,11 +246,7 @@ fn a_module_that_hangs_is_ended_with_all_that_it_started() {
         let stat = std::fs::read_to_string(Path::new("/proc").join(child).join("stat"));
         stat.map_or(true, |stat| stat.contains(") Z "))
     };
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
-    while !gone() {
-        assert!(std::time::Instant::now() < deadline, "{child} is alive");
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
+    eventually("the child ends", gone);
 }
 
 #[test]
@@ -406,9 +403,7 @@ impl EventSink for CancelWhen {
         if let Event::Started { .. } = event {
             let (path, cancellation) = (self.0.clone(), self.1.clone());
             std::thread::spawn(move || {
-                while !path.exists() {
-                    std::thread::sleep(std::time::Duration::from_millis(5));
-                }
+                eventually("the log is there", || path.exists());
                 cancellation.cancel();
             });
         }

@@ -1,3 +1,5 @@
+//! Catalogs as Puppet writes them, and back.
+
 use serde_json::json;
 
 use super::*;

@@ -1,5 +1,6 @@
 //! Runs whose leader, or whose store, fails around any one of its writes.
 
+use bunraku_testkit::eventually;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
@@ -155,32 +156,10 @@ impl World {
 /// A report from its beginning to its end.
 fn told(causes: Vec<bunraku_wire::api::Cause>) -> Vec<ReportEvent> {
     let started = RunStarted {
-        at: Timestamp::now(),
-        mode: RunMode::Enforce,
         causes,
-        more_causes: 0,
-        also: Vec::new(),
-        environment: None,
-        release: None,
-        catalog: None,
-        code_id: None,
-        from_cache: false,
-        resources: 0,
-        method: "test".to_owned(),
+        ..RunStarted::new(Timestamp::now(), RunMode::Enforce, "test")
     };
-    let finished = RunFinished {
-        at: Timestamp::now(),
-        ending: RunEnding::Succeeded,
-        message: None,
-        failure: None,
-        duration_seconds: 0.0,
-        unchanged: 0,
-        changed: 0,
-        pending: 0,
-        failed: 0,
-        skipped: 0,
-        corrective: 0,
-    };
+    let finished = RunFinished::new(Timestamp::now(), RunEnding::Succeeded);
     vec![
         ReportEvent::Started(started),
         ReportEvent::Finished(finished),
@@ -230,15 +209,10 @@ async fn through(at: u64, cut: Cut) -> bool {
     let leading = tokio::spawn(async move { leading.run(until).await });
     let mut second = None;
     if let Cut::Before | Cut::After = cut {
-        let ended = async {
-            while !faulty.is_cut() {
-                if living.end_of(run).await.expect("readable").is_some() {
-                    return;
-                }
-                tokio::time::sleep(Duration::from_millis(2)).await;
-            }
-        };
-        ended.await;
+        eventually(async || {
+            faulty.is_cut() || living.end_of(run).await.expect("readable").is_some()
+        })
+        .await;
         leading.abort();
         // As if the dead leader's lease had run out.
         let gone = Transaction::new().delete(keys::run_leader(run));
@@ -314,16 +288,7 @@ async fn nodes_are_held_through_the_death_of_a_leader_and_let_go_at_the_end() {
         let hold = living.hold_of(&name("lb")).await.expect("readable");
         hold.map(|hold| hold.run)
     };
-    let until = async |wanted: Option<RunId>| {
-        for _ in 0..3_000 {
-            if held().await == wanted {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        panic!("it is never held by {wanted:?}");
-    };
-    until(Some(run)).await;
+    eventually(async || held().await == Some(run)).await;
     leading.abort();
     let gone = Transaction::new().delete(keys::run_leader(run));
     world.store.commit(gone).await.expect("deleted");

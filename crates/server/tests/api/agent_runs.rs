@@ -12,8 +12,8 @@ use bunraku_model::{FactSet, NodeRunId};
 use bunraku_wire::ServerAddress;
 use bunraku_wire::api::{
     Cause, Command, EventStatus, NumberedEvent, ReleaseTo, ReportEvent, ReportPage, ReportSummary,
-    ResourceEvent, RunEnding, RunFinished, RunMode, RunRequest, RunStarted, RunSubject,
-    SendCommand, SentCommand,
+    ResourceEvent, RunEnding, RunFinished, RunMode, RunRequest, RunStarted, SendCommand,
+    SentCommand,
 };
 use bunraku_wire::client::Lines;
 use serde_json::json;
@@ -117,21 +117,28 @@ async fn compile(server: &TestServer, code: &str, content: &str) {
     .await;
 }
 
+/// Waits until the agent has joined.
+async fn is_known(server: &TestServer) {
+    let node = async || {
+        server
+            .operator
+            .get::<serde_json::Value>("/v1/nodes/web-1")
+            .await
+    };
+    eventually(async || node().await.is_ok()).await;
+}
+
 /// Asks for a run and follows it to its end.
 async fn run(server: &TestServer, mode: Option<RunMode>) -> Followed {
     let id = NodeRunId(Uuid::now_v7());
+    let somebody = Cause::Operator {
+        name: "somebody".to_owned(),
+        reason: None,
+    };
     let request = RunRequest {
-        id,
-        causes: vec![Cause::Operator {
-            name: "somebody".to_owned(),
-            reason: None,
-        }],
         mode,
-        subject: RunSubject::Released,
-        tags: Vec::new(),
-        start_before: None,
-        timeout_seconds: None,
         coalesce: false,
+        ..RunRequest::new(id, vec![somebody])
     };
     let send = SendCommand {
         nodes: vec![name("web-1")],
@@ -181,14 +188,7 @@ async fn a_released_catalog_is_carried_out_and_drift_is_told_from_intention() {
     let machine = Machine::new();
     let options = machine.joined(&server).await;
     let _agent = start(options);
-    eventually(async || {
-        server
-            .operator
-            .get::<serde_json::Value>("/v1/nodes/web-1")
-            .await
-            .is_ok()
-    })
-    .await;
+    is_known(&server).await;
     let nothing = run(&server, None).await;
     assert_eq!(nothing.finished().ending, RunEnding::NotStarted);
     let why = nothing.finished().message.clone().expect("why");
@@ -251,14 +251,7 @@ async fn with_every_server_away_the_node_works_from_its_cache_and_says_so() {
     let server = TestServer::start().await;
     let machine = Machine::new();
     let agent = start(machine.joined(&server).await);
-    eventually(async || {
-        server
-            .operator
-            .get::<serde_json::Value>("/v1/nodes/web-1")
-            .await
-            .is_ok()
-    })
-    .await;
+    is_known(&server).await;
     compile(&server, "c1", "kept\n").await;
     release(&server, ReleaseTo::Everything, RunMode::Enforce)
         .await
@@ -296,14 +289,7 @@ async fn what_was_delivered_for_noop_only_is_never_enforced_not_even_from_the_ca
     let server = TestServer::start().await;
     let machine = Machine::new();
     let agent = start(machine.joined(&server).await);
-    eventually(async || {
-        server
-            .operator
-            .get::<serde_json::Value>("/v1/nodes/web-1")
-            .await
-            .is_ok()
-    })
-    .await;
+    is_known(&server).await;
     compile(&server, "c1", "only to look at\n").await;
     release(&server, ReleaseTo::Everything, RunMode::Noop)
         .await
@@ -345,14 +331,7 @@ async fn a_catalog_that_is_too_large_or_that_the_engine_does_not_know_is_refused
     let mut options = machine.joined(&server).await;
     options.runs.engine.catalogs.largest_catalog = 2_000;
     let _agent = start(options);
-    eventually(async || {
-        server
-            .operator
-            .get::<serde_json::Value>("/v1/nodes/web-1")
-            .await
-            .is_ok()
-    })
-    .await;
+    is_known(&server).await;
     let many = (0..100)
         .map(|number| json!({"type": "Notify", "title": format!("n{number}")}))
         .collect();
@@ -382,14 +361,7 @@ async fn a_new_release_is_carried_out_when_the_node_is_told_if_it_is_configured_
     let mut options = machine.joined(&server).await;
     options.runs.on_release = true;
     let _agent = start(options);
-    eventually(async || {
-        server
-            .operator
-            .get::<serde_json::Value>("/v1/nodes/web-1")
-            .await
-            .is_ok()
-    })
-    .await;
+    is_known(&server).await;
     for (code, content) in [("c1", "one\n"), ("c2", "two\n")] {
         compile(&server, code, content).await;
         release(&server, ReleaseTo::Everything, RunMode::Enforce)

@@ -1,7 +1,5 @@
 //! Commands reach their nodes, whatever happens in between.
 
-use std::time::Duration;
-
 use bunraku_model::{Activity, Administration, CommandId};
 use bunraku_wire::Client;
 use bunraku_wire::api::{
@@ -11,7 +9,7 @@ use bunraku_wire::api::{
 use bunraku_wire::client::Lines;
 use jiff::Timestamp;
 
-use crate::support::{TestServer, name, opened, soon, status};
+use crate::support::{TestServer, eventually, name, open_stream, soon, status};
 
 async fn send(operator: &Client, nodes: &[&str], ttl_seconds: u64) -> Vec<CommandId> {
     let nodes = nodes.iter().map(|node| name(node)).collect();
@@ -24,13 +22,12 @@ async fn send(operator: &Client, nodes: &[&str], ttl_seconds: u64) -> Vec<Comman
     sent.into_iter().map(|sent| sent.id).collect()
 }
 
-async fn open(node: &Client, name: &str) -> Lines<StreamMessage> {
-    let mut stream = node
-        .stream(&format!("/v1/nodes/{name}/stream?version=1"))
-        .await
-        .expect("a stream");
-    opened(&mut stream).await;
-    stream
+/// Nothing that was sent before is delivered: what is sent now comes first.
+async fn only_the_next_command_comes(server: &TestServer, node: &Client) {
+    all_seen(server).await;
+    let mut stream = open_stream(node, "web-1").await;
+    let next = send(&server.operator, &["web-1"], 600).await[0];
+    assert_eq!(next_command(&mut stream).await.id, next);
 }
 
 async fn next_command(stream: &mut Lines<StreamMessage>) -> Envelope {
@@ -54,7 +51,7 @@ async fn answer(node: &Client, name: &str, id: CommandId) {
 /// whichever nodes.
 async fn all_seen(server: &TestServer) {
     let node = server.node("last").await;
-    let mut stream = open(&node, "last").await;
+    let mut stream = open_stream(&node, "last").await;
     let id = send(&server.operator, &["last"], 600).await[0];
     assert_eq!(next_command(&mut stream).await.id, id);
 }
@@ -72,7 +69,7 @@ async fn state(operator: &Client, name: &str, id: CommandId, wait: u64) -> Comma
 async fn a_connected_node_gets_a_command_and_its_answer_comes_back() {
     let mut server = TestServer::start().await;
     let node = server.node("web-1").await;
-    let mut stream = open(&node, "web-1").await;
+    let mut stream = open_stream(&node, "web-1").await;
     let id = send(&server.operator, &["web-1"], 60).await[0];
     assert_eq!(next_command(&mut stream).await.id, id);
     let operator = server.operator.clone();
@@ -93,18 +90,11 @@ async fn a_command_waits_for_a_node_that_is_away_and_comes_again_until_it_is_ans
     let node = server.node("web-1").await;
     let id = send(&server.operator, &["web-1"], 600).await[0];
     for _ in 0..3 {
-        let mut stream = open(&node, "web-1").await;
+        let mut stream = open_stream(&node, "web-1").await;
         assert_eq!(next_command(&mut stream).await.id, id, "not answered yet");
     }
     answer(&node, "web-1", id).await;
-    all_seen(&server).await;
-    let mut stream = open(&node, "web-1").await;
-    let next = send(&server.operator, &["web-1"], 600).await[0];
-    assert_eq!(
-        next_command(&mut stream).await.id,
-        next,
-        "answered commands do not come again"
-    );
+    only_the_next_command_comes(&server, &node).await;
     server.shutdown().await;
 }
 
@@ -112,7 +102,7 @@ async fn a_command_waits_for_a_node_that_is_away_and_comes_again_until_it_is_ans
 async fn a_connected_node_is_told_that_it_was_disabled_and_one_that_comes_later_hears_it_too() {
     let mut server = TestServer::start().await;
     let node = server.node("web-1").await;
-    let mut stream = open(&node, "web-1").await;
+    let mut stream = open_stream(&node, "web-1").await;
     let reason = bunraku_wire::api::DisableRequest {
         reason: "disk".to_owned(),
     };
@@ -158,7 +148,12 @@ async fn a_command_survives_the_server() {
         panic!("known")
     };
     let node = server.client_with(&certificate, &key);
-    assert_eq!(next_command(&mut open(&node, "web-1").await).await.id, id);
+    assert_eq!(
+        next_command(&mut open_stream(&node, "web-1").await)
+            .await
+            .id,
+        id
+    );
     server.shutdown().await;
 }
 
@@ -167,7 +162,7 @@ async fn many_commands_come_once_each_and_in_order() {
     let mut server = TestServer::start().await;
     let node = server.node("web-1").await;
     let before = send_many(&server.operator, 20).await;
-    let mut stream = open(&node, "web-1").await;
+    let mut stream = open_stream(&node, "web-1").await;
     let during = send_many(&server.operator, 20).await;
     let mut seen = Vec::new();
     while seen.len() < 40 {
@@ -190,23 +185,12 @@ async fn a_command_that_nobody_takes_in_time_is_reported_as_expired() {
     let mut server = TestServer::start().await;
     let node = server.node("web-1").await;
     let id = send(&server.operator, &["web-1"], 1).await[0];
-    soon(async {
-        while !matches!(
-            state(&server.operator, "web-1", id, 0).await,
-            CommandState::Expired { .. }
-        ) {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+    eventually(async || {
+        let state = state(&server.operator, "web-1", id, 0).await;
+        matches!(state, CommandState::Expired { .. })
     })
     .await;
-    all_seen(&server).await;
-    let mut stream = open(&node, "web-1").await;
-    let next = send(&server.operator, &["web-1"], 600).await[0];
-    assert_eq!(
-        next_command(&mut stream).await.id,
-        next,
-        "an expired command is not delivered"
-    );
+    only_the_next_command_comes(&server, &node).await;
     server.shutdown().await;
 }
 
@@ -251,14 +235,14 @@ async fn unknown_nodes_and_full_queues_are_refused_and_nothing_is_sent() {
 async fn a_newer_connection_takes_over() {
     let mut server = TestServer::start().await;
     let (node, key) = server.node_with_key("web-1").await;
-    let mut old = open(&node, "web-1").await;
+    let mut old = open_stream(&node, "web-1").await;
     let request = bunraku_wire::Request::create(&name("web-1"), &key).expect("a request");
     let reply = server.join(&request, None).await.expect("known");
     let bunraku_wire::api::JoinReply::Signed { certificate, .. } = reply else {
         panic!("known")
     };
     let clone = server.client_with(&certificate, &key);
-    let mut new = open(&clone, "web-1").await;
+    let mut new = open_stream(&clone, "web-1").await;
     assert!(matches!(
         soon(old.next()).await,
         Some(Ok(StreamMessage::Superseded))

@@ -2,7 +2,6 @@
 //! that stop in the middle.
 
 use std::path::Path;
-use std::time::Duration;
 
 use bunraku_control::keys;
 use bunraku_model::EnvironmentName;
@@ -14,7 +13,7 @@ use crate::repository::{
     Repository, add, ask, compile, deploy, external, facts, finished, node, problem, repository_of,
     settled,
 };
-use crate::support::{TestServer, eventually, name, soon};
+use crate::support::{TestServer, appears, eventually, name, soon};
 
 async fn server_with(files: &[(&'static str, String)], nodes: &[&str]) -> (TestServer, Repository) {
     let server = TestServer::start().await;
@@ -34,16 +33,49 @@ fn catalog_of(outcome: &CompileOutcome) -> String {
 }
 
 /// Waits for a file that a compiler writes.
-async fn appears(path: &Path) -> String {
-    soon(async {
-        loop {
-            match std::fs::read_to_string(path) {
-                Ok(text) if !text.is_empty() => return text,
-                _ => tokio::time::sleep(Duration::from_millis(10)).await,
-            }
-        }
+async fn written(path: &Path) -> String {
+    appears(async || {
+        std::fs::read_to_string(path)
+            .ok()
+            .filter(|text| !text.is_empty())
     })
     .await
+}
+
+/// A compiler that says when it starts, and goes on when it may.
+struct Gate {
+    directory: tempfile::TempDir,
+}
+
+impl Gate {
+    fn new() -> Self {
+        let directory = tempfile::TempDir::new().expect("a directory");
+        Self { directory }
+    }
+
+    /// What compiles wrote when they started.
+    fn started(&self) -> std::path::PathBuf {
+        self.directory.path().join("started")
+    }
+
+    /// Lets all compiles go on.
+    fn open(&self) {
+        std::fs::write(self.directory.path().join("go"), "").expect("a file");
+    }
+
+    /// A compiler that writes down `says`, waits at the gate while `waits`,
+    /// and answers with one resource of this title.
+    fn compiler(&self, says: &str, waits: &str, title: &str) -> String {
+        let (started, go) = (self.started(), self.directory.path().join("go"));
+        format!(
+            "def compile(request):
+    with open({started:?}, 'a') as log:
+        log.write({says} + '\\n')
+    while {waits} and not os.path.exists({go:?}):
+        time.sleep(0.01)
+    return [{{'type': 'Notify', 'title': {title}}}]"
+        )
+    }
 }
 
 #[tokio::test]
@@ -168,13 +200,8 @@ async fn what_a_hanging_compiler_started_is_ended_with_it() {
     deploy(&server, "production").await;
     let said = problem(&settled(&server, "web-1").await);
     assert!(said.contains("did not answer within 1 s"), "{said}");
-    let pid = appears(&mark).await;
-    soon(async {
-        while is_alive(&pid) {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    })
-    .await;
+    let pid = written(&mark).await;
+    eventually(async || !is_alive(&pid)).await;
     server.shutdown().await;
 }
 
@@ -219,34 +246,23 @@ async fn a_catalog_that_is_too_large_is_refused_and_the_one_before_stays() {
 
 #[tokio::test]
 async fn a_request_that_comes_while_its_node_is_compiled_is_carried_out_after() {
-    let directory = tempfile::TempDir::new().expect("a directory");
-    let (started, go) = (
-        directory.path().join("started"),
-        directory.path().join("go"),
-    );
-    let body = format!(
-        "def compile(request):
-    with open({started:?}, 'a') as log:
-        log.write(request['facts']['role'] + '\\n')
-    while request['facts']['role'] == 'old' and not os.path.exists({go:?}):
-        time.sleep(0.01)
-    return [{{'type': 'Notify', 'title': request['facts']['role']}}]"
-    );
+    let (gate, role) = (Gate::new(), "request['facts']['role']");
+    let body = gate.compiler(role, &format!("{role} == 'old'"), role);
     let files = external(&body, "");
     let (mut server, _repository) = server_with(&files, &[]).await;
     let client = node(&server, "web-1").await;
     facts(&client, "web-1", &json!({"role": "old"})).await;
     let number = ask(&server, "production", None).await;
-    assert_eq!(appears(&started).await, "old\n");
+    assert_eq!(written(&gate.started()).await, "old\n");
     // While it is at it: other facts, and two requests.
     facts(&client, "web-1", &json!({"role": "new"})).await;
     compile(&server, "web-1").await;
     compile(&server, "web-1").await;
-    std::fs::write(&go, "").expect("a file");
+    gate.open();
     finished(&server, "production", number).await;
     let last = catalog_of(&settled(&server, "web-1").await);
     assert_eq!(title(&server, &last).await, "new");
-    let log = std::fs::read_to_string(&started).expect("a log");
+    let log = std::fs::read_to_string(gate.started()).expect("a log");
     // Facts ask for a compile of their own, which may come at any time.
     let mut seen: Vec<&str> = log.lines().collect();
     seen.dedup();
@@ -256,25 +272,14 @@ async fn a_request_that_comes_while_its_node_is_compiled_is_carried_out_after() 
 
 #[tokio::test]
 async fn a_server_that_stops_in_the_middle_loses_nothing() {
-    let directory = tempfile::TempDir::new().expect("a directory");
-    let (started, go) = (
-        directory.path().join("started"),
-        directory.path().join("go"),
-    );
-    let body = format!(
-        "def compile(request):
-    open({started:?}, 'a').write('x')
-    while not os.path.exists({go:?}):
-        time.sleep(0.01)
-    return [{{'type': 'Notify', 'title': 'done'}}]"
-    );
-    let files = external(&body, "");
+    let gate = Gate::new();
+    let files = external(&gate.compiler("'x'", "True", "'done'"), "");
     let (mut server, _repository) = server_with(&files, &["web-1"]).await;
     ask(&server, "production", None).await;
-    appears(&started).await;
+    written(&gate.started()).await;
     let (place, options) = (server.directory(), server.options());
     soon(server.shutdown()).await;
-    std::fs::write(&go, "").expect("a file");
+    gate.open();
     let mut server = TestServer::open(place, options).await;
     let last = catalog_of(&settled(&server, "web-1").await);
     assert_eq!(title(&server, &last).await, "done");
@@ -346,18 +351,10 @@ async fn an_environment_that_hangs_keeps_nobody_else_waiting() {
     let good = crate::repository::site_repository("good");
     add(&server, "staging", &good.url()).await;
     deploy(&server, "staging").await;
-    soon(async {
-        loop {
-            let queue: Vec<QueuedCompile> = server
-                .operator
-                .get("/v1/compiles/queue")
-                .await
-                .expect("a queue");
-            if queue.iter().filter(|one| one.started.is_some()).count() >= 4 {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+    eventually(async || {
+        let queue = server.operator.get("/v1/compiles/queue").await;
+        let queue: Vec<QueuedCompile> = queue.expect("a queue");
+        queue.iter().filter(|one| one.started.is_some()).count() >= 4
     })
     .await;
     let assign = bunraku_wire::api::AssignRequest {
@@ -438,40 +435,20 @@ async fn a_proposed_commit_is_compiled_and_leaves_no_trace() {
 
 #[tokio::test]
 async fn a_compile_whose_lease_ended_is_thrown_away_and_done_again() {
-    let directory = tempfile::TempDir::new().expect("a directory");
-    let (started, go) = (
-        directory.path().join("started"),
-        directory.path().join("go"),
-    );
-    let body = format!(
-        "def compile(request):
-    open({started:?}, 'a').write(str(os.getpid()) + '\\n')
-    while not os.path.exists({go:?}):
-        time.sleep(0.01)
-    return [{{'type': 'Notify', 'title': str(os.getpid())}}]"
-    );
+    let (gate, process) = (Gate::new(), "str(os.getpid())");
+    let body = gate.compiler(process, "True", process);
     let files = external(&body, "time_limit: 600\n");
     let (mut server, _repository) = server_with(&files, &["web-1"]).await;
     let number = ask(&server, "production", None).await;
-    let first = appears(&started).await.trim().to_owned();
+    let first = written(&gate.started()).await.trim().to_owned();
     // As if this server had been away for longer than its lease lasts.
     let key = keys::compile_claim(&name("web-1"));
     let claim = server.store().get(&key).await.expect("readable");
     let lease = claim.expect("claimed").lease.expect("bound to a lease");
     server.store().lease_revoke(lease).await.expect("ended");
-    soon(async {
-        while is_alive(&first) {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    })
-    .await;
-    soon(async {
-        while std::fs::read_to_string(&started).map_or(0, |text| text.lines().count()) < 2 {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    })
-    .await;
-    std::fs::write(&go, "").expect("a file");
+    eventually(async || !is_alive(&first)).await;
+    eventually(async || written(&gate.started()).await.lines().count() == 2).await;
+    gate.open();
     finished(&server, "production", number).await;
     let last = catalog_of(&settled(&server, "web-1").await);
     assert_ne!(title(&server, &last).await, first);

@@ -10,9 +10,10 @@ use bunraku_wire::api::{
 use serde_json::{Value, json};
 
 use crate::repository::{
-    Repository, add, ask, compile, deploy, facts, finished, node, settled, site, site_repository,
+    Repository, add, ask, compile, deploy, facts, finished, is_deployed, node, settled, site,
+    site_repository,
 };
-use crate::support::{TestServer, name, soon, status};
+use crate::support::{TestServer, eventually, metrics, name, status};
 
 async fn compiled(server: &TestServer, node: &str) -> Option<(Compiled, u64)> {
     let key = keys::compiled(&name(node));
@@ -461,19 +462,6 @@ async fn nodes_without_facts_wait_for_them_and_are_not_failures() {
     server.shutdown().await;
 }
 
-async fn metrics(server: &TestServer) -> String {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    let address = server.running().health_address().expect("it listens");
-    let mut plain = tokio::net::TcpStream::connect(address)
-        .await
-        .expect("connected");
-    let request = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
-    plain.write_all(request.as_bytes()).await.expect("written");
-    let mut reply = String::new();
-    plain.read_to_string(&mut reply).await.expect("a reply");
-    reply
-}
-
 #[tokio::test]
 async fn asking_for_all_nodes_queues_each_once_and_a_person_goes_first() {
     // Nobody compiles here, so the queue can be looked at.
@@ -486,17 +474,7 @@ async fn asking_for_all_nodes_queues_each_once_and_a_person_goes_first() {
     let repository = site_repository("one");
     add(&server, "production", &repository.url()).await;
     let number = ask(&server, "production", None).await;
-    let path = format!("/v1/environments/production/deploys/{number}");
-    soon(async {
-        loop {
-            let status: Value = server.operator.get(&path).await.expect("a status");
-            if status["deploy"]["state"]["state"] == "deployed" {
-                return;
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-        }
-    })
-    .await;
+    is_deployed(&server, "production", number).await;
     compile(&server, "web-2").await;
     compile(&server, "web-2").await;
     let queue: Vec<QueuedCompile> = server
@@ -532,11 +510,6 @@ async fn asking_for_all_nodes_queues_each_once_and_a_person_goes_first() {
         .expect("asked for");
     assert_eq!(all["nodes"], json!(["web-1", "web-2"]));
     let wanted = "bunraku_compile_queue_nodes{priority=\"person\"} 2";
-    soon(async {
-        while !metrics(&server).await.contains(wanted) {
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-        }
-    })
-    .await;
+    eventually(async || metrics(&server).await.contains(wanted)).await;
     server.shutdown().await;
 }

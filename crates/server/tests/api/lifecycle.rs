@@ -6,7 +6,7 @@ use bunraku_wire::api::{JoinReply, JoinRequest, NodeSummary, ServerStatus, Strea
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::support::{TestServer, opened, request, soon};
+use crate::support::{TestServer, eventually, open_stream, request, soon};
 
 #[tokio::test]
 async fn a_shutdown_says_goodbye_and_cuts_no_request_in_half() {
@@ -16,11 +16,7 @@ async fn a_shutdown_says_goodbye_and_cuts_no_request_in_half() {
     })
     .await;
     let node = server.node("web-1").await;
-    let mut stream = node
-        .stream::<StreamMessage>("/v1/nodes/web-1/stream")
-        .await
-        .expect("a stream");
-    opened(&mut stream).await;
+    let mut stream = open_stream(&node, "web-1").await;
     let stranger = server.stranger();
     let (_, pem) = request("web-2");
     let long = JoinRequest {
@@ -31,7 +27,7 @@ async fn a_shutdown_says_goodbye_and_cuts_no_request_in_half() {
     let waiting =
         tokio::spawn(async move { stranger.post::<_, JoinReply>("/v1/join", &long).await });
     // The request is queued before the shutdown begins.
-    crate::support::eventually(|| async {
+    eventually(|| async {
         !server
             .operator
             .get::<Vec<serde_json::Value>>("/v1/certificate-requests")
@@ -99,7 +95,7 @@ async fn connections_beyond_the_limit_are_refused_and_the_others_go_on() {
         .await
         .expect("the second one");
     // Accepted connections are counted; give the second one its place.
-    crate::support::eventually(|| async {
+    eventually(|| async {
         let mut third = TcpStream::connect(server.address())
             .await
             .expect("reaches the listener");
@@ -156,14 +152,17 @@ async fn health_and_metrics_are_there_without_tls_on_loopback_only() {
 
 #[tokio::test]
 async fn a_server_renews_its_own_certificate_at_its_next_start() {
+    let lifetime = jiff::SignedDuration::from_secs(1);
     let mut server = TestServer::start_with(|options| {
-        options.certificates.server_lifetime = jiff::SignedDuration::from_secs(3);
+        options.certificates.server_lifetime = lifetime;
     })
     .await;
     let (directory, mut options) = (server.directory(), server.options());
     server.shutdown().await;
     options.certificates.server_lifetime = jiff::SignedDuration::from_hours(24);
-    tokio::time::sleep(Duration::from_secs(4)).await;
+    // Times in certificates are whole seconds.
+    let expired = jiff::Timestamp::now() + lifetime * 2;
+    eventually(async || jiff::Timestamp::now() > expired).await;
     let mut server = TestServer::open(directory, options).await;
     server.node("web-1").await;
     let _: NodeSummary = server
@@ -182,9 +181,7 @@ async fn a_silent_stream_shows_that_its_server_lives() {
     ] {
         let mut server = TestServer::start_with(|options| options.heartbeat = heartbeat).await;
         let node = server.impatient_node("web-1").await;
-        let path = "/v1/nodes/web-1/stream";
-        let mut stream = node.stream::<StreamMessage>(path).await.expect("a stream");
-        opened(&mut stream).await;
+        let mut stream = open_stream(&node, "web-1").await;
         let next = tokio::time::timeout(Duration::from_secs(6), stream.next()).await;
         assert_eq!(
             next.is_err(),

@@ -311,8 +311,12 @@ async fn waiting_for_longer_than_the_lease_keeps_the_place() {
     let token = held(&a, "db", &wish("s", 60, 0)).await;
     let waits = tokio::spawn(async move { held(&b, "db", &wish("s", 1, 60)).await });
     waiting(&server.operator, "db", 1).await;
-    // Its request is the sign of life, several leases long.
-    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+    // Its request is the sign of life, several leases long: others that are as long,
+    // and are not renewed, end in the meantime.
+    let c = server.node("c").await;
+    for session in ["one", "two", "three"] {
+        held(&c, "other", &wish(session, 1, 60)).await;
+    }
     release(&a, "db", token).await.expect("released");
     assert!(soon(waits).await.expect("it has it") > token);
     server.shutdown().await;

@@ -1,8 +1,7 @@
 //! Node status is exact.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use bunraku_model::{Activity, Administration, Connection, StatusWord};
 use bunraku_store::testing::{MemoryStore, Overlay};
@@ -14,7 +13,7 @@ use jiff::Timestamp;
 use tempfile::TempDir;
 use tokio::sync::Semaphore;
 
-use crate::support::{TestServer, eventually, opened, options, status};
+use crate::support::{TestServer, eventually, metrics, open_stream, opened, options, status};
 
 async fn show(server: &TestServer) -> NodeSummary {
     server
@@ -73,11 +72,7 @@ async fn a_node_is_new_then_idle_then_running_then_lost() {
 async fn a_disabled_node_says_why_and_by_whom_until_it_is_enabled() {
     let mut server = TestServer::start().await;
     let node = server.node("web-1").await;
-    let mut stream = node
-        .stream::<StreamMessage>("/v1/nodes/web-1/stream")
-        .await
-        .expect("a stream");
-    opened(&mut stream).await;
+    let _stream = open_stream(&node, "web-1").await;
     let empty = DisableRequest {
         reason: " ".to_owned(),
     };
@@ -129,11 +124,7 @@ async fn a_disabled_node_says_why_and_by_whom_until_it_is_enabled() {
 async fn after_a_restart_nobody_counts_as_connected_who_is_not() {
     let mut server = TestServer::start().await;
     let node = server.node("web-1").await;
-    let mut stream = node
-        .stream::<StreamMessage>("/v1/nodes/web-1/stream")
-        .await
-        .expect("a stream");
-    opened(&mut stream).await;
+    let _stream = open_stream(&node, "web-1").await;
     let (directory, options) = (server.directory(), server.options());
     server.shutdown().await;
     drop(node);
@@ -150,6 +141,8 @@ struct Hesitant {
     answers: Semaphore,
     /// Nothing is written.
     away: AtomicBool,
+    /// Writes that were refused meanwhile.
+    refused: AtomicUsize,
 }
 
 impl Overlay for Hesitant {
@@ -162,6 +155,7 @@ impl Overlay for Hesitant {
             matches!(operation, Operation::Put { key, .. } if key.ends_with("/connection"))
         });
         if concerned && self.away.load(Ordering::Acquire) {
+            self.refused.fetch_add(1, Ordering::AcqRel);
             return Err(StoreError::Unavailable("on purpose".into()));
         }
         let outcome = self.inner.commit(transaction).await;
@@ -178,11 +172,21 @@ async fn hesitant() -> (Arc<Hesitant>, TestServer) {
         inner: Arc::new(MemoryStore::new()),
         answers: Semaphore::new(0),
         away: AtomicBool::new(false),
+        refused: AtomicUsize::new(0),
     });
     let directory = Arc::new(TempDir::new().expect("a directory"));
     let options = options(directory.path());
     let server = TestServer::on_shared_store(directory, options, store.clone()).await;
     (store, server)
+}
+
+/// How many connections the server has open.
+async fn connections(server: &TestServer) -> u64 {
+    let metrics = metrics(server).await;
+    let line = metrics
+        .lines()
+        .find_map(|line| line.strip_prefix("bunraku_connections "));
+    line.expect("it is counted").parse().expect("a number")
 }
 
 #[tokio::test]
@@ -195,9 +199,9 @@ async fn an_agent_that_goes_while_it_is_marked_connected_is_lost() {
     });
     // Written, and its server was not told so yet.
     eventually(|| async { show(&server).await.word == StatusWord::Idle }).await;
+    let open = connections(&server).await;
     asking.abort();
-    // In this time the server sees that the connection is closed.
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    eventually(async || connections(&server).await < open).await;
     store.answers.add_permits(1);
     eventually(|| async { show(&server).await.word == StatusWord::Lost }).await;
     server.shutdown().await;
@@ -208,14 +212,10 @@ async fn a_node_that_goes_while_nothing_can_be_written_is_marked_lost_later() {
     let (store, mut server) = hesitant().await;
     store.answers.add_permits(1);
     let node = server.node("web-1").await;
-    let mut stream = node
-        .stream::<StreamMessage>("/v1/nodes/web-1/stream")
-        .await
-        .expect("a stream");
-    opened(&mut stream).await;
+    let stream = open_stream(&node, "web-1").await;
     store.away.store(true, Ordering::Release);
     drop((stream, node));
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    eventually(async || store.refused.load(Ordering::Acquire) > 0).await;
     assert_eq!(show(&server).await.word, StatusWord::Idle);
     store.away.store(false, Ordering::Release);
     eventually(|| async { show(&server).await.word == StatusWord::Lost }).await;

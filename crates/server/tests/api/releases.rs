@@ -19,10 +19,18 @@ use tokio::sync::Semaphore;
 
 use crate::fleet::{applied, compile, compile_in, environment, release, try_release};
 use crate::query::{becomes, submit};
-use crate::support::{TestServer, eventually, name, opened, options, soon, status};
+use crate::support::{
+    TestServer, eventually, name, open_stream_with_target, options, soon, status,
+};
 
 async fn target(client: &Client, node: &str) -> Result<Target, ClientError> {
     client.get(&format!("/v1/nodes/{node}/target")).await
+}
+
+/// Waits until this catalog is the node's target.
+async fn gets(client: &Client, node: &str, catalog: CatalogId) {
+    let is_so = |target: Target| target.catalog == catalog;
+    eventually(async || target(client, node).await.is_ok_and(is_so)).await;
 }
 
 async fn catalog(client: &Client, node: &str, id: CatalogId) -> Result<Value, ClientError> {
@@ -107,9 +115,8 @@ async fn a_node_reads_its_own_catalogs_and_no_others() {
 async fn the_stream_tells_the_target_when_it_opens_and_at_every_change() {
     let mut server = TestServer::start().await;
     let node = server.node("web-1").await;
-    let path = "/v1/nodes/web-1/stream";
-    let mut stream = node.stream::<StreamMessage>(path).await.expect("a stream");
-    assert_eq!(opened(&mut stream).await, None);
+    let (mut stream, target) = open_stream_with_target(&node, "web-1").await;
+    assert_eq!(target, None);
     for text in ["one", "two"] {
         let id = compile(&server, "web-1", text).await;
         release(&server, ReleaseTo::Everything, RunMode::Noop)
@@ -125,9 +132,8 @@ async fn the_stream_tells_the_target_when_it_opens_and_at_every_change() {
         }
     }
     drop(stream);
-    let mut stream = node.stream::<StreamMessage>(path).await.expect("a stream");
-    let told = opened(&mut stream).await.expect("a target");
-    assert_eq!(told.release, ReleaseNumber(2));
+    let (_stream, target) = open_stream_with_target(&node, "web-1").await;
+    assert_eq!(target.expect("a target").release, ReleaseNumber(2));
     server.shutdown().await;
 }
 
@@ -326,36 +332,53 @@ async fn what_makes_no_sense_is_refused() {
     server.shutdown().await;
 }
 
-async fn policy(server: &TestServer, policy: &str) {
+async fn policy(server: &TestServer, environment_name: &str, policy: &str) {
     let settings = json!({"policy": policy, "url": "file:///nowhere"});
     let value = serde_json::to_vec(&settings).expect("JSON");
-    let put = Transaction::new().put("environments/production/settings", value);
+    let key = keys::environment_settings(&environment(environment_name));
+    let put = Transaction::new().put(key, value);
     server.shared.commit(put).await.expect("written");
+}
+
+/// A server that releases soon after something was compiled.
+async fn quick_server() -> TestServer {
+    let quiet = std::time::Duration::from_millis(200);
+    TestServer::start_with(|options| options.releases.quiet = quiet).await
+}
+
+async fn assign(server: &TestServer, node: &str, environment: &str) {
+    let record = keys::node_record(&name(node));
+    let entry = server.shared.get(&record).await.expect("read");
+    let mut value: Value = serde_json::from_slice(&entry.expect("there").value).expect("JSON");
+    value["environment"] = json!(environment);
+    let put = Transaction::new().put(record, serde_json::to_vec(&value).expect("JSON"));
+    server.shared.commit(put).await.expect("written");
+}
+
+/// Waits until everything that was compiled before this has had its turn: the
+/// one leader looks at what is compiled now after that.
+async fn all_had_their_turn(server: &TestServer) {
+    policy(server, "staging", "auto").await;
+    let last = server.node("last").await;
+    assign(server, "last", "staging").await;
+    let id = compile_in(server, "last", "staging", "c1", b"last").await;
+    gets(&last, "last", id).await;
 }
 
 #[tokio::test]
 async fn with_the_policy_auto_catalogs_are_released_as_they_are_compiled_until_held() {
-    let mut server = TestServer::start_with(|options| {
-        options.releases.quiet = std::time::Duration::from_millis(200);
-    })
-    .await;
+    let mut server = quick_server().await;
     let node = server.node("web-1").await;
-    policy(&server, "auto").await;
+    policy(&server, "production", "auto").await;
     let one = compile(&server, "web-1", "one").await;
-    eventually(async || {
-        target(&node, "web-1")
-            .await
-            .is_ok_and(|target| target.catalog == one)
-    })
-    .await;
+    gets(&node, "web-1", one).await;
     let hold = HoldRequest {
         reason: "freeze".to_owned(),
     };
     let path = "/v1/releases/production/hold";
     let _: ReleaseHold = server.operator.put(path, &hold).await.expect("held");
     let two = compile(&server, "web-1", "two").await;
-    // Something that would be released after it, were it not held.
-    tokio::time::sleep(std::time::Duration::from_millis(800)).await;
+    all_had_their_turn(&server).await;
     assert_eq!(target(&node, "web-1").await.expect("a target").catalog, one);
     let list: ReleaseList = server
         .operator
@@ -365,37 +388,19 @@ async fn with_the_policy_auto_catalogs_are_released_as_they_are_compiled_until_h
     assert_eq!(list.hold.expect("held").reason, "freeze");
     assert_eq!(list.waiting, 1);
     let _: () = server.operator.delete(path).await.expect("resumed");
-    eventually(async || {
-        target(&node, "web-1")
-            .await
-            .is_ok_and(|target| target.catalog == two)
-    })
-    .await;
+    gets(&node, "web-1", two).await;
     server.shutdown().await;
 }
 
 #[tokio::test]
 async fn rolling_back_makes_a_new_release_with_the_old_map_and_holds_what_would_undo_it() {
-    let mut server = TestServer::start_with(|options| {
-        options.releases.quiet = std::time::Duration::from_millis(200);
-    })
-    .await;
+    let mut server = quick_server().await;
     let node = server.node("web-1").await;
-    policy(&server, "auto").await;
+    policy(&server, "production", "auto").await;
     let one = compile(&server, "web-1", "one").await;
-    eventually(async || {
-        target(&node, "web-1")
-            .await
-            .is_ok_and(|target| target.catalog == one)
-    })
-    .await;
+    gets(&node, "web-1", one).await;
     let two = compile(&server, "web-1", "two").await;
-    eventually(async || {
-        target(&node, "web-1")
-            .await
-            .is_ok_and(|target| target.catalog == two)
-    })
-    .await;
+    gets(&node, "web-1", two).await;
     let request = RollbackRequest {
         parent: None,
         release: None,
@@ -418,7 +423,7 @@ async fn rolling_back_makes_a_new_release_with_the_old_map_and_holds_what_would_
     assert!(made.hold.expect("held").reason.contains("it broke"));
     applied(&server, &made_release).await;
     assert_eq!(target(&node, "web-1").await.expect("a target").catalog, one);
-    tokio::time::sleep(std::time::Duration::from_millis(800)).await;
+    all_had_their_turn(&server).await;
     let shown: ReleaseDetail = server
         .operator
         .get("/v1/releases/production/current")
@@ -434,10 +439,7 @@ async fn rolling_back_makes_a_new_release_with_the_old_map_and_holds_what_would_
 
 #[tokio::test]
 async fn a_node_that_comes_later_gets_what_the_rule_of_the_release_says() {
-    let mut server = TestServer::start_with(|options| {
-        options.releases.quiet = std::time::Duration::from_millis(100);
-    })
-    .await;
+    let mut server = quick_server().await;
     server.node("web-1").await;
     compile(&server, "web-1", "one").await;
     release(&server, ReleaseTo::Everything, RunMode::Noop)
@@ -445,12 +447,7 @@ async fn a_node_that_comes_later_gets_what_the_rule_of_the_release_says() {
         .expect("released");
     let late = server.node("web-2").await;
     let id = compile(&server, "web-2", "one").await;
-    eventually(async || {
-        target(&late, "web-2")
-            .await
-            .is_ok_and(|target| target.catalog == id)
-    })
-    .await;
+    gets(&late, "web-2", id).await;
     assert_eq!(
         target(&late, "web-2").await.expect("a target").mode,
         RunMode::Noop
@@ -458,7 +455,7 @@ async fn a_node_that_comes_later_gets_what_the_rule_of_the_release_says() {
     // Code that nobody released is not the rule's.
     let later = server.node("web-3").await;
     compile_in(&server, "web-3", "production", "c2", b"two").await;
-    tokio::time::sleep(std::time::Duration::from_millis(600)).await;
+    all_had_their_turn(&server).await;
     assert_eq!(status(target(&later, "web-3").await), 404);
     server.shutdown().await;
 }
@@ -481,17 +478,7 @@ async fn a_node_of_another_environment_is_not_touched_and_one_that_is_removed_ha
     assert!(server.shared.get(&key).await.expect("read").is_none());
     // A node that is not in the environment, though something was compiled for it there.
     server.node("db-1").await;
-    let record = keys::node_record(&name("db-1"));
-    let entry = server
-        .shared
-        .get(&record)
-        .await
-        .expect("read")
-        .expect("there");
-    let mut value: Value = serde_json::from_slice(&entry.value).expect("JSON");
-    value["environment"] = json!("staging");
-    let put = Transaction::new().put(record, serde_json::to_vec(&value).expect("JSON"));
-    server.shared.commit(put).await.expect("written");
+    assign(&server, "db-1", "staging").await;
     compile(&server, "db-1", "one").await;
     let made = release(&server, ReleaseTo::Everything, RunMode::Enforce)
         .await
@@ -562,14 +549,8 @@ async fn ask_for_runs(
     let request = SendCommand {
         nodes: nodes.iter().map(|node| name(node)).collect(),
         command: Command::Run(Box::new(RunRequest {
-            id: NodeRunId(uuid::Uuid::now_v7()),
-            causes: Vec::new(),
-            mode: None,
             subject,
-            tags: Vec::new(),
-            start_before: None,
-            timeout_seconds: None,
-            coalesce: true,
+            ..RunRequest::new(NodeRunId(uuid::Uuid::now_v7()), Vec::new())
         })),
         ttl_seconds: 60,
     };
@@ -581,9 +562,8 @@ async fn ask_for_runs(
 async fn what_was_released_before_a_run_was_asked_for_is_told_before_it() {
     let (may, mut server) = late_targets().await;
     let node = server.node("web-1").await;
-    let path = "/v1/nodes/web-1/stream";
-    let mut stream = node.stream::<StreamMessage>(path).await.expect("a stream");
-    assert_eq!(opened(&mut stream).await, None);
+    let (mut stream, target) = open_stream_with_target(&node, "web-1").await;
+    assert_eq!(target, None);
     let mut told = Vec::new();
     // What a node's own settings name may be its released catalog, too.
     let configured = RunSubject::Configured { environment: None };
@@ -627,9 +607,8 @@ async fn many_nodes_hear_of_what_was_released_before_their_runs() {
     let mut nodes = Vec::new();
     for node in NODES {
         let client = server.node(node).await;
-        let path = format!("/v1/nodes/{node}/stream");
-        let mut stream = client.stream::<StreamMessage>(&path).await.expect("opened");
-        assert_eq!(opened(&mut stream).await, None);
+        let (stream, target) = open_stream_with_target(&client, node).await;
+        assert_eq!(target, None);
         nodes.push((client, stream));
     }
     // At first all are new; then one of them only.

@@ -8,13 +8,13 @@ use bunraku_wire::Client;
 use bunraku_wire::api::{
     Cause, EventStatus, LogLine, NodeQueue, NumberedEvent, QueueEntry, QueueReport, ReportBatch,
     ReportEvent, ReportPage, ReportReceipt, ReportState, ReportStreamMessage, ReportSummary,
-    ResourceEvent, RunEnding, RunFinished, RunMode, RunStarted, RunSubject, StreamMessage,
+    ResourceEvent, RunEnding, RunFinished, RunMode, RunStarted, RunSubject,
 };
 use bunraku_wire::client::{ClientError, Lines};
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use crate::support::{TestServer, eventually, soon, status};
+use crate::support::{TestServer, eventually, open_stream, soon, status};
 
 pub(crate) fn new_run() -> NodeRunId {
     NodeRunId(Uuid::now_v7())
@@ -22,41 +22,19 @@ pub(crate) fn new_run() -> NodeRunId {
 
 pub(crate) fn started() -> ReportEvent {
     ReportEvent::Started(RunStarted {
-        at: Timestamp::now(),
-        mode: RunMode::Enforce,
         causes: vec![Cause::Schedule],
-        more_causes: 0,
-        also: Vec::new(),
-        environment: None,
-        release: None,
-        catalog: None,
-        code_id: None,
-        from_cache: false,
         resources: 3,
-        method: "engine".to_owned(),
+        ..RunStarted::new(Timestamp::now(), RunMode::Enforce, "engine")
     })
 }
 
 pub(crate) fn resource(title: &str, status: EventStatus) -> ReportEvent {
     ReportEvent::Resource(Box::new(ResourceEvent {
-        type_name: "File".to_owned(),
-        title: title.to_owned(),
-        file: None,
-        line: None,
-        status,
-        at: Timestamp::now(),
         duration_seconds: 0.1,
-        corrective: false,
-        refreshed: false,
-        changes: Vec::new(),
-        reasons: Vec::new(),
         message: (status == EventStatus::Failed).then(|| "no such directory".to_owned()),
         register: Some(title.trim_start_matches('/').to_owned()),
-        outputs_withheld: None,
-        outputs: serde_json::json!({"title": title})
-            .as_object()
-            .expect("an object")
-            .clone(),
+        outputs: [("title".to_owned(), title.into())].into_iter().collect(),
+        ..ResourceEvent::new(Timestamp::now(), "File", title, status)
     }))
 }
 
@@ -71,17 +49,11 @@ fn log(message: &str) -> ReportEvent {
 
 pub(crate) fn finished(ending: RunEnding) -> ReportEvent {
     ReportEvent::Finished(RunFinished {
-        at: Timestamp::now(),
-        ending,
-        message: None,
-        failure: None,
         duration_seconds: 1.0,
         unchanged: 1,
         changed: 1,
-        pending: 0,
         failed: u64::from(ending == RunEnding::Failed),
-        skipped: 0,
-        corrective: 0,
+        ..RunFinished::new(Timestamp::now(), ending)
     })
 }
 
@@ -204,11 +176,7 @@ async fn chunks(server: &TestServer) -> usize {
 async fn lists_tell_failed_unfinished_and_lost_runs_apart() {
     let mut server = TestServer::start().await;
     let node = server.node("web-1").await;
-    let mut stream: Lines<StreamMessage> = node
-        .stream("/v1/nodes/web-1/stream?version=1")
-        .await
-        .expect("a stream");
-    soon(stream.next()).await.expect("a line").expect("welcome");
+    let stream = open_stream(&node, "web-1").await;
     let (good, bad, open) = (new_run(), new_run(), new_run());
     whole(&node, good, RunEnding::Succeeded).await;
     let failing = vec![
@@ -276,11 +244,7 @@ async fn a_request_that_was_folded_into_another_run_leads_to_its_report() {
 async fn following_a_run_gives_each_event_once_and_goes_on_after_a_break() {
     let mut server = TestServer::start().await;
     let node = server.node("web-1").await;
-    let mut commands: Lines<StreamMessage> = node
-        .stream("/v1/nodes/web-1/stream?version=1")
-        .await
-        .expect("a stream");
-    crate::support::opened(&mut commands).await;
+    let commands = open_stream(&node, "web-1").await;
     let run = new_run();
     let path = format!("/v1/nodes/web-1/reports/{run}/stream");
     // Before there is anything to follow.

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use bunraku_wire::Client;
 use bunraku_wire::api::{
@@ -12,7 +11,7 @@ use bunraku_wire::api::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::support::{TestServer, name, soon};
+use crate::support::{TestServer, appears, eventually, name, soon};
 
 /// A repository with the branch `main`.
 pub(crate) struct Repository {
@@ -192,22 +191,23 @@ pub(crate) async fn settled(server: &TestServer, node: &str) -> CompileOutcome {
         nodes: vec![name(node)],
         wait_seconds: 10,
     };
-    soon(async {
-        loop {
-            let statuses: Vec<CompileStatus> = server
-                .operator
-                .post("/v1/compiles/status", &request)
-                .await
-                .expect("statuses");
-            if !statuses[0].waiting
-                && let Some(last) = statuses[0].last.clone()
-            {
-                return last.outcome;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+    appears(async || {
+        let statuses = server.operator.post("/v1/compiles/status", &request).await;
+        let [status]: [CompileStatus; 1] = statuses.expect("statuses");
+        let last = status.last.filter(|_| !status.waiting)?;
+        Some(last.outcome)
     })
     .await
+}
+
+/// Waits until the code is in use, whoever compiles it.
+pub(crate) async fn is_deployed(server: &TestServer, environment: &str, number: u64) {
+    let path = format!("/v1/environments/{environment}/deploys/{number}");
+    eventually(async || {
+        let status: serde_json::Value = server.operator.get(&path).await.expect("a status");
+        status["deploy"]["state"]["state"] == "deployed"
+    })
+    .await;
 }
 
 /// The message of the first problem.

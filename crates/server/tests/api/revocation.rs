@@ -3,7 +3,7 @@
 use bunraku_wire::api::{NodeSummary, RevokeRequest, StreamMessage};
 use bunraku_wire::revocation::RevocationList;
 
-use crate::support::{TestServer, opened, request, soon, status};
+use crate::support::{TestServer, open_stream, request, soon, status};
 
 fn reason() -> RevokeRequest {
     RevokeRequest {
@@ -16,11 +16,7 @@ fn reason() -> RevokeRequest {
 async fn a_revocation_cuts_the_open_stream_and_refuses_the_next_request() {
     let mut server = TestServer::start().await;
     let node = server.node("web-1").await;
-    let mut stream = node
-        .stream::<StreamMessage>("/v1/nodes/web-1/stream")
-        .await
-        .expect("a stream");
-    opened(&mut stream).await;
+    let mut stream = open_stream(&node, "web-1").await;
     server
         .operator
         .post::<_, ()>("/v1/certificates/web-1/revoke", &reason())

@@ -9,10 +9,9 @@ use std::time::Duration;
 
 use bunraku_store::Store;
 use bunraku_wire::ClientError;
-use bunraku_wire::api::StreamMessage;
 use serde_json::Value;
 
-use crate::support::{TestServer, eventually, opened, soon};
+use crate::support::{TestServer, eventually, open_stream, soon};
 
 /// Set for the part that runs inside the namespace.
 const INSIDE: &str = "BUNRAKU_TEST_IN_NAMESPACE";
@@ -46,11 +45,7 @@ async fn notice() {
     })
     .await;
     let node = server.watchful_node("web-1", second).await;
-    let mut stream = node
-        .stream::<StreamMessage>("/v1/nodes/web-1/stream")
-        .await
-        .expect("a stream");
-    opened(&mut stream).await;
+    let mut stream = open_stream(&node, "web-1").await;
     assert_eq!(stored_state(&server).await, "connected");
     set_loopback("down");
     // Neither side can tell the other, so each finds out by itself.

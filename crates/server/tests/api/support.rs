@@ -56,6 +56,8 @@ impl StateFunctions for EngineFunctions {
     }
 }
 
+pub(crate) use bunraku_testkit::{appears, eventually, soon};
+
 pub(crate) struct TestServer {
     pub(crate) server: Option<Server>,
     pub(crate) operator: Client,
@@ -71,13 +73,6 @@ pub(crate) fn name(text: &str) -> NodeName {
     NodeName::new(text).expect("a test's name is valid")
 }
 
-/// A generous limit for everything that must happen.
-pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(60), future)
-        .await
-        .expect("it must happen within a minute")
-}
-
 /// Takes what every stream begins with; gives the target in it.
 pub(crate) async fn opened(stream: &mut Lines<StreamMessage>) -> Option<Target> {
     match soon(stream.next()).await {
@@ -90,18 +85,20 @@ pub(crate) async fn opened(stream: &mut Lines<StreamMessage>) -> Option<Target> 
     }
 }
 
-/// Looks until it holds.
-pub(crate) async fn eventually<F, R>(mut holds: F)
-where
-    F: FnMut() -> R,
-    R: Future<Output = bool>,
-{
-    soon(async {
-        while !holds().await {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    })
-    .await;
+/// Opens a node's command stream, and takes what every stream begins with.
+pub(crate) async fn open_stream(node: &Client, name: &str) -> Lines<StreamMessage> {
+    open_stream_with_target(node, name).await.0
+}
+
+/// The same; returns the target that the stream began with, too.
+pub(crate) async fn open_stream_with_target(
+    node: &Client,
+    name: &str,
+) -> (Lines<StreamMessage>, Option<Target>) {
+    let path = format!("/v1/nodes/{name}/stream?version=1");
+    let mut stream = node.stream(&path).await.expect("a stream");
+    let target = opened(&mut stream).await;
+    (stream, target)
 }
 
 pub(crate) fn options(data_dir: &Path) -> ServerOptions {
@@ -334,6 +331,16 @@ impl TestServer {
             embedded.close().await.expect("the store closes");
         }
     }
+}
+
+/// What the server counts.
+pub(crate) async fn metrics(server: &TestServer) -> String {
+    let mut download = server.operator.download("/metrics").await.expect("metrics");
+    let mut text = Vec::new();
+    while let Some(chunk) = download.next().await {
+        text.extend_from_slice(&chunk.expect("a chunk"));
+    }
+    String::from_utf8(text).expect("text")
 }
 
 /// A new key, and a request for this name.

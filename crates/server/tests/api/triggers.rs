@@ -16,7 +16,7 @@ use serde_json::json;
 use uuid::Uuid;
 
 use crate::query::{becomes, submit};
-use crate::support::{TestServer, eventually, name, soon, status};
+use crate::support::{TestServer, eventually, metrics, name, open_stream, soon, status};
 
 fn request(hosts: &[&str]) -> FireTrigger {
     FireTrigger {
@@ -34,14 +34,6 @@ fn request(hosts: &[&str]) -> FireTrigger {
 async fn fire(client: &Client, trigger: &str, request: &FireTrigger) -> FireReply {
     let path = format!("/v1/triggers/{trigger}/fire");
     client.post(&path, request).await.expect("an answer")
-}
-
-async fn open(node: &Client, name: &str) -> Lines<StreamMessage> {
-    let path = format!("/v1/nodes/{name}/stream?version=1");
-    let mut stream = node.stream(&path).await.expect("a stream");
-    let welcome = soon(stream.next()).await;
-    assert!(matches!(welcome, Some(Ok(StreamMessage::Welcome { .. }))));
-    stream
 }
 
 /// The next line that is not about what the node should look like.
@@ -99,7 +91,7 @@ async fn a_fired_trigger_starts_a_run_on_each_host_with_its_cause() {
     let mut streams = Vec::new();
     for host in ["lb-1", "lb-2"] {
         let node = server.node(host).await;
-        streams.push((open(&node, host).await, node));
+        streams.push((open_stream(&node, host).await, node));
     }
     let fired = FireTrigger {
         reason: Some("a vhost is new".to_owned()),
@@ -151,7 +143,7 @@ async fn a_storm_at_one_node_is_a_few_commands_that_carry_every_cause() {
             .iter()
             .all(|reply| matches!(reply, FireReply::Fired { hosts, .. } if hosts.len() == 1))
     );
-    let mut stream = open(&node, "lb-1").await;
+    let mut stream = open_stream(&node, "lb-1").await;
     let (first, run) = next_run(&mut stream).await;
     let before = causes(&run).len();
     answer(&node, "lb-1", first).await;
@@ -180,7 +172,7 @@ async fn a_storm_at_one_node_is_a_few_commands_that_carry_every_cause() {
 async fn what_is_fired_while_a_command_is_on_its_way_starts_a_run_of_its_own() {
     let mut server = TestServer::start().await;
     let node = server.node("lb-1").await;
-    let mut stream = open(&node, "lb-1").await;
+    let mut stream = open_stream(&node, "lb-1").await;
     fire(&server.operator, "a", &request(&["lb-1"])).await;
     let (first, _) = next_run(&mut stream).await;
     // The node has it and may have started already: this one must not be folded into it.
@@ -212,7 +204,7 @@ async fn nothing_is_lost_when_the_server_ends_between_fired_and_delivered() {
         panic!("known")
     };
     let node = server.client_with(&certificate, &key);
-    let mut stream = open(&node, "lb-1").await;
+    let mut stream = open_stream(&node, "lb-1").await;
     for expected in ["a", "b"] {
         let (id, run) = next_run(&mut stream).await;
         assert_eq!(causes(&run)[0].name, expected);
@@ -242,7 +234,7 @@ async fn a_node_that_stays_away_lets_its_triggers_expire_and_that_is_told() {
     })
     .await;
     // What waited behind it has more time, and is delivered.
-    let mut stream = open(&node, "lb-1").await;
+    let mut stream = open_stream(&node, "lb-1").await;
     let (_, run) = next_run(&mut stream).await;
     assert_eq!(causes(&run)[0].name, "on-time");
     let metrics = metrics(&server).await;
@@ -251,15 +243,6 @@ async fn a_node_that_stays_away_lets_its_triggers_expire_and_that_is_told() {
         "{metrics}"
     );
     server.shutdown().await;
-}
-
-async fn metrics(server: &TestServer) -> String {
-    let mut download = server.operator.download("/metrics").await.expect("metrics");
-    let mut text = Vec::new();
-    while let Some(chunk) = download.next().await {
-        text.extend_from_slice(&chunk.expect("a chunk"));
-    }
-    String::from_utf8(text).expect("text")
 }
 
 /// Nodes whose runs fire the next trigger of a ring, as agents do.
@@ -272,7 +255,7 @@ impl Ring {
         let mut nodes = BTreeMap::new();
         for node in names {
             let client = server.node(node).await;
-            let stream = open(&client, node).await;
+            let stream = open_stream(&client, node).await;
             nodes.insert(name(node), (client, stream));
         }
         Self { nodes }
@@ -364,7 +347,7 @@ async fn a_node_that_cues_itself_comes_to_an_end() {
 async fn limits_hold_back_until_it_is_quiet_and_then_everything_goes_out_as_one() {
     let mut server = TestServer::start().await;
     let (a, b) = (server.node("a").await, server.node("b").await);
-    let (mut at_a, mut at_b) = (open(&a, "a").await, open(&b, "b").await);
+    let (mut at_a, mut at_b) = (open_stream(&a, "a").await, open_stream(&b, "b").await);
     let limits = json!({"quiet_seconds": 1, "fired_by": ["a"]});
     assert_eq!(
         status(a.put::<_, ()>("/v1/triggers/slow", &limits).await),

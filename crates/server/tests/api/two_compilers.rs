@@ -8,7 +8,9 @@ use bunraku_wire::api::{CompileOutcome, CompileSelection};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::repository::{add, deploy, external, node, repository_of, settled, site_repository};
+use crate::repository::{
+    add, deploy, external, is_deployed, node, repository_of, settled, site_repository,
+};
 use crate::support::{TestServer, name, options, soon};
 
 async fn server(
@@ -23,6 +25,12 @@ async fn server(
     options.compiles.concurrency = concurrency;
     let store = Arc::new(store.expect("connected"));
     TestServer::on_shared_store(Arc::clone(directory), options, store).await
+}
+
+async fn compile_all(server: &TestServer) {
+    let all = &CompileSelection::All;
+    let asked: Result<Value, _> = server.operator.post("/v1/compiles", all).await;
+    asked.expect("asked for");
 }
 
 #[tokio::test]
@@ -51,12 +59,7 @@ async fn each_node_is_compiled_by_one_server_at_a_time_and_every_request_is_serv
     let status = deploy(&first, "production").await;
     assert_eq!(status.progress.compiled, 8, "{:?}", status.failures);
     for round in 0..5 {
-        let server = if round % 2 == 0 { &second } else { &first };
-        let asked: Result<Value, _> = server
-            .operator
-            .post("/v1/compiles", &CompileSelection::All)
-            .await;
-        asked.expect("asked for");
+        compile_all(if round % 2 == 0 { &second } else { &first }).await;
     }
     for one in &names {
         let outcome = settled(&second, one).await;
@@ -66,11 +69,7 @@ async fn each_node_is_compiled_by_one_server_at_a_time_and_every_request_is_serv
     soon(first.shutdown()).await;
     // What only the other fetched can be compiled by the one that is left.
     drop(repository);
-    let asked: Result<Value, _> = second
-        .operator
-        .post("/v1/compiles", &CompileSelection::All)
-        .await;
-    asked.expect("asked for");
+    compile_all(&second).await;
     for one in &names {
         let outcome = settled(&second, one).await;
         assert!(
@@ -91,17 +90,7 @@ async fn a_server_without_slots_deploys_and_the_other_compiles() {
     node(&first, "web-1").await;
     add(&first, "production", &repository.url()).await;
     let number = crate::repository::ask(&first, "production", None).await;
-    let path = format!("/v1/environments/production/deploys/{number}");
-    soon(async {
-        loop {
-            let status: Value = first.operator.get(&path).await.expect("a status");
-            if status["deploy"]["state"]["state"] == "deployed" {
-                return;
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-        }
-    })
-    .await;
+    is_deployed(&first, "production", number).await;
     // It has never seen the repository, and never will.
     drop(repository);
     let mut second = server(&etcd, &directory, 1, 2).await;

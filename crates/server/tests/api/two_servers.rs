@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use crate::fleet::{applied, compile, try_release};
 use crate::reports;
-use crate::support::{TestServer, name, opened, options, soon};
+use crate::support::{TestServer, name, open_stream, open_stream_with_target, options, soon};
 
 async fn pair() -> (EtcdCluster, TestServer, TestServer) {
     let etcd = EtcdCluster::start(1).await;
@@ -40,11 +40,7 @@ async fn pair() -> (EtcdCluster, TestServer, TestServer) {
 async fn what_one_server_is_told_reaches_nodes_on_the_other() {
     let (etcd, mut first, mut second) = pair().await;
     let node = first.node("web-1").await;
-    let mut stream = node
-        .stream::<StreamMessage>("/v1/nodes/web-1/stream")
-        .await
-        .expect("a stream");
-    opened(&mut stream).await;
+    let mut stream = open_stream(&node, "web-1").await;
     node.put::<_, Value>("/v1/nodes/web-1/facts", &json!({"role": "web"}))
         .await
         .expect("facts");
@@ -83,11 +79,7 @@ async fn what_one_server_is_told_reaches_nodes_on_the_other() {
 async fn a_revocation_at_one_server_cuts_connections_at_the_other() {
     let (etcd, mut first, mut second) = pair().await;
     let node = first.node("web-1").await;
-    let mut stream = node
-        .stream::<StreamMessage>("/v1/nodes/web-1/stream")
-        .await
-        .expect("a stream");
-    opened(&mut stream).await;
+    let mut stream = open_stream(&node, "web-1").await;
     let revoke = bunraku_wire::api::RevokeRequest {
         reason: "stolen".to_owned(),
         serial: None,
@@ -110,9 +102,8 @@ async fn a_revocation_at_one_server_cuts_connections_at_the_other() {
 async fn of_two_servers_that_release_at_once_one_wins_and_nodes_of_both_are_told() {
     let (etcd, mut first, mut second) = pair().await;
     let node = first.node("web-1").await;
-    let path = "/v1/nodes/web-1/stream";
-    let mut stream = node.stream::<StreamMessage>(path).await.expect("a stream");
-    assert_eq!(opened(&mut stream).await, None);
+    let (mut stream, target) = open_stream_with_target(&node, "web-1").await;
+    assert_eq!(target, None);
     let id = compile(&second, "web-1", "one").await;
     let (one, other) = tokio::join!(
         try_release(&first, Some(0), ReleaseTo::Everything, RunMode::Enforce),
@@ -152,11 +143,7 @@ async fn a_report_that_comes_through_two_servers_is_stored_once_and_read_at_both
     let [at_first, at_second] =
         [&first, &second].map(|server| server.client_with(&certificate, &key));
     // Of a node that is not connected, nothing more is waited for.
-    let mut connected = (at_first
-        .stream::<StreamMessage>("/v1/nodes/web-1/stream")
-        .await)
-        .expect("a stream of commands");
-    opened(&mut connected).await;
+    let _connected = open_stream(&at_first, "web-1").await;
     let run = reports::new_run();
     let all = vec![
         reports::started(),

@@ -1,3 +1,5 @@
+//! YAML with the places of its values.
+
 use serde_json::json;
 
 use super::*;

@@ -1,5 +1,6 @@
 //! The client against a real HTTP server on loopback.
 
+use bunraku_testkit::soon;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -158,9 +159,14 @@ async fn a_patient_client_waits_until_a_server_comes() {
     options.back_off.first = Duration::from_millis(20);
     options.back_off.longest = Duration::from_millis(50);
     let client = Client::new(options);
+    // Somebody takes connections there and closes them, so tries can be counted.
+    let closing = tokio::net::TcpListener::bind(gone.local).await.unwrap();
     let waiting = tokio::spawn(async move { client.post::<_, u8>("/echo", &1).await });
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    for _ in 0..3 {
+        drop(soon(closing.accept()).await.unwrap());
+    }
     assert!(!waiting.is_finished());
+    drop(closing);
     let _back = TestServer::start_at(&tls, gone.local).await;
     assert_eq!(waiting.await.unwrap().unwrap(), 1);
 }

@@ -1,5 +1,6 @@
 //! An authority, identities and a real HTTP server on loopback.
 
+use bunraku_testkit::eventually;
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -165,16 +166,12 @@ impl TestServer {
 
     /// Waits until this many requests have arrived.
     pub(crate) async fn arrived(&self, count: usize) {
-        while self.requests() < count {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
+        eventually(async || self.requests() >= count).await;
     }
 
     /// Waits until this many connections are open.
     pub(crate) async fn has_open(&self, count: usize) {
-        while self.open.load(Ordering::SeqCst) != count {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
+        eventually(async || self.open.load(Ordering::SeqCst) == count).await;
     }
 
     /// How many uploads arrived whole.

@@ -1,3 +1,5 @@
+//! Interfaces, addresses and routes from made-up machines.
+
 use super::netlink::SourceRoute;
 use super::*;
 use expect_test::{Expect, expect};

@@ -1,3 +1,5 @@
+//! Reports are kept until a server has them, whatever happens in between.
+
 use bunraku_wire::api::{EventStatus, OmittedEvents, ResourceEvent, RunEnding, RunMode};
 use tempfile::TempDir;
 use uuid::Uuid;
@@ -9,40 +11,16 @@ fn id(number: u128) -> NodeRunId {
 }
 
 fn started() -> RunStarted {
-    RunStarted {
-        at: Timestamp::UNIX_EPOCH,
-        mode: RunMode::Enforce,
-        causes: Vec::new(),
-        more_causes: 0,
-        also: Vec::new(),
-        environment: None,
-        release: None,
-        catalog: None,
-        code_id: None,
-        from_cache: false,
-        resources: 0,
-        method: "engine".to_owned(),
-    }
+    RunStarted::new(Timestamp::UNIX_EPOCH, RunMode::Enforce, "engine")
 }
 
 fn resource(status: EventStatus) -> ReportEvent {
-    ReportEvent::Resource(Box::new(ResourceEvent {
-        type_name: "File".to_owned(),
-        title: "/a".to_owned(),
-        file: None,
-        line: None,
+    ReportEvent::Resource(Box::new(ResourceEvent::new(
+        Timestamp::UNIX_EPOCH,
+        "File",
+        "/a",
         status,
-        at: Timestamp::UNIX_EPOCH,
-        duration_seconds: 0.0,
-        corrective: false,
-        refreshed: false,
-        changes: Vec::new(),
-        reasons: Vec::new(),
-        message: None,
-        register: None,
-        outputs: serde_json::Map::new(),
-        outputs_withheld: None,
-    }))
+    )))
 }
 
 fn open(directory: &TempDir, options: SpoolOptions) -> Arc<Spool> {

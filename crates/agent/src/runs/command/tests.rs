@@ -1,6 +1,9 @@
+//! Runs that a command carries out.
+
 use std::time::Duration;
 
 use bunraku_model::NodeRunId;
+use bunraku_testkit::eventually;
 use bunraku_wire::api::{Cause, LogLine, ReportEvent, RunStarted, RunSubject};
 use jiff::Timestamp;
 use tempfile::TempDir;
@@ -38,20 +41,7 @@ async fn carry_out(method: &CommandMethod, stop: CancellationToken) -> Outcome {
     let spool = Spool::open(directory.path(), SpoolOptions::default()).expect("a spool");
     let order = order();
     let prepared = method.prepare(&order).await.expect("it can start");
-    let started = RunStarted {
-        at: Timestamp::now(),
-        mode: order.mode,
-        causes: Vec::new(),
-        more_causes: 0,
-        also: Vec::new(),
-        environment: None,
-        release: None,
-        catalog: None,
-        code_id: None,
-        from_cache: false,
-        resources: 0,
-        method: method.name().to_owned(),
-    };
+    let started = RunStarted::new(Timestamp::now(), order.mode, method.name());
     let recorder = spool.begin(order.id, started);
     let end = tokio::time::timeout(Duration::from_secs(60), prepared.carry_out(recorder, stop));
     let end = end.await.expect("it ends within a minute");
@@ -110,9 +100,8 @@ async fn stopping_it_ends_its_whole_process_group() {
     let method = shell(&script);
     let ended = carry_out(&method, stop.clone());
     let stopping = async {
-        while std::fs::read_to_string(&file).map_or(true, |text| !text.ends_with('\n')) {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        let written = || std::fs::read_to_string(&file).is_ok_and(|text| text.ends_with('\n'));
+        eventually(async || written()).await;
         stop.cancel();
     };
     let (outcome, ()) = tokio::join!(ended, stopping);
@@ -126,13 +115,7 @@ async fn stopping_it_ends_its_whole_process_group() {
         let state = std::fs::read_to_string(format!("/proc/{child}/stat"));
         state.map_or(true, |stat| stat.contains(") Z "))
     };
-    for _ in 0..1_000 {
-        if gone() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("{child} is still at work");
+    eventually(async || gone()).await;
 }
 
 #[tokio::test]

@@ -149,20 +149,7 @@ async fn carry_out_with(
             };
         }
     };
-    let started = RunStarted {
-        at: Timestamp::now(),
-        mode,
-        causes: Vec::new(),
-        more_causes: 0,
-        also: Vec::new(),
-        environment: None,
-        release: None,
-        catalog: None,
-        code_id: None,
-        from_cache: false,
-        resources: 0,
-        method: method.name().to_owned(),
-    };
+    let started = RunStarted::new(Timestamp::now(), mode, method.name());
     let recorder = spool.begin(order.id, started);
     let end = tokio::time::timeout(Duration::from_secs(120), prepared.carry_out(recorder, stop));
     let end = end.await.expect("it ends within two minutes");
@@ -379,13 +366,7 @@ fn other_puppet(node: &Node) -> std::process::Child {
 }
 
 async fn until(holds: impl Fn() -> bool) {
-    for _ in 0..6_000 {
-        if holds() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("not within a minute");
+    bunraku_testkit::eventually(async || holds()).await;
 }
 
 #[tokio::test]

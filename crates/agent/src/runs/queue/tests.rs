@@ -1,3 +1,5 @@
+//! The run queue as a pure value.
+
 use bunraku_model::RunId;
 use bunraku_wire::api::{RunMode, RunSubject, TriggerCause};
 use uuid::Uuid;
@@ -13,27 +15,11 @@ fn at(second: i64) -> Timestamp {
 }
 
 fn trigger(name: &str) -> Cause {
-    Cause::Trigger(TriggerCause {
-        name: name.to_owned(),
-        ttl: 8,
-        reason: None,
-        chain: Vec::new(),
-        firing: None,
-        more: 0,
-    })
+    Cause::Trigger(TriggerCause::new(name, 8))
 }
 
 fn request(number: u128, cause: Cause) -> RunRequest {
-    RunRequest {
-        id: id(number),
-        causes: vec![cause],
-        mode: None,
-        subject: RunSubject::Released,
-        tags: Vec::new(),
-        start_before: None,
-        timeout_seconds: None,
-        coalesce: true,
-    }
+    RunRequest::new(id(number), vec![cause])
 }
 
 fn ordered(number: u128) -> RunRequest {

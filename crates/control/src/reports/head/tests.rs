@@ -1,23 +1,16 @@
+//! A report's head as a pure value.
+
 use bunraku_wire::api::{LogLine, RunEnding, RunMode};
 use uuid::Uuid;
 
 use super::*;
 
 fn started() -> ReportEvent {
-    ReportEvent::Started(RunStarted {
-        at: Timestamp::UNIX_EPOCH,
-        mode: RunMode::Enforce,
-        causes: Vec::new(),
-        more_causes: 0,
-        also: Vec::new(),
-        environment: None,
-        release: None,
-        catalog: None,
-        code_id: None,
-        from_cache: false,
-        resources: 0,
-        method: "engine".to_owned(),
-    })
+    ReportEvent::Started(RunStarted::new(
+        Timestamp::UNIX_EPOCH,
+        RunMode::Enforce,
+        "engine",
+    ))
 }
 
 fn log(message: &str) -> ReportEvent {
@@ -38,17 +31,11 @@ fn omitted(count: u64) -> ReportEvent {
 
 fn finished() -> ReportEvent {
     ReportEvent::Finished(RunFinished {
-        at: Timestamp::UNIX_EPOCH,
-        ending: RunEnding::Succeeded,
-        message: None,
-        failure: None,
         duration_seconds: 1.0,
         unchanged: 1,
         changed: 2,
-        pending: 0,
-        failed: 0,
-        skipped: 0,
         corrective: 1,
+        ..RunFinished::new(Timestamp::UNIX_EPOCH, RunEnding::Succeeded)
     })
 }
 

@@ -1,3 +1,5 @@
+//! Archives: decisions, and real ones of every format.
+
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::PathBuf;
 use std::process::Command;

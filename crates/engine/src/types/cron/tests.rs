@@ -1,3 +1,5 @@
+//! Cron entries: decisions, and real tables.
+
 use expect_test::expect;
 use serde_json::json;
 

@@ -1,3 +1,5 @@
+//! Working copies: decisions, and real repositories.
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

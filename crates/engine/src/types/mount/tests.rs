@@ -1,3 +1,5 @@
+//! Mounts: decisions, and a real table.
+
 use expect_test::expect;
 use serde_json::json;
 

@@ -1,3 +1,5 @@
+//! Package repositories: decisions, and real files.
+
 use expect_test::expect;
 use serde_json::{Value, json};
 

@@ -1,3 +1,5 @@
+//! Services: decisions, and real units.
+
 use expect_test::expect;
 use serde_json::{Value, json};
 

@@ -1,3 +1,5 @@
+//! Authorized keys: decisions, and real files.
+
 use std::os::unix::fs::{MetadataExt, symlink};
 
 use expect_test::expect;

@@ -1,3 +1,5 @@
+//! Users: decisions, and real ones on a made-up machine.
+
 use expect_test::expect;
 use serde_json::json;
 

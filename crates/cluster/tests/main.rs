@@ -1,0 +1,13 @@
+//! Members of a cluster: pure decisions, and real processes.
+
+mod certificates;
+mod failover;
+mod failover_processes;
+mod membership;
+mod recover;
+mod recovery;
+mod removal;
+mod strangers;
+mod support;
+mod upgrade;
+mod upgrade_decision;

@@ -1,0 +1,7 @@
+//! Plans, and runs as a pure state machine.
+
+mod plan;
+mod run_behaviour;
+mod run_properties;
+mod run_simulation;
+mod support;

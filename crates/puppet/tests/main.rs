@@ -1,0 +1,4 @@
+//! Sites in Puppet's language, good and hostile ones.
+
+mod hostile;
+mod site;

@@ -1,0 +1,8 @@
+//! State trees, and what Salt makes of the same ones.
+
+mod generate;
+mod hard_cases;
+mod places;
+mod salt_comparison;
+mod support;
+mod trees;
