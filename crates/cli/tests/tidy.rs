@@ -132,7 +132,7 @@ fn only_the_command_line_reads_the_environment() {
         "engine/src/types/exec/",
         "engine/src/types/tool.rs",
         "/compiler/worker_process.rs",
-        "/environments/git.rs",
+        "/git.rs",
     ];
     check("libraries never read the environment", &reading, &allowed);
 }
@@ -238,28 +238,30 @@ const KEY_LITERALS: &[&str] = &[
     "releases/policy.rs",
 ];
 
-/// Files mostly have fewer than 400 lines. Those with more than 500 are listed,
-/// to be split by idea.
+/// Files mostly have fewer than 400 lines: those with more are printed, to be
+/// split by idea. With more than 600 they have to be listed.
 #[test]
 fn large_files_are_listed() {
-    let large: Vec<String> = sources()
-        .iter()
-        .filter(|source| source.is_product() && source.text.lines().count() > 500)
-        .map(|source| source.path.clone())
-        .collect();
-    check("files are small", &large, LARGE);
+    let (mut large, mut huge) = (Vec::new(), Vec::new());
+    for source in sources().iter().filter(|source| source.is_product()) {
+        let lines = source.text.lines().count();
+        if lines > 400 {
+            large.push(format!("{lines:>5} {}", source.path));
+        }
+        if lines > 600 {
+            huge.push(source.path.clone());
+        }
+    }
+    large.sort();
+    println!(
+        "{} files have more than 400 lines:\n{}",
+        large.len(),
+        large.join("\n")
+    );
+    check("files are small", &huge, HUGE);
 }
 
-const LARGE: &[&str] = &[
-    "compiler/static_files.rs",
-    "environments/deploy.rs",
-    "control/src/keys.rs",
-    "src/server.rs",
-    "model/src/catalog/diff.rs",
-    "query/src/answer/evaluate.rs",
-    "query/src/language/check.rs",
-    "states/src/jinja/filters.rs",
-];
+const HUGE: &[&str] = &["control/src/keys.rs", "server/src/server.rs"];
 
 /// `if` says it better. The number may only get smaller.
 #[test]
