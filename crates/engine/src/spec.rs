@@ -62,53 +62,59 @@ pub(crate) const fn argument(salt: &'static str, ours: &'static str) -> Argument
 /// Parameters that every resource takes: Puppet's metaparameters, and what
 /// Salt allows on every state.
 pub const EVERYWHERE: &[ParameterSpec] = &[
-    parameter("alias", "another title that references may use"),
-    parameter("audit", "accepted for Puppet's sake, without effect"),
-    parameter("before", "references to what comes after this resource"),
+    parameter("alias", "another title for references"),
+    parameter("audit", "accepted for compatibility with Puppet; no effect"),
+    parameter("before", "resources that come after this one"),
     parameter(
         "check_cmd",
-        "commands that must succeed after a change, or the resource fails",
+        "commands that must succeed after a change; otherwise the resource fails",
     ),
     parameter(
         "creates",
-        "paths; when all of them exist, the resource is left alone",
+        "paths; if all of them exist, the resource is not applied",
     ),
     parameter(
         "failhard",
-        "true ends the whole run when this resource fails",
+        "true: stop the whole run if this resource fails",
     ),
-    parameter("loglevel", "accepted for Puppet's sake, without effect"),
+    parameter(
+        "loglevel",
+        "accepted for compatibility with Puppet; no effect",
+    ),
     parameter(
         "noop",
-        "true: only say what would change; false changes nothing about a noop run",
+        "true: only show what would change; false has no effect on a noop run",
     ),
     parameter(
         "notify",
-        "references to what comes after this resource and is refreshed when it changes",
+        "resources that come after this one and are refreshed if it changes",
     ),
     parameter(
         "onlyif",
-        "commands; the resource is left alone unless all succeed",
+        "commands; the resource is applied only if all succeed",
     ),
     parameter(
         "register",
-        "the name under which later resources read this one's outputs",
+        "the name under which later resources can read the outputs of this one",
     ),
-    parameter("require", "references to what comes before this resource"),
+    parameter("require", "resources that come before this one"),
     parameter(
         "retry",
-        "attempts, interval, backoff, max_interval, splay and until: try again after a failure",
+        "retry after a failure: attempts, interval, backoff, max_interval, splay and until",
     ),
-    parameter("schedule", "accepted for Puppet's sake, without effect"),
-    parameter("stage", "the stage that a class belongs to"),
+    parameter(
+        "schedule",
+        "accepted for compatibility with Puppet; no effect",
+    ),
+    parameter("stage", "the stage of a class"),
     parameter(
         "subscribe",
-        "references to what comes before this resource and refreshes it when it changes",
+        "resources that come before this one and refresh it if they change",
     ),
-    parameter("tag", "tags, without effect on the run"),
+    parameter("tag", "tags for `--tags`"),
     parameter(
         "unless",
-        "commands; the resource is left alone when all succeed",
+        "commands; the resource is not applied if all succeed",
     ),
 ];
 

@@ -1,6 +1,6 @@
-//! `docs/resources.md` is made from the table of types, and its examples run.
+//! `docs/resources.md` is generated from the table of types, and its examples run.
 //!
-//! `UPDATE_EXPECT=1` writes the page anew.
+//! `UPDATE_EXPECT=1` regenerates the page.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -15,10 +15,16 @@ use serde_json::{Value, json};
 const HEAD: &str = "\
 # Resource types
 
-This page is made from the table that the engine itself uses (`TypeSpec` in
-`crates/engine`); a test keeps it true and runs every example. `@ROOT@` stands
-for a directory of your own. A catalog is a JSON object with a `name` and
-`resources`: put an example's list there and run `bunraku apply FILE`.
+This page lists all built-in resource types with their parameters, their names
+in Puppet and Salt, and an example. To add types of your own, see
+[Extension modules](modules.md).
+
+To try an example, replace `@ROOT@` with a directory, put the list into a
+catalog (a JSON object with a `name` and `resources`), and run
+`bunraku apply FILE`.
+
+The page is generated from the engine's own table (`TypeSpec` in
+`crates/engine`). A test keeps it up to date and runs every example.
 ";
 
 fn page() -> PathBuf {
@@ -30,7 +36,7 @@ fn rendered() -> String {
     let mut specs: Vec<&TypeSpec> = registry.specs().collect();
     specs.sort_by_key(|spec| spec.name);
     let mut text = HEAD.to_owned();
-    text.push_str("\n## In every type\n\n");
+    text.push_str("\n## Parameters of all types\n\n");
     parameters(EVERYWHERE, &mut text);
     for spec in specs {
         one(spec, &mut text);
@@ -42,7 +48,7 @@ fn one(spec: &TypeSpec, text: &mut String) {
     let _ = write!(text, "\n## {}\n\n{}\n\n", spec.name, spec.summary);
     let _ = writeln!(
         text,
-        "In Puppet: `{}['…']`; the title stands for `{}`.",
+        "In Puppet: `{}['…']`. The title is the default of `{}`.",
         spec.capitalised(),
         spec.name_parameter
     );
@@ -50,7 +56,7 @@ fn one(spec: &TypeSpec, text: &mut String) {
         let _ = writeln!(text, "Also known as `{}`.", spec.aliases.join("`, `"));
     }
     if !spec.states.is_empty() {
-        text.push_str("\n| Salt function | implies | arguments by another name |\n|---|---|---|\n");
+        text.push_str("\n| Salt function | implies | renamed arguments |\n|---|---|---|\n");
         for state in spec.states {
             let implies: Vec<String> = state
                 .implies
@@ -80,7 +86,7 @@ fn one(spec: &TypeSpec, text: &mut String) {
 
 fn parameters(parameters: &[ParameterSpec], text: &mut String) {
     if parameters.is_empty() {
-        text.push_str("It has no parameters of its own.\n");
+        text.push_str("This type has no other parameters.\n");
         return;
     }
     text.push_str("| parameter | meaning |\n|---|---|\n");

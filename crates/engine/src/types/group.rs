@@ -20,22 +20,19 @@ static SPEC: TypeSpec = TypeSpec {
     name_parameter: "name",
     parameters: &[
         parameter("ensure", "`present` (the default) or `absent`"),
-        parameter(
-            "gid",
-            "the number; the system chooses one when it is not given",
-        ),
-        parameter("members", "who should be in the group"),
+        parameter("gid", "the numeric id; chosen by the system by default"),
+        parameter("members", "the members of the group"),
         parameter(
             "auth_membership",
-            "true: nobody but `members`; false (the default in Puppet's catalogs): at least they",
+            "true: exactly `members`; false (the default in Puppet catalogs): at least `members`",
         ),
-        parameter("addusers", "who should be in the group, whoever else is"),
-        parameter("delusers", "who should not be in the group"),
-        parameter("system", "true: a number from the range for the system"),
-        parameter("allowdupe", "true: the number may be taken already"),
+        parameter("addusers", "users to add to the group"),
+        parameter("delusers", "users to remove from the group"),
+        parameter("system", "true: use an id from the system range"),
+        parameter("allowdupe", "true: allow an id that is already in use"),
         parameter(
             "forcelocal",
-            "accepted for Puppet's sake: groups are always local",
+            "accepted for compatibility with Puppet: groups are always local",
         ),
     ],
     states: &[

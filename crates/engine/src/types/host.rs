@@ -15,16 +15,16 @@ pub(crate) struct Host;
 static SPEC: TypeSpec = TypeSpec {
     name: "host",
     aliases: &[],
-    summary: "An entry of `/etc/hosts`, known by its canonical name. Other lines stay as they are.",
+    summary: "An entry of `/etc/hosts`, identified by its canonical name. Other lines are not changed.",
     name_parameter: "name",
     parameters: &[
         parameter("ensure", "`present` (the default) or `absent`"),
-        parameter("ip", "the address; needed unless absent"),
+        parameter("ip", "the IP address; required unless absent"),
         parameter(
             "host_aliases",
-            "other names of the host; not managed unless given",
+            "other names of the host; not managed by default",
         ),
-        parameter("comment", "what stands after `#` on the line"),
+        parameter("comment", "the comment after `#` on the line"),
         parameter("target", "the file; `/etc/hosts` by default"),
     ],
     states: &[

@@ -43,12 +43,18 @@ impl Lock {
 static SPEC: TypeSpec = TypeSpec {
     name: "lock",
     aliases: &[],
-    summary: "Holds a lock that the whole fleet shares, if nobody else does: to be the one that does something.",
+    summary: "Holds a lock that the whole fleet shares, unless another node holds it. Use it to elect a leader.",
     name_parameter: "name",
     parameters: &[
         parameter("ensure", "`held` or `released`"),
-        parameter("lease", "how long it stays without a run: `2h`"),
-        parameter("reason", "shown to those who look and wait"),
+        parameter(
+            "lease",
+            "how long the lock is held without a run, such as `2h`",
+        ),
+        parameter(
+            "reason",
+            "shown to everyone who looks at the lock or waits for it",
+        ),
         parameter("program", "the program that is asked: `bunraku`"),
     ],
     states: &[

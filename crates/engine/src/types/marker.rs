@@ -28,31 +28,31 @@ const fn marker(
 
 pub(crate) static ANCHOR: TypeSpec = marker(
     "anchor",
-    "A point in the order and nothing else.",
+    "A marker for ordering.",
     &[],
     r#"[{"type": "Anchor", "title": "web::begin"}]"#,
 );
 
 pub(crate) static SCHEDULE: TypeSpec = marker(
     "schedule",
-    "Accepted in Puppet's catalogs; it has no effect: windows belong to the agent.",
+    "Accepted in Puppet catalogs; no effect. Windows are a setting of the agent.",
     &[
-        parameter("period", "accepted, without effect"),
-        parameter("periodmatch", "accepted, without effect"),
-        parameter("range", "accepted, without effect"),
-        parameter("repeat", "accepted, without effect"),
-        parameter("weekday", "accepted, without effect"),
+        parameter("period", "accepted; no effect"),
+        parameter("periodmatch", "accepted; no effect"),
+        parameter("range", "accepted; no effect"),
+        parameter("repeat", "accepted; no effect"),
+        parameter("weekday", "accepted; no effect"),
     ],
     r#"[{"type": "Schedule", "title": "nightly", "parameters": {"range": "2 - 4"}}]"#,
 );
 
 pub(crate) static FILEBUCKET: TypeSpec = marker(
     "filebucket",
-    "Accepted in Puppet's catalogs; replaced files are always kept in the engine's own backups.",
+    "Accepted in Puppet catalogs. Replaced files are always kept in the engine's own backups.",
     &[
-        parameter("path", "accepted, without effect"),
-        parameter("port", "accepted, without effect"),
-        parameter("server", "accepted, without effect"),
+        parameter("path", "accepted; no effect"),
+        parameter("port", "accepted; no effect"),
+        parameter("server", "accepted; no effect"),
     ],
     r#"[{"type": "Filebucket", "title": "main", "parameters": {"path": false}}]"#,
 );

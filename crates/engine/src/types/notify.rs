@@ -13,11 +13,14 @@ pub(crate) struct Notify;
 static SPEC: TypeSpec = TypeSpec {
     name: "notify",
     aliases: &[],
-    summary: "Says something in every run, which counts as a change, as in Puppet.",
+    summary: "Prints a message in every run. This counts as a change, as in Puppet.",
     name_parameter: "name",
     parameters: &[
-        parameter("message", "what to say; the title by default"),
-        parameter("withpath", "accepted for Puppet's sake, without effect"),
+        parameter("message", "the message; the title by default"),
+        parameter(
+            "withpath",
+            "accepted for compatibility with Puppet; no effect",
+        ),
     ],
     states: &[StateFunction {
         function: "test.show_notification",

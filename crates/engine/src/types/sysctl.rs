@@ -17,21 +17,24 @@ const USUAL_FILE: &str = "/etc/sysctl.d/99-bunraku.conf";
 static SPEC: TypeSpec = TypeSpec {
     name: "sysctl",
     aliases: &[],
-    summary: "A kernel setting, in the running kernel and in a file for the next boot.",
+    summary: "A kernel parameter, in the running kernel and in a file for the next boot.",
     name_parameter: "name",
     parameters: &[
         parameter(
             "ensure",
-            "`present` (the default) or `absent`: no longer in the file; the running value stays",
+            "`present` (the default) or `absent`: removed from the file; the running value stays",
         ),
-        parameter("value", "the value; needed unless absent"),
+        parameter("value", "the value; required unless absent"),
         parameter(
             "target",
             "the file; `/etc/sysctl.d/99-bunraku.conf` by default",
         ),
         parameter("persist", "false: only the running kernel; true by default"),
         parameter("apply", "false: only the file; true by default"),
-        parameter("comment", "accepted for Puppet's sake, without effect"),
+        parameter(
+            "comment",
+            "accepted for compatibility with Puppet; no effect",
+        ),
     ],
     states: &[StateFunction {
         function: "sysctl.present",

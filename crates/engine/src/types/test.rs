@@ -13,15 +13,15 @@ pub(crate) struct Test;
 static SPEC: TypeSpec = TypeSpec {
     name: "test",
     aliases: &[],
-    summary: "Changes nothing on the machine: it succeeds or fails, with or without changes, as it is told.",
+    summary: "Changes nothing on the machine. It succeeds or fails, with or without changes, as configured.",
     name_parameter: "name",
     parameters: &[
         parameter("changes", "true: it reports a change; false by default"),
         parameter("result", "false: it fails; true by default"),
-        parameter("comment", "what it says"),
+        parameter("comment", "the message"),
         parameter(
             "fails_in_noop",
-            "false: a noop run does not tell that it would fail; true by default",
+            "false: a noop run does not report that it would fail; true by default",
         ),
     ],
     states: &[

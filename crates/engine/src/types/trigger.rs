@@ -37,24 +37,30 @@ impl Trigger {
 static SPEC: TypeSpec = TypeSpec {
     name: "trigger",
     aliases: &[],
-    summary: "Starts a run on other nodes when something notifies it; declaring it does nothing.",
+    summary: "Starts a run on other nodes when it is notified. Declaring it does nothing.",
     name_parameter: "name",
     parameters: &[
         parameter(
             "hosts",
-            "the nodes to start a run on; without, those that the trigger is defined for",
+            "the nodes to start; by default, those of the trigger's definition",
         ),
-        parameter("query", "every node that this query finds"),
+        parameter("query", "start the nodes that this query finds"),
         parameter(
             "ttl",
-            "how many triggers may follow from it, one from the other",
+            "how many triggers can follow from this one in a chain",
         ),
-        parameter("reason", "shown wherever the trigger is"),
-        parameter("deadline", "how long to wait for a node that is away: `4h`"),
+        parameter("reason", "shown wherever the trigger appears"),
+        parameter(
+            "deadline",
+            "how long to wait for a disconnected node, such as `4h`",
+        ),
         parameter("provider", "`bunraku`, `etcd`, `mcollective` or `dummy`"),
-        parameter("endpoints", "client addresses of etcd, for that provider"),
-        parameter("keyprefix", "what etcd's keys begin with"),
-        parameter("keyttl", "how many seconds such a key stays"),
+        parameter(
+            "endpoints",
+            "client addresses of etcd, for the provider `etcd`",
+        ),
+        parameter("keyprefix", "the prefix of etcd keys"),
+        parameter("keyttl", "the lifetime of an etcd key, in seconds"),
         parameter("program", "the program that fires it: `bunraku`"),
     ],
     states: &[StateFunction {

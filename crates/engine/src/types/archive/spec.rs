@@ -6,32 +6,32 @@ use crate::{StateFunction, TypeSpec};
 pub(super) static SPEC: TypeSpec = TypeSpec {
     name: "archive",
     aliases: &[],
-    summary: "The content of a tar or zip archive, unpacked into a directory. Nothing in an archive can reach out of that directory. With `creates`, it is left alone once that exists.",
+    summary: "The content of a tar or zip archive, unpacked into a directory. Paths in an archive cannot lead outside that directory. With `creates`, the archive is not unpacked if that path exists.",
     name_parameter: "path",
     parameters: &[
         parameter("path", "the directory to unpack into; the title by default"),
-        parameter(
-            "extract_path",
-            "another word for `path`, as Puppet's `archive` has it",
-        ),
+        parameter("extract_path", "alias of `path`, as in Puppet's `archive`"),
         parameter("ensure", "`present`"),
-        parameter("source", "the archive's address"),
-        parameter("checksum", "`sha256:…`, `sha512=…`, or the digits alone"),
+        parameter("source", "the address of the archive"),
+        parameter("checksum", "`sha256:…`, `sha512=…`, or only the digits"),
         parameter(
             "checksum_type",
-            "`sha256` or `sha512`, where the checksum does not say",
+            "`sha256` or `sha512`, if the checksum has no prefix",
         ),
         parameter(
             "format",
-            "`tar`, `tar.gz`, `tar.xz`, `tar.bz2`, `tar.zst` or `zip`; from the source's name by default",
+            "`tar`, `tar.gz`, `tar.xz`, `tar.bz2`, `tar.zst` or `zip`; derived from the source's name by default",
         ),
-        parameter("user", "who owns what is unpacked"),
-        parameter("group", "the group of what is unpacked"),
+        parameter("user", "the owner of the unpacked files"),
+        parameter("group", "the group of the unpacked files"),
         parameter(
             "strip_components",
-            "leading directories to leave out of each name",
+            "number of leading directories to remove from each name",
         ),
-        parameter("max_size", "bytes that it may unpack to; 16 GiB by default"),
+        parameter(
+            "max_size",
+            "maximum size of the unpacked content in bytes; 16 GiB by default",
+        ),
     ],
     states: &[StateFunction {
         function: "archive.extracted",

@@ -6,12 +6,12 @@ use crate::{StateFunction, TypeSpec};
 pub(super) static SPEC: TypeSpec = TypeSpec {
     name: "cron",
     aliases: &[],
-    summary: "A job in a user's crontab. Other jobs stay as they are.",
+    summary: "A job in a user's crontab. Other jobs are not changed.",
     name_parameter: "name",
     parameters: &[
         parameter("ensure", "`present` (the default) or `absent`"),
-        parameter("command", "what to run; needed unless absent"),
-        parameter("user", "whose crontab; `root` by default"),
+        parameter("command", "the command to run; required unless absent"),
+        parameter("user", "the owner of the crontab; `root` by default"),
         parameter(
             "minute",
             "0 to 59, names, ranges, steps or a list; `*` by default",
@@ -22,14 +22,17 @@ pub(super) static SPEC: TypeSpec = TypeSpec {
         parameter("weekday", "0 to 7 (Sunday is 0 and 7), or names"),
         parameter(
             "special",
-            "`reboot`, `hourly`, `daily`, `weekly`, `monthly`, `yearly`, … instead of the times",
+            "`reboot`, `hourly`, `daily`, `weekly`, `monthly`, `yearly`, … instead of times",
         ),
         parameter(
             "environment",
-            "a list of NAME=value for this job and those below it",
+            "a list of `NAME=value` for this job and the jobs below it",
         ),
-        parameter("identifier", "the name in the crontab, if not the title"),
-        parameter("target", "another word for `user`, as in Puppet"),
+        parameter(
+            "identifier",
+            "the name in the crontab; the title by default",
+        ),
+        parameter("target", "alias of `user`, as in Puppet"),
     ],
     states: &[
         StateFunction {

@@ -13,32 +13,38 @@ const ARGUMENTS: &[Argument] = &[
 pub(super) static SPEC: TypeSpec = TypeSpec {
     name: "git",
     aliases: &["vcsrepo"],
-    summary: "A checkout of a git repository at a revision, through the `git` tool.",
+    summary: "A checkout of a git repository at a revision, using the `git` program.",
     name_parameter: "path",
     parameters: &[
-        parameter("path", "where the checkout is; the title by default"),
+        parameter(
+            "path",
+            "the directory of the checkout; the title by default",
+        ),
         parameter(
             "ensure",
-            "`present` (the default): at the revision, as far as it is known here; `latest`: at what the source has now; `cloned`: only there; `bare`; `absent`",
+            "`present` (the default): at the revision, as known locally; `latest`: at the source's current revision; `cloned`: exists; `bare`; `absent`",
         ),
         parameter(
             "source",
-            "where the repository comes from; needed unless absent",
+            "the URL of the repository; required unless absent",
         ),
         parameter(
             "revision",
-            "a branch, a tag or a commit; the source's own branch by default",
+            "a branch, a tag or a commit; the source's default branch by default",
         ),
         parameter(
             "force",
-            "true gives up local changes and whatever is at the path",
+            "true: discard local changes and anything else at the path",
         ),
-        parameter("submodules", "true brings submodules along"),
-        parameter("depth", "how many commits of history to fetch"),
-        parameter("remote", "the name for the source; `origin` by default"),
-        parameter("user", "whose the checkout is; git runs as this user"),
-        parameter("identity", "the ssh key to use"),
-        parameter("provider", "`git`, as Puppet's `vcsrepo` wants it"),
+        parameter("submodules", "true: include submodules"),
+        parameter("depth", "number of commits to fetch"),
+        parameter("remote", "the name of the remote; `origin` by default"),
+        parameter("user", "the owner of the checkout; git runs as this user"),
+        parameter("identity", "the SSH key to use"),
+        parameter(
+            "provider",
+            "`git`, for compatibility with Puppet's `vcsrepo`",
+        ),
         parameter("timeout", "seconds for each command; 3600 by default"),
     ],
     states: &[

@@ -22,27 +22,24 @@ pub(crate) struct Mount;
 static SPEC: TypeSpec = TypeSpec {
     name: "mount",
     aliases: &[],
-    summary: "A line of `/etc/fstab`, and whether it is mounted. A refresh mounts it anew with its options.",
+    summary: "An entry of `/etc/fstab`, and whether it is mounted. A refresh remounts it with its options.",
     name_parameter: "name",
     parameters: &[
         parameter(
             "ensure",
-            "`mounted`, `present` (only the line; what is mounted stays), `unmounted` (the line, not mounted), `absent` (neither); `present` by default",
+            "`mounted`, `present` (only the entry; mounts stay as they are), `unmounted` (the entry, not mounted), `absent` (neither); `present` by default",
         ),
-        parameter(
-            "device",
-            "what is mounted; needed unless absent or unmounted",
-        ),
-        parameter("fstype", "the kind of file system; needed with `device`"),
+        parameter("device", "the device; required unless absent or unmounted"),
+        parameter("fstype", "the file system type; required with `device`"),
         parameter(
             "options",
-            "options, as a list or separated by commas; `defaults` by default",
+            "mount options, as a list or separated by commas; `defaults` by default",
         ),
-        parameter("dump", "fstab's fifth field; 0 by default"),
-        parameter("pass", "fstab's sixth field; 0 by default"),
-        parameter("atboot", "false adds the option `noauto`"),
-        parameter("persist", "false: no line in fstab; true by default"),
-        parameter("mkmnt", "true makes the directory if there is none"),
+        parameter("dump", "the fifth field of fstab; 0 by default"),
+        parameter("pass", "the sixth field of fstab; 0 by default"),
+        parameter("atboot", "false: add the option `noauto`"),
+        parameter("persist", "false: no entry in fstab; true by default"),
+        parameter("mkmnt", "true: create the directory if it is missing"),
         parameter(
             "remounts",
             "false: unmount and mount instead of `-o remount`; true by default",

@@ -19,7 +19,7 @@ const fn function(
 pub(super) static SPEC: TypeSpec = TypeSpec {
     name: "package",
     aliases: &["pkg"],
-    summary: "A package of the system, through apt or dnf. In genius mode all packages of one manager that may go together go in one transaction.",
+    summary: "A system package, managed with apt or dnf. In genius mode, packages of one package manager that do not depend on each other are changed in one transaction.",
     name_parameter: "name",
     parameters: &[
         parameter(
@@ -29,7 +29,7 @@ pub(super) static SPEC: TypeSpec = TypeSpec {
         parameter("version", "the version, as an alternative to `ensure`"),
         parameter(
             "pkgs",
-            "names, or names with versions, instead of one name; they change together",
+            "names, or names with versions, instead of one name; they change in one transaction",
         ),
         parameter(
             "source",
@@ -37,45 +37,39 @@ pub(super) static SPEC: TypeSpec = TypeSpec {
         ),
         parameter(
             "provider",
-            "`apt` or `dnf`; what the machine has by default",
+            "`apt` or `dnf`; the machine's package manager by default",
         ),
         parameter(
             "hold",
-            "true keeps upgrades away from the package, false lets them",
+            "true: prevent upgrades of the package; false: allow them",
         ),
-        parameter("mark", "`hold` or `none`, as Puppet says `hold`"),
+        parameter("mark", "`hold` or `none`, Puppet's form of `hold`"),
         parameter(
             "refresh",
-            "true refreshes the metadata before an install, once a run",
+            "true: refresh the metadata before an installation, once per run",
         ),
-        parameter(
-            "install_options",
-            "more options for the manager when it installs",
-        ),
-        parameter(
-            "uninstall_options",
-            "more options for the manager when it removes",
-        ),
+        parameter("install_options", "additional options for installations"),
+        parameter("uninstall_options", "additional options for removals"),
         parameter(
             "install_recommends",
-            "false leaves out what is only recommended",
+            "false: do not install recommended packages",
         ),
         parameter(
             "configfiles",
-            "`keep` (the default) or `replace`: what happens to changed configuration files",
+            "`keep` (the default) or `replace` changed configuration files",
         ),
-        parameter("repository", "the repository or release to prefer"),
+        parameter("repository", "the preferred repository or release"),
         parameter(
             "lock_timeout",
-            "seconds to wait for another user of the manager; 600 by default",
+            "seconds to wait for another process that uses the package manager; 600 by default",
         ),
         parameter(
             "allow_virtual",
-            "accepted for Puppet's sake: provided names always count",
+            "accepted for compatibility with Puppet: virtual packages are always allowed",
         ),
         parameter(
             "reinstall_on_refresh",
-            "accepted for Puppet's sake, without effect",
+            "accepted for compatibility with Puppet; no effect",
         ),
     ],
     states: &[

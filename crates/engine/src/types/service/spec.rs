@@ -6,56 +6,59 @@ use crate::{StateFunction, TypeSpec};
 pub(super) static SPEC: TypeSpec = TypeSpec {
     name: "service",
     aliases: &[],
-    summary: "A service: a unit of systemd, an init script, or a process that is kept by its pid file. A refresh restarts or reloads it if it runs.",
+    summary: "A service: a systemd unit, an init script, or a process supervised through its PID file. A refresh restarts or reloads it if it is running.",
     name_parameter: "name",
     parameters: &[
-        parameter("ensure", "`running` or `stopped`; not managed unless given"),
+        parameter("ensure", "`running` or `stopped`; not managed by default"),
         parameter(
             "enable",
-            "true or false: whether it starts at boot; `mask` so that nothing starts it",
+            "true or false: whether it starts at boot; `mask`: prevent it from being started",
         ),
-        parameter("masked", "true or false, with systemd"),
+        parameter("masked", "true or false; systemd only"),
         parameter(
             "provider",
-            "`systemd`, `init` or `supervised`; what the machine has by default",
+            "`systemd`, `init` or `supervised`; the machine's service manager by default",
         ),
-        parameter("reload", "true: a refresh reloads instead of restarting"),
+        parameter(
+            "reload",
+            "true: a refresh reloads the service instead of restarting it",
+        ),
         parameter(
             "hasstatus",
-            "false: the init script has no `status`; look for `pattern` instead",
+            "false: the init script has no `status`; search for `pattern` instead",
         ),
-        parameter(
-            "hasrestart",
-            "true: the init script's own `restart` is used",
-        ),
+        parameter("hasrestart", "true: use the init script's own `restart`"),
         parameter(
             "pattern",
-            "what its command line contains; the name by default",
+            "a text that its command line contains; the name by default",
         ),
         parameter("start", "the command that starts it"),
         parameter("stop", "the command that stops it"),
         parameter("restart", "the command that restarts it"),
-        parameter("status", "the command that succeeds while it runs"),
+        parameter(
+            "status",
+            "the command that succeeds while the service is running",
+        ),
         parameter(
             "command",
-            "supervised: what to run, in the foreground; given to a shell",
+            "supervised: the command to run in the foreground; passed to a shell",
         ),
-        parameter("binary", "another word for `command`, as in Puppet"),
+        parameter("binary", "alias of `command`, as in Puppet"),
         parameter(
             "pidfile",
-            "supervised: where its number is kept; `/run/NAME.pid` by default",
+            "supervised: the PID file; `/run/NAME.pid` by default",
         ),
         parameter(
             "log",
-            "supervised: where its output goes; `/var/log/NAME.log` by default",
+            "supervised: the log file; `/var/log/NAME.log` by default",
         ),
         parameter(
             "startsecs",
-            "supervised: seconds that it must live to have started; 1 by default",
+            "supervised: seconds that it must run to count as started; 1 by default",
         ),
         parameter(
             "stop_timeout",
-            "supervised: seconds between asking and killing; 10 by default",
+            "supervised: seconds between SIGTERM and SIGKILL; 10 by default",
         ),
     ],
     states: &[

@@ -24,18 +24,18 @@ pub(crate) struct SshAuthorizedKey;
 static SPEC: TypeSpec = TypeSpec {
     name: "ssh_authorized_key",
     aliases: &[],
-    summary: "A key that may log in as a user. Other keys stay as they are.",
+    summary: "An SSH key that can log in as a user. Other keys are not changed.",
     name_parameter: "name",
     parameters: &[
         parameter("ensure", "`present` (the default) or `absent`"),
-        parameter("user", "who may be logged in as; needed"),
+        parameter("user", "the user to log in as; required"),
         parameter("type", "`ssh-ed25519`, `ssh-rsa`, …; `ssh-rsa` by default"),
         parameter(
             "key",
-            "the key itself, in base64 and without white space; needed unless absent",
+            "the key in base64, without white space; required unless absent",
         ),
-        parameter("options", "options of sshd, as a list; none by default"),
-        parameter("comment", "what stands after the key; the title by default"),
+        parameter("options", "sshd options, as a list; none by default"),
+        parameter("comment", "the comment after the key; the title by default"),
         parameter(
             "target",
             "the file; `.ssh/authorized_keys` in the user's home by default",

@@ -6,37 +6,34 @@ use crate::{StateFunction, TypeSpec};
 pub(super) static SPEC: TypeSpec = TypeSpec {
     name: "user",
     aliases: &[],
-    summary: "A user's account.",
+    summary: "A user account.",
     name_parameter: "name",
     parameters: &[
         parameter("ensure", "`present` (the default) or `absent`"),
-        parameter(
-            "uid",
-            "the number; the system chooses one when it is not given",
-        ),
+        parameter("uid", "the numeric id; chosen by the system by default"),
         parameter("gid", "the primary group, by name or number"),
         parameter("groups", "the other groups, by name"),
         parameter(
             "membership",
-            "`minimum` (the default): at least `groups`; `inclusive`: no others",
+            "`minimum` (the default): at least `groups`; `inclusive`: exactly `groups`",
         ),
         parameter("home", "the path of the home directory"),
         parameter(
             "managehome",
-            "true: the home directory is made, moved with `home`, and removed with the user",
+            "true: create the home directory, move it with `home`, and remove it with the user",
         ),
         parameter("shell", "the login shell"),
-        parameter("comment", "the full name, or whatever describes the user"),
-        parameter("password", "the password's hash, never shown"),
+        parameter("comment", "the full name or a description of the user"),
+        parameter("password", "the password hash; never shown"),
         parameter(
             "expiry",
-            "the last day, as 2030-12-31 or in days since 1970; `absent` for none",
+            "the expiry date, as 2030-12-31 or in days since 1970; `absent`: never",
         ),
-        parameter("system", "true: a number from the range for the system"),
-        parameter("allowdupe", "true: the number may be taken already"),
+        parameter("system", "true: use an id from the system range"),
+        parameter("allowdupe", "true: allow an id that is already in use"),
         parameter(
             "forcelocal",
-            "accepted for Puppet's sake: users are always local",
+            "accepted for compatibility with Puppet: users are always local",
         ),
     ],
     states: &[
