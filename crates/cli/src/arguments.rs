@@ -22,13 +22,13 @@ pub(crate) struct Arguments {
 }
 
 const EXAMPLES: &str = "Examples:
-  bunraku demo                          watch a server and four agents on this machine
-  bunraku server                        start a server with its own store and authority
-  bunraku token create                  let a node in, once
-  bunraku node list                     see where every node stands
+  bunraku demo                          run a server and four agents on this machine
+  bunraku server                        start a server with its own store and CA
+  bunraku token create                  create a token for a new node
+  bunraku node list                     show the status of all nodes
 
-Exit codes: 0 done, 1 error, 2 changes pending or made (where asked for),
-3 some nodes failed or were lost, 4 refused, 64 usage.";
+Exit codes: 0 success, 1 error, 2 changes pending or made (with --detailed-exitcodes),
+3 some nodes failed or were lost, 4 refused, 64 usage error.";
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
@@ -36,80 +36,80 @@ pub(crate) enum Command {
     Server(server::ServerArguments),
     /// Run the agent of this node
     Agent(agent::AgentArguments),
-    /// Watch a server and four agents work together, on this machine only
+    /// Run a demo: a server and four agents on this machine
     Demo(demo::DemoArguments),
     Apply(apply::ApplyArgs),
     Restore(restore::RestoreArgs),
     States(states::StatesArgs),
-    /// Show what a run over many nodes would do, in which order, and why
+    /// Show what a run over many nodes would do: order, reasons and catalogs
     #[command(
         after_help = "Examples:\n  bunraku plan --site site.pp --offline\n  bunraku plan --site graph.json --graph svg > plan.svg"
     )]
     Plan(plan::PlanArguments),
-    /// Carry out a plan over many nodes in its order; list, watch, stop and resume such runs
+    /// Run many nodes in the order of a plan; list, watch, stop and resume runs
     #[command(
-        after_help = "Examples:\n  bunraku run --site site.pp\n  bunraku run --site site.yaml --yes --canary 2 --batch 20%\n  bunraku run watch 3f9a12cd\n\nExit code 3 says that a node failed, was lost or did not run; 4 that nothing was run."
+        after_help = "Examples:\n  bunraku run --site site.pp\n  bunraku run --site site.yaml --yes --canary 2 --batch 20%\n  bunraku run watch 3f9a12cd\n\nExit code 3: a node failed, was lost or did not run. Exit code 4: nothing was run."
     )]
     Run(Box<run::RunArguments>),
-    /// Extension modules: pack, sign, verify, install
+    /// Pack, sign, verify, install and publish extension modules
     #[command(subcommand)]
     Module(module::ModuleCommand),
-    /// Nodes: where they stand, and whether they may run
+    /// List, run, enable, disable and assign nodes
     #[command(subcommand)]
     Node(node::NodeCommand),
-    /// What nodes did
+    /// List, show and follow reports of node runs
     #[command(subcommand)]
     Report(report::ReportCommand),
-    /// Environments: code from git, and taking it into use
+    /// Create and deploy environments from git
     #[command(subcommand)]
     Environment(environment::EnvironmentCommand),
-    /// Have nodes compiled, and see what waits
+    /// Compile nodes and show the compile queue
     Compile(compile::CompileArguments),
-    /// What nodes say of themselves
+    /// Show and compare node facts
     #[command(subcommand)]
     Facts(facts::FactsCommand),
-    /// What is compiled for nodes, and what differs
+    /// List, show and compare catalogs
     #[command(subcommand)]
     Catalog(catalog::CatalogCommand),
-    /// Releases: which compiled catalogs nodes get, and when
+    /// Create, compare, hold and roll back releases
     #[command(subcommand)]
     Release(release::ReleaseCommand),
-    /// Ask about nodes, facts, resources, classes, reports and events
+    /// Query nodes, facts, resources, classes, reports and events
     Query(query::QueryArguments),
-    /// Certificates: list, sign, issue, revoke
+    /// List, sign, issue and revoke certificates
     #[command(subcommand)]
     Cert(cert::CertCommand),
-    /// One-time tokens that let nodes in
+    /// Create, list and revoke one-time join tokens
     #[command(subcommand)]
     Token(token::TokenCommand),
-    /// The servers among themselves: make a cluster, join, look, drain, recover
+    /// Create, join, inspect, drain and recover a cluster of servers
     #[command(subcommand)]
     Cluster(cluster::ClusterCommand),
-    /// Look at all of it in a browser, on this machine
+    /// Show the fleet in a browser (read-only)
     Console(console::ConsoleArguments),
-    /// Would an init be accepted now? The exit code says
+    /// Check whether an init may run (exit code)
     Stat(once::StatArguments),
-    /// Do a thing that is done once per fleet, unless somebody does or did
+    /// Run a once task, unless it is running or done
     Init(once::InitArguments),
-    /// Things that are done once per fleet
+    /// List, define and reset once tasks
     #[command(subcommand)]
     Once(once::OnceCommand),
-    /// Locks that nodes and people share
+    /// Acquire, release and define locks
     #[command(subcommand)]
     Lock(lock::LockCommand),
-    /// Cues that start runs on other nodes
+    /// Fire, define and list triggers, which start runs on other nodes
     #[command(subcommand)]
     Trigger(trigger::TriggerCommand),
-    /// Rules that fire triggers when something happens
+    /// List and test reactors, which fire triggers on events
     #[command(subcommand)]
     Reactor(reactor::ReactorCommand),
     #[command(hide = true)]
     Bound(bound::BoundArguments),
-    /// The configuration
+    /// Check the configuration
     #[command(subcommand)]
     Config(config::ConfigCommand),
-    /// Completions for a shell
+    /// Print shell completions
     Completions(completions::CompletionsArguments),
-    /// Manual pages
+    /// Write manual pages
     Man(man::ManArguments),
 }

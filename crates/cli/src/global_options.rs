@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 /// Options that every command accepts.
 #[derive(Args, Clone)]
 pub(crate) struct Global {
-    /// Configuration file [default: /etc/bunraku/bunraku.toml where it exists]
+    /// Configuration file [default: /etc/bunraku/bunraku.toml if it exists]
     #[arg(
         long,
         global = true,
@@ -21,7 +21,7 @@ pub(crate) struct Global {
     #[arg(long, global = true, help_heading = "Global options")]
     pub(crate) json: bool,
 
-    /// Server to talk to, HOST:PORT; may be given several times
+    /// Server to connect to, HOST:PORT; repeatable
     #[arg(
         long = "server",
         global = true,
@@ -32,7 +32,7 @@ pub(crate) struct Global {
     )]
     pub(crate) servers: Vec<String>,
 
-    /// Directory with ca.pem, cert.pem and key.pem to talk to it with
+    /// Directory with ca.pem, cert.pem and key.pem
     #[arg(
         long,
         global = true,
@@ -42,7 +42,7 @@ pub(crate) struct Global {
     )]
     pub(crate) credentials: Option<PathBuf>,
 
-    /// What to log, for example `debug` or `bunraku_control=trace`
+    /// Log filter, such as `debug` or `bunraku_control=trace`
     #[arg(
         long,
         global = true,
@@ -52,14 +52,14 @@ pub(crate) struct Global {
     )]
     pub(crate) log: Option<String>,
 
-    /// How to log
+    /// Log format
     #[arg(long, global = true, help_heading = "Global options", env = "BUNRAKU_LOG_FORMAT", value_enum, default_value_t = LogFormat::Auto)]
     pub(crate) log_format: LogFormat,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
-    /// JSON unless standard error is a terminal
+    /// Text if standard error is a terminal, otherwise JSON
     Auto,
     Json,
     Text,

@@ -12,7 +12,7 @@ use bunraku_module::Verified;
 /// Where keys and the record of the engine are.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct KeyArgs {
-    /// The directory of trusted keys (`*.pub`) and of the list of revoked ones (`revoked`).
+    /// Directory with trusted module keys (`*.pub`) and the list of revoked keys (`revoked`).
     #[arg(
         long,
         value_name = "DIRECTORY",
@@ -25,7 +25,7 @@ pub(crate) struct KeyArgs {
 /// Where a run finds modules.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct ModuleArgs {
-    /// A directory with extension modules, beside those that are installed; may be given several times.
+    /// Directory with extension modules, in addition to installed ones; repeatable.
     #[arg(long, value_name = "DIRECTORY")]
     pub(crate) module_dir: Vec<PathBuf>,
     #[command(flatten)]

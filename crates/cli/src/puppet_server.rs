@@ -17,19 +17,19 @@ const PATIENCE: HumanDuration = HumanDuration::from_secs(120);
 #[derive(clap::Args, Clone, Default, serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 pub(crate) struct PuppetServerArguments {
-    /// Ask this Puppet server (4 to 6) for the graph of `--environment`
+    /// Fetch the graph of `--environment` from this Puppet server (4 to 6)
     #[arg(long, value_name = "URL", requires_all = ["puppet_ca", "puppet_cert", "puppet_key"])]
     pub(crate) puppet_server: Option<String>,
-    /// The Puppet server's authority, such as /etc/puppetlabs/puppet/ssl/certs/ca.pem
+    /// CA certificate of the Puppet server, such as /etc/puppetlabs/puppet/ssl/certs/ca.pem
     #[arg(long, value_name = "FILE", requires = "puppet_server")]
     puppet_ca: Option<PathBuf>,
-    /// A certificate that the Puppet server lets in
+    /// Client certificate for the Puppet server
     #[arg(long, value_name = "FILE", requires = "puppet_server")]
     puppet_cert: Option<PathBuf>,
-    /// Its key
+    /// Key of the client certificate
     #[arg(long, value_name = "FILE", requires = "puppet_server")]
     puppet_key: Option<PathBuf>,
-    /// How long the Puppet server may take [default: 2m]
+    /// Time limit for the Puppet server [default: 2m]
     #[arg(long, value_name = "SPAN", requires = "puppet_server")]
     #[serde(skip)]
     puppet_timeout: Option<HumanDuration>,

@@ -12,13 +12,13 @@ use crate::failure::Failure;
 
 #[derive(clap::Args, Clone)]
 pub(crate) struct DueArguments {
-    /// Begin then: `22:00`, `2026-11-16 22:00`, `2026-11-16T22:00:00Z` or `+30m`
+    /// Start at this time: `22:00`, `2026-11-16 22:00`, `2026-11-16T22:00:00Z` or `+30m`
     #[arg(long, value_name = "TIME", conflicts_with = "in_window")]
     at: Option<String>,
-    /// Begin in this window, now or when it opens, or not at all: `mon-fri 22:00-04:00 Europe/Berlin`
+    /// Start in this window, now or when it opens: `mon-fri 22:00-04:00 Europe/Berlin`
     #[arg(long, value_name = "WINDOW")]
     in_window: Option<String>,
-    /// With `--at`: a run that could not begin for so long after its time expires
+    /// With `--at`: the run expires if it cannot start within this time
     #[arg(long, value_name = "SPAN", default_value = "1h", requires = "at")]
     late_by: HumanDuration,
 }

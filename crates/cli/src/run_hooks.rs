@@ -10,11 +10,11 @@ use crate::failure::Failure;
 
 #[derive(clap::Args, Clone)]
 pub(crate) struct HookArguments {
-    /// When the run succeeded: a command to run here, or `trigger:NAME HOST,…` (or a query)
-    /// to be fired by the server
+    /// After success: a command to run here, or `trigger:NAME HOST,…` (or a query)
+    /// for the server to fire
     #[arg(long, value_name = "HOOK")]
     on_success: Option<Hook>,
-    /// When it did not: a command, or a trigger
+    /// After any other result: a command or a trigger
     #[arg(long, value_name = "HOOK")]
     on_failure: Option<Hook>,
 }

@@ -24,7 +24,7 @@ const LARGEST_FILE: u64 = 64 << 20;
 
 #[derive(clap::Args, Clone, serde::Serialize, serde::Deserialize)]
 pub(crate) struct SiteArguments {
-    /// What to plan: a Puppet site manifest (.pp), a directory with manifests, an environment graph (.json)
+    /// Site to plan: a Puppet manifest (.pp), a directory with manifests, an environment graph (.json)
     /// or a site file (.yaml); several manifests are read as one. `-` reads a graph from standard input
     #[arg(
         long = "site",
@@ -37,30 +37,30 @@ pub(crate) struct SiteArguments {
     #[command(flatten)]
     #[serde(flatten)]
     puppet: PuppetServerArguments,
-    /// Where the modules are that manifests use. Default: `modulepath` in the environment.conf, or `modules`
-    /// beside the manifests
+    /// Directories with Puppet modules [default: `modulepath` in the environment.conf, or `modules`
+    /// next to the manifests]
     #[arg(long, value_name = "DIR", value_delimiter = ':')]
     modulepath: Vec<PathBuf>,
-    /// The environment of manifests, and the one that a Puppet server is asked for
+    /// Environment of manifests and of `--puppet-server`
     #[arg(long, value_name = "NAME", default_value = "production")]
     environment: String,
-    /// Only these applications, such as `Lamp[app1]`
+    /// Plan only these applications, such as `Lamp[app1]`
     #[arg(long, value_name = "APPLICATION")]
     instance: Vec<String>,
-    /// Only these nodes; `*` stands for any characters
+    /// Plan only these nodes; `*` matches any characters
     #[arg(long, value_name = "NODE")]
     node: Vec<String>,
-    /// Only the nodes that this query finds, such as `nodes { facts.os.family = "Debian" }`
+    /// Plan only the nodes that this query finds, such as `nodes { facts.os.family = "Debian" }`
     #[arg(long, value_name = "QUERY")]
     #[serde(default)]
     query: Option<String>,
-    /// Where only nodes wait for each other in a circle: run them more than once
+    /// If only nodes form a cycle, run these nodes more than once
     #[arg(long)]
     passes: bool,
-    /// Which nodes there are, for patterns of names: the output of `bunraku node list --json`
+    /// File with the known nodes, for name patterns: the output of `bunraku node list --json`
     #[arg(long, value_name = "FILE")]
     inventory: Option<PathBuf>,
-    /// Answer queries from this file, not from the server: the output of
+    /// Answer queries from this file instead of the server: the output of
     /// `bunraku query --json 'nodes[certname, facts]'`
     #[arg(long, value_name = "FILE")]
     #[serde(default)]

@@ -18,16 +18,16 @@ use crate::machine_modules::MachineModules;
 /// Options for state files.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct StateArgs {
-    /// The root of the state tree; PATH is then the name of a state file (`web.nginx`), or several joined with commas.
+    /// Root of the state tree; PATH is then the name of a state file (`web.nginx`), or several separated by commas.
     #[arg(long, value_name = "DIRECTORY")]
     pub(crate) state_root: Option<PathBuf>,
-    /// Data for states: a directory with a top file, or a file in YAML or JSON. By default the directory `pillar` beside the tree, if there is one.
+    /// Pillar data: a directory with a top file, or a YAML or JSON file [default: the directory `pillar` next to the tree].
     #[arg(long, value_name = "PATH")]
     pub(crate) pillar: Vec<PathBuf>,
-    /// Data as a JSON object; it wins over all files.
+    /// Pillar data as a JSON object; overrides all files.
     #[arg(long, value_name = "JSON")]
     pub(crate) pillar_json: Option<String>,
-    /// The node's name for top files, instead of this machine's.
+    /// Node name for top files, instead of this machine's.
     #[arg(long, value_name = "NAME")]
     pub(crate) node: Option<String>,
 }

@@ -26,22 +26,22 @@ use crate::signals::{asked_to_end, end_with_parent};
   bunraku agent --server bunraku.example.com:8150 --ca-fingerprint SHA256:… --token-file ./token
   bunraku agent --server bunraku.example.com:8150 --ca-fingerprint SHA256:…   # then `bunraku cert sign NODE`
 
-Once it has joined, `bunraku agent` needs only the server. A token in the environment
-(BUNRAKU_TOKEN) or in a file stands in no process list.")]
+After joining, `bunraku agent` only needs the server. Pass the token in a file or in the
+environment (BUNRAKU_TOKEN), so that it does not appear in process lists.")]
 pub(crate) struct AgentArguments {
-    /// This node's name [default: the fully qualified host name]
+    /// Name of this node [default: the fully qualified host name]
     #[arg(long, env = "BUNRAKU_NODE_NAME")]
     name: Option<String>,
 
-    /// The node's certificate, key and journal
+    /// Directory for the node's certificate, key and journal
     #[arg(long, env = "BUNRAKU_AGENT_DIR", value_name = "DIR")]
     data_dir: Option<PathBuf>,
 
-    /// The authority to trust at the first contact, as `bunraku token create` prints it
+    /// Fingerprint of the CA to trust on first contact, as printed by `bunraku token create`
     #[arg(long, env = "BUNRAKU_CA_FINGERPRINT", value_name = "SHA256:…")]
     ca_fingerprint: Option<String>,
 
-    /// File with a one-time token
+    /// File with a one-time join token
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 
@@ -49,65 +49,65 @@ pub(crate) struct AgentArguments {
     #[arg(long, value_name = "SPAN")]
     facts_interval: Option<HumanDuration>,
 
-    /// Directory with facts of your own; may be given several times, replaces the usual ones
+    /// Directory with external facts, instead of the default directories; repeatable
     #[arg(long, value_name = "DIR")]
     external_facts: Vec<PathBuf>,
 
-    /// Join, and end; the next start needs no token
+    /// Join and exit; the next start needs no token
     #[arg(long)]
     join_only: bool,
 
     #[command(flatten)]
     runs: RunArguments,
 
-    /// End when the process with this id, which started this one, ends
+    /// Exit when the parent process with this id exits
     #[arg(long, hide = true, value_name = "PID")]
     end_with_parent: Option<i32>,
 }
 
-/// How runs are carried out.
+/// Options for runs.
 #[derive(Args)]
 struct RunArguments {
-    /// What a run is
+    /// What a run does
     #[arg(long, value_enum)]
     run_method: Option<RunMethodKind>,
 
-    /// The command for `--run-method command`, through a shell
+    /// Shell command for `--run-method command`
     #[arg(long, value_name = "COMMAND")]
     run_command: Option<String>,
 
-    /// How often to run by itself; `0s` for never
+    /// Interval between scheduled runs; `0s` for none
     #[arg(long, value_name = "SPAN")]
     run_interval: Option<HumanDuration>,
 
-    /// The first run is within this after the start
+    /// Start the first run within this time
     #[arg(long, value_name = "SPAN")]
     run_splay: Option<HumanDuration>,
 
     /// Run when a new release reaches this node
     #[arg(long)]
     run_on_release: bool,
-    /// A new release is run within this, each node at its own time
+    /// Spread the runs of a new release over this time
     #[arg(long, value_name = "SPAN")]
     release_splay: Option<HumanDuration>,
 
-    /// Only say what would change, unless a request says otherwise
+    /// Run in noop mode unless a request asks to enforce
     #[arg(long)]
     noop: bool,
 
-    /// When runs enforce, such as `mon-fri 22:00-04:00 Europe/Berlin`; may be given several times
+    /// Window in which runs enforce, such as `mon-fri 22:00-04:00 Europe/Berlin`; repeatable
     #[arg(long = "window", value_name = "WINDOW")]
     windows: Vec<Window>,
 
-    /// Where backups and the record of the last run are kept
+    /// Directory for backups and the record of the last run
     #[arg(long, value_name = "DIR", env = "BUNRAKU_STATE_DIR")]
     state_dir: Option<PathBuf>,
 
-    /// The directory of trusted keys of modules (`*.pub`) and of the list of revoked ones (`revoked`)
+    /// Directory with trusted module keys (`*.pub`) and the list of revoked keys (`revoked`)
     #[arg(long, value_name = "DIR", env = "BUNRAKU_MODULE_KEYS")]
     module_keys: Option<PathBuf>,
 
-    /// The directory under which the managed machine lies
+    /// Root directory of the managed machine
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
 }

@@ -21,20 +21,20 @@ use crate::state_tree::{self, StateArgs};
 /// Where the engine keeps its records when nobody says.
 pub(super) const USUAL_STATE_DIR: &str = "/var/lib/bunraku/engine";
 
-/// Carry out states or a catalog on this machine.
+/// Apply states or a catalog to this machine.
 ///
-/// PATH is a state file, a directory of state files with a top file, or a
-/// catalog in JSON, such as `puppet catalog compile` writes.
+/// PATH is a state file, a directory with a top file, or a catalog in JSON, such
+/// as `puppet catalog compile` writes.
 #[derive(clap::Args)]
 pub(crate) struct ApplyArgs {
-    /// The states or the catalog.
+    /// State file, directory or catalog.
     pub(super) path: PathBuf,
-    /// Carry it out on another machine over SSH, without leaving an agent there.
+    /// Apply to another machine over SSH, without installing an agent.
     #[arg(long, value_name = "[USER@]HOST")]
     pub(super) ssh: Option<String>,
     #[command(flatten)]
     pub(super) connection: crate::ssh::SshArgs,
-    /// With `--ssh`: the build of Bunraku for that machine, instead of this one.
+    /// With `--ssh`: the Bunraku binary to copy, instead of this one.
     #[arg(long, value_name = "FILE", requires = "ssh")]
     pub(super) binary: Option<PathBuf>,
     #[command(flatten)]
@@ -42,37 +42,37 @@ pub(crate) struct ApplyArgs {
     /// Only show what would change.
     #[arg(long)]
     pub(super) noop: bool,
-    /// How to order what requisites leave open; by default states go in file order (`ansible`), catalogs by what is inferred (`genius`).
+    /// Ordering mode [default: `ansible` (file order) for states, `genius` (inferred order) for catalogs].
     #[arg(long, value_name = "MODE", value_parser = ["justdoit", "ansible", "genius"])]
     pub(super) order: Option<String>,
-    /// Only resources with one of these tags: type, title, class, or a tag of yours.
+    /// Apply only resources with one of these tags: type, title, class or a custom tag.
     #[arg(long, value_name = "TAGS", value_delimiter = ',')]
     pub(super) tags: Vec<String>,
-    /// Show why each step stands where it stands, and do nothing.
+    /// Show the order and the reasons for it, and apply nothing.
     #[arg(long)]
     pub(super) explain: bool,
-    /// Exit with 2 when something changed or would change.
+    /// Exit with 2 if something changed or would change.
     #[arg(long)]
     pub(super) detailed_exitcodes: bool,
-    /// End the run at the first failure.
+    /// Stop at the first failure.
     #[arg(long)]
     pub(super) failhard: bool,
-    /// How many resources may be at work at once.
+    /// Maximum number of resources to apply in parallel.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(super) parallel: Option<u16>,
-    /// Wait so many seconds for another apply to end, instead of refusing.
+    /// Seconds to wait for another apply to finish, instead of failing.
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     pub(super) lock_wait: u64,
-    /// Show how files change (the default).
+    /// Show diffs of files (the default).
     #[arg(long, overrides_with = "no_diff")]
     pub(super) show_diff: bool,
-    /// Do not show how files change.
+    /// Do not show diffs of files.
     #[arg(long)]
     pub(super) no_diff: bool,
-    /// The directory under which the managed machine lies.
+    /// Root directory of the managed machine.
     #[arg(long, value_name = "DIRECTORY")]
     pub(super) root: Option<PathBuf>,
-    /// Where backups and the record of the last run are kept.
+    /// Directory for backups and the record of the last run.
     #[arg(
         long,
         value_name = "DIRECTORY",
@@ -82,7 +82,7 @@ pub(crate) struct ApplyArgs {
     pub(super) state_dir: PathBuf,
     #[command(flatten)]
     pub(super) modules: ModuleArgs,
-    /// Where addresses of a scheme are looked for, as `salt=/srv/salt`; may be given several times.
+    /// Directory for addresses of a scheme, such as `salt=/srv/salt`; repeatable.
     #[arg(long, value_name = "SCHEME=DIRECTORY")]
     pub(super) source_root: Vec<String>,
 }

@@ -17,48 +17,48 @@ use crate::output::{self, Table};
 
 #[derive(Subcommand)]
 pub(crate) enum CatalogCommand {
-    /// Where the catalogs of nodes stand: released, held, outdated
+    /// List the catalogs of nodes and their state: released, held, outdated
     List {
         #[arg(long)]
         environment: Option<EnvironmentName>,
         #[arg(long)]
         node: Option<NodeName>,
     },
-    /// A catalog: its resources, or with --json all of it
+    /// Show the resources of a catalog; with --json everything
     #[command(after_help = "Examples:
-  bunraku catalog show web-1.example.com             the newest that is compiled for it
-  bunraku catalog show web-1.example.com --released  the one that it should carry out
+  bunraku catalog show web-1.example.com             the newest compiled catalog
+  bunraku catalog show web-1.example.com --released  the released catalog
   bunraku catalog show 3f2a9c01 --json")]
     Show {
-        /// A node, or a catalog's id (the first digits are enough)
+        /// Node, or catalog id (or a prefix of it)
         catalog: String,
-        /// The node's released catalog instead of the newest
+        /// Show the node's released catalog instead of the newest
         #[arg(long)]
         released: bool,
     },
-    /// What differs between two catalogs
+    /// Compare two catalogs
     #[command(after_help = "Examples:
-  bunraku catalog diff web-1.example.com      released against newest
-  bunraku catalog diff 3f2a9c01 77d0e1b2      any two
+  bunraku catalog diff web-1.example.com      released and newest catalog
+  bunraku catalog diff 3f2a9c01 77d0e1b2      any two catalogs
   bunraku catalog diff --commit 5f8e2d1       what a commit would change, on which nodes
   bunraku catalog diff web-1.example.com --against 91ab3c4 --commit 5f8e2d1
 
-Exit code 2 with --detailed-exitcodes if they differ.")]
+With --detailed-exitcodes, exit code 2 if they differ.")]
     Diff(DiffArguments),
 }
 
 #[derive(Args)]
 pub(crate) struct DiffArguments {
-    /// A node, or two catalogs by id; with --commit, nodes (none: all)
+    /// Node, or two catalog ids; with --commit, nodes [default: all]
     #[arg(value_name = "NODE|CATALOG")]
     what: Vec<String>,
-    /// Code that need not be deployed: a commit of the environment's repository
+    /// Commit of the environment's repository to compile; does not have to be deployed
     #[arg(long)]
     commit: Option<String>,
-    /// Compare with what this commit gives, instead of the newest catalogs
+    /// Compare with this commit instead of the newest catalogs
     #[arg(long, requires = "commit", value_name = "COMMIT")]
     against: Option<String>,
-    /// Whose code and nodes
+    /// Environment of the code and the nodes
     #[arg(long, requires = "commit", default_value = "production")]
     environment: EnvironmentName,
     /// Exit with 2 if there are differences

@@ -19,43 +19,43 @@ use crate::output::{self, Table, ago};
 
 #[derive(Subcommand)]
 pub(crate) enum CertCommand {
-    /// Every certificate that was signed
+    /// List all signed certificates
     List,
-    /// Requests that wait for you
+    /// List pending certificate requests
     Requests,
-    /// Sign a waiting request
+    /// Sign a pending request
     #[command(
         after_help = "Example:\n  bunraku cert sign web-1.example.com --fingerprint SHA256:…   # as the node printed it"
     )]
     Sign {
         node: NodeName,
-        /// Refuse if the request is not this one
+        /// Refuse if the request has another fingerprint
         #[arg(long)]
         fingerprint: Option<String>,
     },
-    /// Throw a waiting request away
+    /// Reject a pending request
     Reject { node: NodeName },
-    /// Make credentials, and write them to a directory
+    /// Create credentials in a directory
     #[command(after_help = "Example:\n  bunraku cert issue alice --role operator --out ./alice")]
     Issue {
         name: NodeName,
-        /// node, operator or server
+        /// Role: node, operator or server
         #[arg(long)]
         role: Role,
-        /// Directory for ca.pem, cert.pem and key.pem; must not have any yet
+        /// Directory for ca.pem, cert.pem and key.pem; must not contain them yet
         #[arg(long, value_name = "DIR")]
         out: PathBuf,
-        /// Name or address that a server answers to; may be given several times
+        /// Additional name or address of a server; repeatable
         #[arg(long = "server-name", value_name = "NAME")]
         server_names: Vec<String>,
     },
-    /// Revoke the certificates of a name; its open connections are cut
+    /// Revoke the certificates of a name and close its connections
     Revoke {
         name: NodeName,
-        /// Shown wherever the certificate is
+        /// Reason, shown with the certificate
         #[arg(long)]
         reason: String,
-        /// Only the certificate with this serial number
+        /// Revoke only the certificate with this serial number
         #[arg(long)]
         serial: Option<String>,
     },

@@ -27,27 +27,27 @@ const AT_ONCE: usize = 500;
   bunraku compile --environment production
   bunraku compile queue
 
-With `--wait`: exits 0 when every node was compiled, 3 when some failed."
+With `--wait`: exit code 0 if all nodes are compiled, 3 if some failed."
 )]
 pub(crate) struct CompileArguments {
     #[command(subcommand)]
     command: Option<CompileCommand>,
     /// Nodes to compile
     nodes: Vec<NodeName>,
-    /// All nodes of this environment
+    /// Compile all nodes of this environment
     #[arg(long, conflicts_with = "nodes")]
     environment: Option<EnvironmentName>,
-    /// All nodes
+    /// Compile all nodes
     #[arg(long, conflicts_with_all = ["nodes", "environment"])]
     all: bool,
-    /// Wait until they were compiled
+    /// Wait until they are compiled
     #[arg(long)]
     wait: bool,
 }
 
 #[derive(Subcommand)]
 enum CompileCommand {
-    /// What waits, in the order of its turn
+    /// Show the compile queue in order
     Queue,
 }
 

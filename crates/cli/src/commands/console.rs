@@ -12,15 +12,15 @@ use crate::failure::Failure;
 
 #[derive(Args)]
 #[command(
-    after_help = "The pages are served on this machine only, to whoever has the address that is printed, and ask
-servers with your credentials. They only look: nothing can be changed through them.
-From another machine: ssh -L 8160:127.0.0.1:8160 HOST bunraku console --listen 127.0.0.1:8160
+    after_help = "The console listens on a loopback address and uses your credentials. It is read-only.
+Only the printed address gives access to it. To use it from another machine:
+  ssh -L 8160:127.0.0.1:8160 HOST bunraku console --listen 127.0.0.1:8160
 
 Example:
   bunraku console"
 )]
 pub(crate) struct ConsoleArguments {
-    /// Where to listen: an address of this machine itself; port 0 takes any that is free
+    /// Loopback address to listen on; port 0 selects a free port
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
 }

@@ -15,19 +15,19 @@ use crate::signals::asked_to_end;
 
 #[derive(Args)]
 #[command(after_help = "Examples:
-  bunraku demo           # ends by itself, leaves nothing behind
-  bunraku demo --servers 3   # a cluster: one that keeps the data is killed
-  bunraku demo --keep    # goes on running, and tells what to try next")]
+  bunraku demo           # stops automatically and leaves nothing behind
+  bunraku demo --servers 3   # a cluster: a server with a datastore is killed
+  bunraku demo --keep    # keeps running and suggests commands to try")]
 pub(crate) struct DemoArguments {
-    /// Go on running until Ctrl-C, with the next commands to try
+    /// Keep running until Ctrl-C, and suggest commands to try
     #[arg(long)]
     keep: bool,
 
-    /// So many servers keep the data together, and one is to spare: 3 or 5
+    /// Number of servers with a datastore, 3 or 5; one more is started as a spare
     #[arg(long = "servers", value_name = "COUNT")]
     cluster: Option<usize>,
 
-    /// Directory to work in; must be empty or new [default: a temporary one]
+    /// Working directory; must be empty or new [default: a temporary directory]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }

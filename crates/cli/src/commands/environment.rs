@@ -22,28 +22,28 @@ const NAMED: usize = 5;
 
 #[derive(Subcommand)]
 pub(crate) enum EnvironmentCommand {
-    /// Make an environment from a git repository
+    /// Create an environment from a git repository
     #[command(
-        after_help = "Example:\n  bunraku environment add production https://git.example.com/infra/code.git --branch main\n\nThe address is `https://…`, `ssh://…`, `user@host:path`, `file:///…` or an absolute path."
+        after_help = "Example:\n  bunraku environment add production https://git.example.com/infra/code.git --branch main\n\nThe URL is `https://…`, `ssh://…`, `user@host:path`, `file:///…` or an absolute path."
     )]
     Add {
         name: EnvironmentName,
         url: String,
-        /// The repository's own default branch when not given
+        /// Branch [default: the repository's default branch]
         #[arg(long)]
         branch: Option<String>,
-        /// Release catalogs as they are compiled, or hold them
+        /// Release catalogs automatically, or hold them
         #[arg(long, value_enum, default_value_t = Policy::Manual)]
         policy: Policy,
-        /// Facts whose change is none, as dotted paths (`memory.*.used,load`)
+        /// Volatile facts, as dotted paths (`memory.*.used,load`)
         #[arg(long, value_name = "FACTS", value_delimiter = ',')]
         volatile: Option<Vec<String>>,
     },
-    /// All environments
+    /// List environments
     List,
-    /// One environment: its code, its deploys, what is wrong now
+    /// Show an environment: code, deploys and errors
     Show { name: EnvironmentName },
-    /// Change an environment; deployed code stays until the next deploy
+    /// Change the settings of an environment; they apply to the next deploy
     Set {
         name: EnvironmentName,
         #[arg(long)]
@@ -52,28 +52,28 @@ pub(crate) enum EnvironmentCommand {
         branch: Option<String>,
         #[arg(long, value_enum)]
         policy: Option<Policy>,
-        /// Facts whose change is none, as dotted paths (`memory.*.used,load`)
+        /// Volatile facts, as dotted paths (`memory.*.used,load`)
         #[arg(long, value_name = "FACTS", value_delimiter = ',')]
         volatile: Option<Vec<String>>,
-        /// Have the servers' own settings say which facts do not count
+        /// Use the volatile facts of the servers' configuration
         #[arg(long, conflicts_with = "volatile")]
         usual_volatile: bool,
-        /// Make a new secret for the webhook; the old one ends
+        /// Create a new webhook secret; the old one stops working
         #[arg(long)]
         new_hook_secret: bool,
     },
-    /// Forget an environment that no node is in
+    /// Remove an environment without nodes
     Remove { name: EnvironmentName },
-    /// Fetch code and have every node of the environment compiled with it
+    /// Fetch code and compile all nodes of the environment
     #[command(
-        after_help = "Example:\n  bunraku environment deploy production --wait\n\nWith `--wait`: exits 0 when every node was compiled, 3 when some failed, 1 when the deploy failed."
+        after_help = "Example:\n  bunraku environment deploy production --wait\n\nWith `--wait`: exit code 0 if all nodes are compiled, 3 if some failed, 1 if the deploy failed."
     )]
     Deploy {
         name: EnvironmentName,
-        /// A commit; the newest of the branch when not given
+        /// Commit [default: the newest of the branch]
         #[arg(long)]
         commit: Option<String>,
-        /// Wait until every node was compiled
+        /// Wait until all nodes are compiled
         #[arg(long)]
         wait: bool,
     },

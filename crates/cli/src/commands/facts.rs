@@ -18,13 +18,13 @@ use crate::output::{self, Table};
 
 #[derive(Subcommand)]
 pub(crate) enum FactsCommand {
-    /// The newest facts of a node, all of them or one
+    /// Show the newest facts of a node
     #[command(
         after_help = "Examples:\n  bunraku facts show web-1.example.com\n  bunraku facts show web-1.example.com os.family"
     )]
     Show {
         node: NodeName,
-        /// Dotted path of one fact, for example os.family
+        /// Dotted path of one fact, such as os.family
         fact: Option<String>,
     },
     /// Ask nodes to collect and submit their facts now
@@ -35,28 +35,28 @@ pub(crate) enum FactsCommand {
         #[arg(long, default_value = "30s")]
         timeout: HumanDuration,
     },
-    /// What changed between two fact sets of a node
+    /// Compare two fact sets of a node
     ///
-    /// By default between the newest one and the one before it. Facts that do
-    /// not count (uptime, load, …) are compared as they were when anything that
-    /// counts changed last.
+    /// By default, compares the newest fact set with the previous one. Volatile
+    /// facts (uptime, load, …) are compared as of the last change of any other
+    /// fact.
     #[command(
         after_help = "Examples:\n  bunraku facts diff web-1.example.com\n  bunraku facts diff web-1.example.com --from 3f2a --to 91bc"
     )]
     Diff {
         node: NodeName,
-        /// Fact set to compare with, by how its id begins [default: the one before]
+        /// Fact set to compare with, by id prefix [default: the previous one]
         #[arg(long, value_name = "ID")]
         from: Option<String>,
-        /// Fact set that is compared, by how its id begins [default: the newest]
+        /// Fact set to compare, by id prefix [default: the newest]
         #[arg(long, value_name = "ID")]
         to: Option<String>,
     },
-    /// The fact sets of a node that can still be compared, newest first
+    /// List the stored fact sets of a node, newest first
     History { node: NodeName },
-    /// The facts of this machine, without a server
+    /// Show the facts of this machine, without a server
     Local {
-        /// Dotted path of one fact, for example os.family
+        /// Dotted path of one fact, such as os.family
         fact: Option<String>,
     },
 }

@@ -27,9 +27,9 @@ const BUSY: u8 = 11;
 
 #[derive(Subcommand)]
 pub(crate) enum LockCommand {
-    /// Take a lock and print its token
+    /// Acquire a lock and print its fencing token
     #[command(
-        after_help = "The lock is lost when nobody renews it within its lease. Exit code 11: others hold it.
+        after_help = "The lock is lost if it is not renewed within its lease. Exit code 11: others hold it.
 
 Example:
   token=$(bunraku lock acquire deploy --wait 5m --lease 10m) && ./deploy; bunraku lock release deploy --token $token"
@@ -38,38 +38,38 @@ Example:
         name: LockName,
         #[command(flatten)]
         wish: Wish,
-        /// Take it as the same holder every time: renews what this name holds already
+        /// Acquire as this holder; renews the lock if this name already holds it
         #[arg(long = "as", value_name = "SESSION")]
         session: Option<String>,
     },
-    /// Start the lease of a lock anew; exit code 4 when the token does not hold it any more
+    /// Renew the lease of a lock; exit code 4 if the token no longer holds it
     Renew {
         name: LockName,
         #[arg(long)]
         token: u64,
     },
-    /// Give a lock back
+    /// Release a lock
     Release {
         name: LockName,
         #[arg(long)]
         token: u64,
-        /// Take it away from whoever holds it, and say why
+        /// Take the lock away from its holder, with a reason
         #[arg(long, value_name = "REASON")]
         r#break: Option<String>,
     },
-    /// Who holds a lock, and who waits for it
+    /// Show who holds a lock and who waits for it
     Show { name: LockName },
-    /// All locks
+    /// List all locks
     List,
-    /// Say how many may hold a lock, and what is fired when the holders change
+    /// Define the slots of a lock, and a trigger to fire when its holders change
     Define {
         name: LockName,
         #[arg(long, default_value_t = 1)]
         slots: u32,
-        /// A trigger that is fired when the holders change
+        /// Trigger to fire when the holders change
         #[arg(long, value_name = "TRIGGER")]
         on_change: Option<TriggerName>,
-        /// Where that starts runs [default: on the old and the new holders]
+        /// Hosts for the trigger [default: the old and the new holders]
         #[arg(
             long,
             value_delimiter = ',',
@@ -78,12 +78,12 @@ Example:
         )]
         hosts: Vec<NodeName>,
     },
-    /// Who holds which lock, as an external fact: put a script that runs this into facts.d
+    /// Print all lock holders as an external fact, for a script in facts.d
     Facts,
     /// Run a command while holding a lock
     #[command(
-        after_help = "The command gets BUNRAKU_LOCK and BUNRAKU_LOCK_TOKEN, and is ended when the lock is lost.
-The exit code is the command's; 11 when others hold the lock for longer than `--wait`.
+        after_help = "The command gets BUNRAKU_LOCK and BUNRAKU_LOCK_TOKEN, and is stopped if the lock is lost.
+The exit code is that of the command, or 11 if others hold the lock for longer than `--wait`.
 
 Example:
   bunraku lock exec backup --slots 2 --wait 1h -- /usr/local/bin/backup"
@@ -99,16 +99,16 @@ Example:
 
 #[derive(Args)]
 pub(crate) struct Wish {
-    /// The lock is lost after so long without a sign of life
+    /// The lock is lost if it is not renewed for this long
     #[arg(long, value_name = "SPAN", default_value = "30s")]
     lease: HumanDuration,
-    /// How long to wait in line; without it, take it now or not at all
+    /// How long to wait for the lock [default: do not wait]
     #[arg(long, value_name = "SPAN")]
     wait: Option<HumanDuration>,
-    /// Shown to those who look and wait
+    /// Reason, shown to everyone who looks at the lock or waits for it
     #[arg(long)]
     reason: Option<String>,
-    /// How many may hold it at once, for a lock that nobody uses yet
+    /// Number of slots, for a lock that is not in use yet
     #[arg(long)]
     slots: Option<u32>,
 }

@@ -10,7 +10,7 @@ use crate::failure::Failure;
 #[derive(Args)]
 #[command(after_help = "Example:\n  bunraku man /usr/local/share/man/man1")]
 pub(crate) struct ManArguments {
-    /// Directory for the pages, one per command
+    /// Directory for the pages, one for each command
     directory: PathBuf,
 }
 

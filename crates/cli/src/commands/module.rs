@@ -21,35 +21,35 @@ use crate::output::{self, Table};
 
 #[derive(Subcommand)]
 pub(crate) enum ModuleCommand {
-    /// Make a key to sign modules with
+    /// Create a key for signing modules
     Keygen {
-        /// Where the private key goes; the public one goes beside it, as PATH.pub
+        /// File for the private key; the public key is written to PATH.pub
         path: PathBuf,
-        /// Who this is, for those who trust the key
+        /// Owner of the key, shown to those who trust it
         #[arg(long, default_value = "")]
         comment: String,
     },
-    /// Put a directory with a `module.json` into one file
+    /// Pack a directory with a `module.json` into one file
     Pack {
         directory: PathBuf,
-        /// The file [default: NAME-VERSION.bunraku-module]
+        /// Output file [default: NAME-VERSION.bunraku-module]
         #[arg(long, value_name = "FILE")]
         output: Option<PathBuf>,
     },
     /// Sign a packed module
     Sign {
         file: PathBuf,
-        /// The private key
+        /// Private key
         #[arg(long, value_name = "FILE")]
         key: PathBuf,
     },
-    /// Check a module's signature and every file in it
+    /// Verify a module's signature and all its files
     Verify {
         file: PathBuf,
         #[command(flatten)]
         keys: KeyArgs,
     },
-    /// Verify a module and keep it on this machine
+    /// Verify a module and install it on this machine
     Install {
         #[command(flatten)]
         source: SourceArgs,
@@ -58,9 +58,9 @@ pub(crate) enum ModuleCommand {
         #[command(flatten)]
         state: StateArgs,
     },
-    /// The modules on this machine, and whether they would run; or those that are published
+    /// List installed or published modules, and whether they are accepted
     List {
-        /// Those that the server has, instead
+        /// List the modules published on the server
         #[arg(long)]
         published: bool,
         #[command(flatten)]
@@ -68,36 +68,36 @@ pub(crate) enum ModuleCommand {
         #[command(flatten)]
         state: StateArgs,
     },
-    /// Give a signed module to the server, for environments to use
+    /// Publish a signed module on the server
     Publish {
         #[command(flatten)]
         source: SourceArgs,
     },
-    /// The published versions of a module
+    /// Show the published versions of a module
     Show {
         name: String,
         version: Option<String>,
     },
-    /// Take a published version back
+    /// Remove a published version
     Remove { name: String, version: String },
-    /// Have servers trust a key (a `.pub` file); nodes trust keys of their own
+    /// Make servers trust a key (a `.pub` file); nodes have their own keys
     Trust { file: PathBuf },
-    /// Revoke a key on servers and on every node, for ever
+    /// Revoke a key permanently, on servers and on all nodes
     Revoke {
-        /// The fingerprint, as `keygen` and `keys` print it
+        /// Fingerprint, as printed by `keygen` and `keys`
         fingerprint: String,
         #[arg(long, default_value = "")]
         reason: String,
     },
-    /// Whose signatures count on servers
+    /// List the keys that servers trust
     Keys,
-    /// Who published, removed, trusted and revoked what, and what was refused
+    /// Show who published, removed, trusted and revoked what, and what was refused
     Log,
 }
 
 #[derive(clap::Args)]
 pub(crate) struct StateArgs {
-    /// Where the engine keeps what it needs.
+    /// State directory of the engine.
     #[arg(
         long,
         value_name = "DIRECTORY",

@@ -17,50 +17,50 @@ use crate::output;
 
 #[derive(Subcommand)]
 pub(crate) enum NodeCommand {
-    /// All nodes, with where each stands and since when
+    /// List all nodes with their status
     #[command(
         after_help = "Example:\n  bunraku node list --json | jq -r '.[] | select(.word == \"lost\") | .name'"
     )]
     List,
-    /// One node
+    /// Show a node
     Show { node: NodeName },
-    /// Take nodes out of service
+    /// Disable nodes
     #[command(
         after_help = "Example:\n  bunraku node disable web-1.example.com --reason 'disk is being replaced'"
     )]
     Disable {
         #[arg(required = true)]
         nodes: Vec<NodeName>,
-        /// Shown wherever the node is
+        /// Reason, shown with the node
         #[arg(long)]
         reason: String,
     },
-    /// Put nodes back into service
+    /// Enable nodes
     Enable {
         #[arg(required = true)]
         nodes: Vec<NodeName>,
     },
-    /// Give nodes to an environment
+    /// Assign nodes to an environment
     #[command(
         after_help = "Example:\n  bunraku node assign web-1.example.com web-2.example.com staging"
     )]
     Assign {
-        /// Nodes, and the environment last
+        /// Nodes, followed by the environment
         #[arg(required = true, num_args = 2.., value_names = ["NODE", "ENVIRONMENT"])]
         names: Vec<String>,
     },
-    /// Forget nodes: their certificates are revoked, their facts deleted
+    /// Remove nodes: revoke their certificates and delete their facts
     Remove {
         #[arg(required = true)]
         nodes: Vec<NodeName>,
     },
-    /// Put an agent on a machine over SSH: copies Bunraku, joins with a one-time token, starts it
+    /// Install an agent over SSH: copy Bunraku, join with a one-time token, start it
     Add(Box<super::node_add::AddArguments>),
-    /// What a node runs, what waits there, and why
+    /// Show the run queue of a node
     Queue { node: NodeName },
-    /// Ask nodes to run now
+    /// Run nodes now
     Run(node_run::RunArguments),
-    /// Ask nodes to answer
+    /// Check whether nodes answer
     Ping {
         #[arg(required = true)]
         nodes: Vec<NodeName>,

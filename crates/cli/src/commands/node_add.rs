@@ -23,25 +23,25 @@ const TOKEN_SECONDS: u64 = 900;
 #[command(after_help = "Example:
   bunraku node add root@web-1.example.com --agent-server bunraku.example.com")]
 pub(crate) struct AddArguments {
-    /// The machine, as `ssh` knows it
+    /// Machine, in the form that `ssh` accepts
     #[arg(value_name = "[USER@]HOST")]
     destination: String,
-    /// The node's name [default: what the machine calls itself]
+    /// Name of the node [default: the machine's host name]
     #[arg(long)]
     name: Option<NodeName>,
-    /// A server as the node reaches it; may be given several times [default: the servers of this call]
+    /// Server, under the name by which the node reaches it; repeatable [default: the servers of this call]
     #[arg(long, value_name = "HOST[:PORT]")]
     agent_server: Vec<String>,
-    /// The build of Bunraku for that machine, instead of this one
+    /// Bunraku binary to copy, instead of this one
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
-    /// Where the program goes there
+    /// Directory for the binary on that machine
     #[arg(long, value_name = "DIR", default_value = "/usr/local/bin")]
     install_dir: String,
-    /// The agent's configuration there; an existing one is left as it is
+    /// Configuration file of the agent; an existing file is not changed
     #[arg(long, value_name = "FILE", default_value = "/etc/bunraku/bunraku.toml")]
     agent_config: String,
-    /// Where the agent keeps its certificate, key and journal
+    /// Directory for the agent's certificate, key and journal
     #[arg(long, value_name = "DIR", default_value = "/var/lib/bunraku/agent")]
     agent_dir: String,
     /// How long to wait until the agent answers

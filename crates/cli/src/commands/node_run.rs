@@ -33,35 +33,35 @@ const RETRY: Duration = Duration::from_millis(500);
   bunraku node run web-1.example.com --noop --wait
   bunraku node run web-1 web-2 --reason 'after the disk was replaced'
 
-Exit code 3 says that a node refused, failed, or was lost.")]
+Exit code 3: a node refused, failed, or was lost.")]
 pub(crate) struct RunArguments {
     #[arg(required = true)]
     nodes: Vec<NodeName>,
-    /// Only say what would change
+    /// Only show what would change
     #[arg(long)]
     noop: bool,
-    /// Change the machine, also outside of its windows
+    /// Enforce, even outside the node's windows
     #[arg(long, conflicts_with = "noop")]
     enforce: bool,
-    /// Run what the node's own settings name, not the released catalog
+    /// Use the node's own run method instead of the released catalog
     #[arg(long)]
     configured: bool,
-    /// Puppet's environment for this run, instead of the one in the node's settings
+    /// Puppet environment for this run, instead of the node's setting
     #[arg(long, value_name = "ENVIRONMENT", requires = "configured")]
     in_environment: Option<EnvironmentName>,
-    /// Only resources with one of these tags: type, title, class, or a tag of yours
+    /// Apply only resources with one of these tags: type, title, class or a custom tag
     #[arg(long, value_name = "TAGS", value_delimiter = ',')]
     tags: Vec<String>,
-    /// Follow the runs to their end
+    /// Wait for the runs to finish
     #[arg(long)]
     wait: bool,
-    /// Shown in the report
+    /// Reason, shown in the report
     #[arg(long)]
     reason: Option<String>,
     /// How long a node may take to start
     #[arg(long, default_value = "10m", value_name = "SPAN")]
     start_within: HumanDuration,
-    /// A run that works for longer is ended
+    /// Time limit for a run
     #[arg(long, value_name = "SPAN")]
     timeout: Option<HumanDuration>,
 }

@@ -28,8 +28,8 @@ const NOT_READY: u8 = 12;
 
 #[derive(Args)]
 #[command(
-    after_help = "Exit codes: 0 an init would be accepted now, 10 it was done, 11 someone is doing it,
-12 something is missing, 1 error. Nothing is changed by asking.
+    after_help = "Exit codes: 0 ready, 10 already done, 11 busy, 12 not ready, 1 error. This command
+changes nothing.
 
 Example, in Puppet code:
   exec { 'bunraku init app_1': onlyif => 'bunraku stat app_1' }"
@@ -37,11 +37,11 @@ Example, in Puppet code:
 pub(crate) struct StatArguments {
     app: AppName,
 
-    /// Judge with this definition in place
+    /// Evaluate as if this definition were stored
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
 
-    /// As `init --retry` would be judged
+    /// Evaluate for `init --retry`
     #[arg(long)]
     retry: bool,
 }

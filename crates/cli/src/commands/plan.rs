@@ -15,13 +15,13 @@ use crate::site_values;
 pub(crate) struct PlanArguments {
     #[command(flatten)]
     site: SiteArguments,
-    /// Ask no server: what nodes are like is not looked at
+    /// Plan without a server; do not check the status of nodes
     #[arg(long)]
     offline: bool,
     /// Print the values of all components and capabilities as JSON instead of the plan
     #[arg(long, conflicts_with = "graph")]
     values: bool,
-    /// Draw the plan
+    /// Draw the plan as a graph
     #[arg(long, value_enum, value_name = "FORMAT")]
     graph: Option<GraphFormat>,
 }

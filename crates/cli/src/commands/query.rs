@@ -17,9 +17,9 @@ use crate::output::{self, Table};
   bunraku query 'resources[type, count()] { group by type order by count() desc }'
   bunraku query --json 'reports { status = \"failed\" order by start_time desc limit 10 }'
 
-docs/queries.md has the whole language.")]
+docs/queries.md describes the whole language.")]
 pub(crate) struct QueryArguments {
-    /// What to ask, for example: nodes { facts.os.family = "Debian" }
+    /// Query, such as: nodes { facts.os.family = "Debian" }
     #[arg(value_name = "TEXT")]
     query: String,
 }

@@ -20,27 +20,27 @@ use crate::output::{self, Table};
 
 #[derive(Subcommand)]
 pub(crate) enum ReactorCommand {
-    /// Every rule of every environment
+    /// List the reactors of all environments
     List,
-    /// One rule, and what it did last
+    /// Show a reactor and what it did last
     Show {
         name: String,
-        /// Where several environments have one of this name
+        /// Environment, if several have a reactor with this name
         #[arg(long)]
         environment: Option<EnvironmentName>,
     },
-    /// Say what each rule would make of an event; nothing is fired
+    /// Show which reactors match an event, without firing
     #[command(
-        after_help = "Exit code 0: some rule is about it. Exit code 3: none is.
+        after_help = "Exit code 0: a reactor matches. Exit code 3: none matches.
 
 Example of an event:
   {\"event\": \"resource\", \"node\": \"web-1\", \"type\": \"Service\", \"title\": \"nginx\", \"status\": \"failed\"}"
     )]
     Test {
-        /// A file with the event as JSON; `-` is standard input
+        /// File with the event as JSON; `-` reads standard input
         #[arg(value_name = "EVENT.json")]
         event: PathBuf,
-        /// Of an event without a node
+        /// Environment, for an event without a node
         #[arg(long)]
         environment: Option<EnvironmentName>,
     },

@@ -18,65 +18,65 @@ use crate::output::{self, Table};
 
 #[derive(Subcommand)]
 pub(crate) enum ReleaseCommand {
-    /// Release the newest compiled catalogs, to everything or to some nodes
+    /// Release the newest compiled catalogs to all or some nodes
     #[command(after_help = "Examples:
   bunraku release create production
   bunraku release create production --percent 10 --reason 'new kernel settings'
   bunraku release create production --nodes web-1.example.com --noop
   bunraku release create production --query 'nodes { facts.os.family = \"Debian\" }'
 
-Others keep what they have. Exit code 4: somebody released meanwhile.")]
+Other nodes keep their catalogs. Exit code 4: someone else created a release in the meantime.")]
     Create(CreateArguments),
-    /// Releases of an environment, newest first
+    /// List the releases of an environment, newest first
     List { environment: EnvironmentName },
-    /// One release: where it came from, and its map
+    /// Show a release and its catalogs
     Show {
         environment: EnvironmentName,
-        /// The newest when not given
+        /// Number of the release [default: the newest]
         number: Option<ReleaseNumber>,
-        /// Wait until every node's target shows it, at most a minute
+        /// Wait until every node's target shows the release, at most one minute
         #[arg(long)]
         wait: bool,
     },
-    /// What a release changed, or what releasing everything now would
+    /// Show what a release changed, or what releasing everything would change
     #[command(after_help = "Examples:
   bunraku release diff production            what the newest release changed
   bunraku release diff production 7 --against 4
-  bunraku release diff production --held     what is compiled and not released")]
+  bunraku release diff production --held     what is compiled but not released")]
     Diff {
         environment: EnvironmentName,
-        /// The newest when not given
+        /// Number of the release [default: the newest]
         number: Option<ReleaseNumber>,
-        /// Compare with this one instead of its parent
+        /// Compare with this release instead of the parent
         #[arg(long, value_name = "NUMBER")]
         against: Option<ReleaseNumber>,
-        /// Compare what nodes have with what is compiled for them
+        /// Compare the current targets with the held catalogs
         #[arg(long, conflicts_with_all = ["number", "against"])]
         held: bool,
         /// Exit with 2 if there are differences
         #[arg(long)]
         detailed_exitcodes: bool,
     },
-    /// Release nothing by itself in an environment, until `release resume`
+    /// Pause automatic releases of an environment until `release resume`
     Hold {
         environment: EnvironmentName,
-        /// Shown wherever the environment is
+        /// Reason, shown with the environment
         #[arg(long)]
         reason: String,
     },
-    /// End a hold
+    /// Resume automatic releases
     Resume { environment: EnvironmentName },
-    /// Go back: a new release with the map of an older one
+    /// Roll back: create a release with the content of an older one
     #[command(after_help = "Example:
   bunraku release rollback production --to 12 --reason 'nginx does not start'
 
-What would be released by itself afterwards is held, or it would undo this.")]
+This also holds the environment: an automatic release would undo the rollback.")]
     Rollback {
         environment: EnvironmentName,
-        /// Whose map; the one before the newest when not given
+        /// Release to return to [default: the one before the newest]
         #[arg(long, value_name = "NUMBER")]
         to: Option<ReleaseNumber>,
-        /// The newest release that you have seen; refused if there is a newer one
+        /// Newest release that you know of; refused if there is a newer one
         #[arg(long, value_name = "NUMBER")]
         parent: Option<ReleaseNumber>,
         #[arg(long)]
@@ -87,24 +87,24 @@ What would be released by itself afterwards is held, or it would undo this.")]
 #[derive(Args)]
 pub(crate) struct CreateArguments {
     environment: EnvironmentName,
-    /// Only to these nodes
+    /// Release only to these nodes
     #[arg(long, value_delimiter = ',', value_name = "NODE,…", group = "to")]
     nodes: Vec<NodeName>,
-    /// Only to nodes that a query finds
+    /// Release only to the nodes that a query finds
     #[arg(long, group = "to")]
     query: Option<String>,
-    /// Only to so many of a hundred; whoever has it at 10 has it at 20
+    /// Percentage of nodes. Raising it keeps the nodes already included
     #[arg(long, group = "to")]
     percent: Option<f64>,
-    /// For noop only: nodes say what they would change, and never enforce it
+    /// Release for noop only: nodes report changes and never enforce them
     #[arg(long)]
     noop: bool,
-    /// The newest release that you have seen (0: none); refused if there is a newer one
+    /// Newest release that you know of (0: none); refused if there is a newer one
     #[arg(long, value_name = "NUMBER")]
     parent: Option<ReleaseNumber>,
     #[arg(long)]
     reason: Option<String>,
-    /// Do not wait until every node's target shows it
+    /// Do not wait until every node's target shows the release
     #[arg(long)]
     no_wait: bool,
 }

@@ -18,41 +18,41 @@ use crate::report_view::{self, counts, state};
 
 #[derive(Subcommand)]
 pub(crate) enum ReportCommand {
-    /// Reports, newest first
+    /// List reports, newest first
     #[command(after_help = "Examples:
   bunraku report list --failed
   bunraku report list --node web-1.example.com --json | jq -r '.[].run'")]
     List {
-        /// Of this node only
+        /// Only reports of this node
         #[arg(long)]
         node: Option<NodeName>,
-        /// Only those that ended in anything but success, or whose node is lost
+        /// Only reports of runs that did not succeed, or whose node is lost
         #[arg(long)]
         failed: bool,
-        /// Only those without an end
+        /// Only reports of unfinished runs
         #[arg(long)]
         unfinished: bool,
-        /// At most so many
+        /// Maximum number of reports
         #[arg(long, default_value_t = 50)]
         limit: usize,
     },
-    /// One report: what changed, what failed, what took long
+    /// Show a report: changes, failures and durations
     Show {
-        /// The run, or the beginning of its id
+        /// Run id, or a prefix of it
         run: String,
-        /// Every resource, also those that did not change
+        /// Include unchanged resources
         #[arg(long)]
         all: bool,
-        /// The lines that commands and resources printed
+        /// Include log lines
         #[arg(long)]
         logs: bool,
     },
-    /// Events as they happen
+    /// Follow events as they happen
     Follow {
-        /// Of this node only
+        /// Only reports of this node
         #[arg(long)]
         node: Option<NodeName>,
-        /// Also resources that did not change, and log lines
+        /// Include unchanged resources and log lines
         #[arg(long)]
         all: bool,
     },

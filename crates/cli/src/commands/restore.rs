@@ -7,18 +7,18 @@ use bunraku_engine::{Backup, Cancellation, backups, restore};
 
 use crate::apply_view::print_error;
 
-/// Bring back a file that an apply replaced or removed.
+/// Restore a file that an apply replaced or removed.
 #[derive(clap::Args)]
 pub(crate) struct RestoreArgs {
-    /// The file. Without it, all that can be brought back is listed.
+    /// File to restore [default: list all backups].
     path: Option<PathBuf>,
-    /// List what can be brought back of the file.
+    /// List the backups of the file.
     #[arg(long)]
     list: bool,
-    /// Which one: 1 is the newest.
+    /// Number of the backup; 1 is the newest.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     version: u32,
-    /// Where backups are kept.
+    /// Directory with the backups.
     #[arg(
         long,
         value_name = "DIRECTORY",

@@ -33,55 +33,55 @@ pub(crate) struct RunArguments {
 
 #[derive(clap::Args, Clone)]
 struct HowArguments {
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long, short = 'y')]
     yes: bool,
-    /// Return when the run is taken in; follow it with `bunraku run watch`
+    /// Return when the run is accepted; follow it with `bunraku run watch`
     #[arg(long)]
     detach: bool,
-    /// Only say what would change
+    /// Only show what would change
     #[arg(long)]
     noop: bool,
-    /// At most so many nodes at a time: a number, or a part of all like `20%`
+    /// Maximum number of nodes to run at a time, or a percentage such as `20%`
     #[arg(long, value_name = "N|P%")]
     batch: Option<Share>,
-    /// So many nodes first; the others when all of these succeeded
+    /// Run this many nodes first; continue if all of them succeed
     #[arg(long, value_name = "N", default_value_t = 0)]
     canary: u32,
-    /// Start nothing new after more failures than this
+    /// Start no more nodes after more failures than this
     #[arg(long, value_name = "N|P%")]
     max_failures: Option<Share>,
-    /// After a failure, go on with nodes that do not wait for the failed one
+    /// After a failure, continue with nodes that do not depend on the failed one
     #[arg(long)]
     continue_independent: bool,
-    /// Start a group when the one before it is over, not each node when it can
+    /// Start each group when the previous one is finished
     #[arg(long)]
     by_group: bool,
-    /// End a node's run that works for longer
+    /// Time limit for the run of one node
     #[arg(long, value_name = "SPAN")]
     timeout: Option<HumanDuration>,
-    /// End the whole run after this
+    /// Time limit for the whole run
     #[arg(long, value_name = "SPAN")]
     total_timeout: Option<HumanDuration>,
     /// How long a node may take to start
     #[arg(long, value_name = "SPAN", default_value = "10m")]
     start_within: HumanDuration,
-    /// A node that is away for longer is lost
+    /// A node that is disconnected for longer is lost
     #[arg(long, value_name = "SPAN", default_value = "60s")]
     lost_after: HumanDuration,
-    /// Carry out the catalogs of this release
+    /// Apply the catalogs of this release
     #[arg(long, value_name = "NUMBER")]
     release: Option<ReleaseNumber>,
-    /// Run what each node's own settings name, such as the Puppet agent
+    /// Use each node's own run method, such as the Puppet agent
     #[arg(long, conflicts_with = "release")]
     configured: bool,
-    /// Puppet's environment for these runs, instead of the one in each node's settings
+    /// Puppet environment for these runs, instead of each node's setting
     #[arg(long, value_name = "ENVIRONMENT", requires = "configured")]
     in_environment: Option<EnvironmentName>,
-    /// Refuse to run anything but this plan (its id, or the start of it)
+    /// Refuse if the plan has another id (or prefix)
     #[arg(long, value_name = "PLAN")]
     expect_plan: Option<String>,
-    /// Shown wherever the run is
+    /// Reason, shown with the run
     #[arg(long)]
     reason: Option<String>,
     #[command(flatten)]
@@ -92,31 +92,31 @@ struct HowArguments {
 
 #[derive(Subcommand)]
 enum RunCommand {
-    /// Runs, newest first
+    /// List runs, newest first
     List,
-    /// How a run stands or went
+    /// Show the state or result of a run
     Show {
         run: String,
-        /// When each node ran, and which chain took longest
+        /// Show when each node ran, and which chain took longest
         #[arg(long)]
         timeline: bool,
-        /// The timeline as a picture
+        /// Write the timeline as an SVG image
         #[arg(long, conflicts_with = "timeline")]
         svg: bool,
     },
-    /// Follow a run to its end
+    /// Follow a run until it ends
     Watch { run: String },
-    /// Start nothing new; what runs, ends by itself
+    /// Stop a run: start no more nodes, and let running nodes finish
     Stop { run: String },
-    /// End what runs
+    /// Cancel a run: stop running nodes as well
     Cancel { run: String },
-    /// Do again what failed or was skipped, if the plan is still the same
+    /// Run failed and skipped nodes again, if the plan is still the same
     Resume {
         run: String,
-        /// Where the plan comes from; as before, without it
+        /// Source of the plan [default: as before]
         #[arg(long = "site", short = 's', value_name = "FILE")]
         files: Vec<std::path::PathBuf>,
-        /// Do not ask
+        /// Do not ask for confirmation
         #[arg(long, short = 'y')]
         yes: bool,
     },

@@ -32,13 +32,13 @@ use crate::wiring::Wiring;
   bunraku server --data-dir ./server --listen 127.0.0.1:8150
   bunraku server --etcd https://etcd-1:2379,https://etcd-2:2379 --name-alias bunraku.example.com
 
-The first start makes an authority under DATA/ca and an operator's credentials under DATA/operator.")]
+The first start creates a CA in DATA/ca and operator credentials in DATA/operator.")]
 pub(crate) struct ServerArguments {
     /// Address to listen on
     #[arg(long, env = "BUNRAKU_LISTEN", value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
 
-    /// Everything that the server keeps
+    /// Data directory
     #[arg(long, env = "BUNRAKU_DATA_DIR", value_name = "DIR")]
     data_dir: Option<PathBuf>,
 
@@ -46,19 +46,19 @@ pub(crate) struct ServerArguments {
     #[arg(long, env = "BUNRAKU_SERVER_NAME")]
     name: Option<String>,
 
-    /// Further name or address that nodes reach it by; may be given several times
+    /// Additional name or address by which nodes reach the server; repeatable
     #[arg(long = "name-alias", value_name = "NAME")]
     names: Vec<String>,
 
-    /// Keep everything in etcd, at these addresses
+    /// Store data in the etcd at these addresses
     #[arg(long, env = "BUNRAKU_ETCD", value_delimiter = ',', value_name = "URL")]
     etcd: Vec<String>,
 
-    /// Health and metrics without a certificate, on a loopback address
+    /// Serve health and metrics without a certificate on this loopback address
     #[arg(long, env = "BUNRAKU_HEALTH_LISTEN", value_name = "ADDRESS:PORT")]
     health_listen: Option<SocketAddr>,
 
-    /// End when the process with this id, which started this one, ends
+    /// Exit when the parent process with this id exits
     #[arg(long, hide = true, value_name = "PID")]
     end_with_parent: Option<i32>,
 }

@@ -11,7 +11,7 @@ use crate::apply_view;
 use crate::machine_modules::{MachineModules, ModuleArgs};
 use crate::state_tree::{self, StateArgs, StateTreeError};
 
-/// Look at state files without applying them.
+/// Inspect state files without applying them.
 #[derive(clap::Args)]
 pub(crate) struct StatesArgs {
     #[command(subcommand)]
@@ -20,19 +20,19 @@ pub(crate) struct StatesArgs {
 
 #[derive(clap::Subcommand)]
 enum StatesCommand {
-    /// Show every state in the order of the run, with its requisites (Salt's `state.show_lowstate`).
+    /// Show all states in order of execution, with their requisites (Salt's `state.show_lowstate`).
     Show(ShowArgs),
 }
 
 #[derive(clap::Args)]
 struct ShowArgs {
-    /// A directory with a top file, a state file, or a name below `--state-root`.
+    /// Directory with a top file, state file, or name below `--state-root`.
     path: PathBuf,
     #[command(flatten)]
     states: StateArgs,
     #[command(flatten)]
     modules: ModuleArgs,
-    /// Where installed modules are.
+    /// State directory with installed modules.
     #[arg(
         long,
         value_name = "DIRECTORY",

@@ -13,21 +13,21 @@ use crate::output::{self, Table};
 
 #[derive(Subcommand)]
 pub(crate) enum TokenCommand {
-    /// Make a token; it is shown once and good for one node
+    /// Create a token; it is shown once and valid for one node
     #[command(after_help = "Example:\n  bunraku token create --node web-1.example.com --ttl 1h")]
     Create {
-        /// How long it can be used
+        /// How long the token is valid
         #[arg(long, default_value = "1h")]
         ttl: HumanDuration,
-        /// Good only for this node
+        /// Valid only for this node
         #[arg(long)]
         node: Option<NodeName>,
     },
-    /// Tokens that can still be used
+    /// List valid tokens
     List,
-    /// Take a token back
+    /// Revoke a token
     Revoke {
-        /// As `token list` shows it
+        /// Id, as shown by `token list`
         id: String,
     },
 }

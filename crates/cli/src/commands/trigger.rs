@@ -23,21 +23,21 @@ pub(crate) enum TriggerCommand {
     Fire(fire::FireArguments),
     Watch(crate::cues::WatchArguments),
     Define(limits::DefineArguments),
-    /// Take the limits of a trigger away
+    /// Delete the definition of a trigger, and send what it holds back
     Forget {
         name: TriggerName,
     },
-    /// Triggers that have limits, or that are held back
+    /// List triggers that are defined or held back
     List,
-    /// One trigger
+    /// Show a trigger
     Show {
         name: TriggerName,
     },
-    /// What happened: fired, stopped, expired
+    /// Show fired, stopped and expired triggers
     History {
-        /// Only of this trigger
+        /// Only this trigger
         name: Option<TriggerName>,
-        /// At most so many, newest first
+        /// Maximum number of entries, newest first
         #[arg(long, default_value_t = 20)]
         most: usize,
     },

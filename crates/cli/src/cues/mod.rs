@@ -34,7 +34,7 @@ const PER_TRANSACTION: usize = 100;
 /// Where the keys are.
 #[derive(Args)]
 pub(crate) struct EtcdArguments {
-    /// etcd's client addresses
+    /// Client addresses of etcd
     #[arg(
         long,
         env = "BUNRAKU_ETCD",
@@ -44,23 +44,23 @@ pub(crate) struct EtcdArguments {
     )]
     etcd: Vec<String>,
 
-    /// What every key begins with
+    /// Prefix of every key
     #[arg(long, value_name = "KEY", default_value = "/trigger")]
     prefix: String,
 
-    /// The authority that signs the members' certificates
+    /// CA certificate of the etcd members
     #[arg(long, value_name = "FILE")]
     etcd_ca: Option<PathBuf>,
 
-    /// A certificate for the members
+    /// Client certificate for etcd
     #[arg(long, value_name = "FILE", requires = "etcd_key")]
     etcd_certificate: Option<PathBuf>,
 
-    /// The key of that certificate
+    /// Key of the client certificate
     #[arg(long, value_name = "FILE", requires = "etcd_certificate")]
     etcd_key: Option<PathBuf>,
 
-    /// How long a key stays
+    /// Lifetime of a key
     #[arg(long, value_name = "SPAN", default_value = "180s")]
     key_ttl: HumanDuration,
 }

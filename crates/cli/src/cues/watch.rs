@@ -23,11 +23,11 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Causes that a run gets to know: they are one variable of its environment.
 const MOST_CAUSES: usize = 50;
 
-/// Run a command when a cue for this host comes, without a server of ours
+/// Run a command when a trigger for this host arrives through etcd
 #[derive(Args)]
 #[command(
-    after_help = "One run at a time; cues that come meanwhile become one run after it. What was written while
-this was not running is seen when it starts again. The run gets BUNRAKU_CAUSES, which lets loops end.
+    after_help = "Runs are executed one at a time; triggers that arrive meanwhile cause one run afterwards. After a
+restart, the watcher continues where it stopped. The command gets BUNRAKU_CAUSES, so that loops end.
 
 Examples:
   bunraku trigger watch --etcd http://etcd.example.com:2379 -- puppet agent --onetime --no-daemonize
@@ -37,15 +37,15 @@ pub(crate) struct WatchArguments {
     #[command(flatten)]
     etcd: EtcdArguments,
 
-    /// This host, as cues name it [default: the host name]
+    /// Name of this host in triggers [default: the host name]
     #[arg(long)]
     name: Option<NodeName>,
 
-    /// Only the key of this host, not those of triggers: less traffic in large fleets
+    /// Watch only the key of this host; less traffic in large fleets
     #[arg(long)]
     own_key_only: bool,
 
-    /// Where it remembers what it saw
+    /// File for the position of the watcher
     #[arg(
         long,
         value_name = "FILE",
@@ -53,7 +53,7 @@ pub(crate) struct WatchArguments {
     )]
     state: PathBuf,
 
-    /// What to run
+    /// Command to run
     #[arg(required = true, last = true)]
     run_cmd: Vec<String>,
 }

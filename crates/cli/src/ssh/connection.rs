@@ -13,16 +13,16 @@ const NOT_CONNECTED: i32 = 255;
 /// How to reach a machine.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct SshArgs {
-    /// The port of its SSH server
+    /// Port of the SSH server
     #[arg(long, value_name = "PORT")]
     ssh_port: Option<u16>,
-    /// The private key to log in with
+    /// Private key for the login
     #[arg(long, value_name = "FILE")]
     ssh_identity: Option<PathBuf>,
-    /// An option for `ssh -o`, as KEY=VALUE; may be given several times
+    /// Option for `ssh -o`, as KEY=VALUE; repeatable
     #[arg(long, value_name = "KEY=VALUE")]
     ssh_option: Vec<String>,
-    /// Become root there with `sudo -n`
+    /// Become root on that machine with `sudo -n`
     #[arg(long)]
     sudo: bool,
 }

@@ -21,35 +21,35 @@ use crate::output;
 
 #[derive(Subcommand)]
 pub(crate) enum ClusterCommand {
-    /// Make this server the first one of a new cluster
+    /// Create a cluster with this server as the first member
     Init(setup::InitArguments),
-    /// Make a one-time token that lets one server in
+    /// Create a one-time token for a new server
     Invite {
-        /// How long it can be used
+        /// How long the token is valid
         #[arg(long, default_value = "1h")]
         ttl: HumanDuration,
     },
-    /// Make this server a member of an existing cluster
+    /// Join this server to a cluster
     Join(setup::JoinArguments),
-    /// Who is alive, who keeps the data, and what is being changed
+    /// Show the state of servers and datastores
     Status,
-    /// Move a server's role to another one, before it is taken out of service
+    /// Move a server's datastore to another server before maintenance
     Drain {
-        /// As `cluster status` shows it
+        /// Name of the server, as shown by `cluster status`
         server: NodeName,
-        /// Let it keep data again
+        /// Make the server eligible for a datastore again
         #[arg(long)]
         undo: bool,
-        /// Do not wait until the role has moved
+        /// Do not wait until the datastore has moved
         #[arg(long)]
         no_wait: bool,
     },
-    /// Take a server off the list for good; it keeps no data, and does not run
+    /// Remove a stopped server without a datastore from the cluster
     Remove {
-        /// As `cluster status` shows it
+        /// Name of the server, as shown by `cluster status`
         server: NodeName,
     },
-    /// Start anew after a majority of the datastores is gone for good
+    /// Recover after the permanent loss of a majority of the datastores
     Recover(recover::RecoverArguments),
 }
 

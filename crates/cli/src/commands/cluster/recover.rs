@@ -19,27 +19,26 @@ use crate::failure::Failure;
 
 #[derive(Args)]
 #[command(after_help = "Examples:
-  bunraku cluster recover                        # asks everybody, changes nothing, says what it would mean
+  bunraku cluster recover                        # asks all servers and shows the consequences; changes nothing
   bunraku cluster recover --gone db-2 --gone db-3
   bunraku cluster recover --snapshot /var/lib/bunraku/server/cluster/snapshots/20261116T020000Z.db
 
-It runs on a server of the cluster, as root. Servers that are named as gone
-must never come back with their old data while this one runs apart from them:
-switch them off first.")]
+Run this as root on a member of the cluster. Switch off lost servers first: they
+must never return with their old data while this one runs without them.")]
 pub(crate) struct RecoverArguments {
-    /// A server that is gone for good; may be given several times
+    /// Server that is permanently lost; repeatable
     #[arg(long = "gone", value_name = "SERVER")]
     gone: Vec<NodeName>,
 
-    /// Start from this snapshot: no datastore is left. The server here must not run
+    /// Recover from this snapshot, if no datastore is left; the local server must be stopped
     #[arg(long, value_name = "FILE")]
     snapshot: Option<PathBuf>,
 
-    /// Do not ask before doing it
+    /// Do not ask for confirmation
     #[arg(long)]
     yes: bool,
 
-    /// Everything that the server keeps
+    /// Data directory of the server
     #[arg(long, env = "BUNRAKU_DATA_DIR", value_name = "DIR")]
     data_dir: Option<PathBuf>,
 }

@@ -30,15 +30,15 @@ const ANSWER: Duration = Duration::from_secs(75);
 /// Who this server is to the others.
 #[derive(Args)]
 struct Place {
-    /// Everything that the server keeps
+    /// Data directory of the server
     #[arg(long, env = "BUNRAKU_DATA_DIR", value_name = "DIR")]
     data_dir: Option<PathBuf>,
 
-    /// Name or address that all other servers reach this one by
+    /// Name or address by which the other servers reach this one
     #[arg(long, value_name = "HOST")]
     address: String,
 
-    /// Name in the server's certificate [default: this machine's]
+    /// Name in the server's certificate [default: the host name]
     #[arg(long, env = "BUNRAKU_SERVER_NAME")]
     name: Option<String>,
 
@@ -46,19 +46,19 @@ struct Place {
     #[arg(long, default_value_t = 8150)]
     port: u16,
 
-    /// Port for the other servers
+    /// Port for other servers
     #[arg(long, default_value_t = 8151)]
     member_port: u16,
 
-    /// Port of its datastore, for servers
+    /// Port of the datastore for servers
     #[arg(long, default_value_t = 8152)]
     datastore_port: u16,
 
-    /// Port of its datastore, for other datastores
+    /// Port of the datastore for other datastores
     #[arg(long, default_value_t = 8153)]
     datastore_peer_port: u16,
 
-    /// Never keep data on this server
+    /// Never run a datastore on this server
     #[arg(long)]
     not_eligible: bool,
 }
@@ -67,13 +67,13 @@ struct Place {
 #[command(after_help = "Example:
   bunraku cluster init --address 192.0.2.1 && bunraku server
 
-One server keeps all data until there are three. Then the data is on three,
-and any one of them may be lost.")]
+One server stores all data until there are three. Then all three store it, and
+the cluster tolerates the loss of one.")]
 pub(crate) struct InitArguments {
     #[command(flatten)]
     place: Place,
 
-    /// How many servers keep the data, when there are enough of them: 1, 3 or 5
+    /// Number of datastores, if there are enough servers: 1, 3 or 5
     #[arg(long, default_value_t = 3)]
     datastores: usize,
 }
@@ -83,20 +83,20 @@ pub(crate) struct InitArguments {
   bunraku cluster join 192.0.2.1:8150 --ca-fingerprint SHA256:… --token-file token --address 192.0.2.2 && bunraku server
   bunraku cluster join 192.0.2.1:8150 --ca-fingerprint SHA256:… --address 192.0.2.2   # verified over SSH
 
-Without a token, SERVER connects back to this machine over SSH, as
-[server.cluster.ssh] says there, and puts what a member needs into a directory
-that only root can read.")]
+Without a token, SERVER connects to this machine over SSH, as configured there in
+[server.cluster.ssh], and writes the keys of a member to a directory that only root
+can read.")]
 pub(crate) struct JoinArguments {
-    /// A server of the cluster, HOST:PORT
+    /// Member of the cluster, HOST:PORT
     #[arg(value_name = "SERVER")]
     to: ServerAddress,
 
-    /// The authority to trust, as `bunraku cluster invite` prints it
+    /// Fingerprint of the CA to trust, as printed by `bunraku cluster invite`
     #[arg(long)]
     ca_fingerprint: Fingerprint,
 
-    /// File with the one-time token from `bunraku cluster invite`; without
-    /// it, SERVER verifies this machine over SSH
+    /// File with the one-time token from `bunraku cluster invite`; without it,
+    /// SERVER verifies this machine over SSH
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 

@@ -10,21 +10,21 @@ use crate::failure::Failure;
 #[derive(clap::Args, Clone, Debug)]
 #[group(id = "source", required = true, args = ["file", "url", "git"])]
 pub(crate) struct SourceArgs {
-    /// A package on this machine
+    /// Package file on this machine
     file: Option<PathBuf>,
-    /// A package at an address (https, http, file); needs `--sha256`
+    /// URL of a package (https, http, file); requires `--sha256`
     #[arg(long, value_name = "URL", requires = "sha256", conflicts_with_all = ["file", "git"])]
     url: Option<String>,
-    /// The hash of the package
+    /// SHA-256 hash of the package
     #[arg(long, value_name = "HASH", requires = "url")]
     sha256: Option<String>,
-    /// A repository with the package in it; needs `--commit` and `--path`
+    /// Git repository with the package; requires `--commit` and `--path`
     #[arg(long, value_name = "URL", requires_all = ["commit", "path"], conflicts_with = "file")]
     git: Option<String>,
-    /// The full id of the commit
+    /// Full commit id
     #[arg(long, value_name = "COMMIT", requires = "git")]
     commit: Option<String>,
-    /// The package's path in the repository
+    /// Path of the package in the repository
     #[arg(long, value_name = "PATH", requires = "git")]
     path: Option<String>,
 }

@@ -22,10 +22,10 @@ use crate::failure::Failure;
 
 #[derive(Args)]
 #[command(
-    after_help = "Of any number of callers one does it. The others exit 11 while it is being done, 10 once it
-was done and 12 when something is missing; with `--wait` they wait for the one and exit as it did.
-The exit code of the one is that of the definition's command, which gets the definition as JSON
-on its standard input, and BUNRAKU_ONCE_TOKEN: a number that rises with every attempt.
+    after_help = "One of all callers runs the task. The others exit with 11 while it is running, 10 after it is
+done, and 12 if something is missing. With `--wait` they wait and exit with its result.
+The exit code is that of the command in the definition. The command gets the definition as JSON
+on standard input, and BUNRAKU_ONCE_TOKEN, a number that rises with every attempt.
 
 Example:
   bunraku init app_1 -f /etc/bunraku/apps/app_1.json"
@@ -33,19 +33,19 @@ Example:
 pub(crate) struct InitArguments {
     app: AppName,
 
-    /// The definition, put in place first
+    /// Definition to store first
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
 
-    /// Repeat a failed attempt, whatever the definition says
+    /// Repeat a failed attempt, regardless of the definition
     #[arg(long)]
     retry: bool,
 
-    /// Wait for one that is being done, and exit as it does [default span: 1h]
+    /// If the task is running, wait for it and exit with its result [default: 1h]
     #[arg(long, value_name = "SPAN", num_args = 0..=1, default_missing_value = "1h", require_equals = true)]
     wait: Option<HumanDuration>,
 
-    /// The claim ends after so long without a sign of life from here
+    /// The claim expires if it is not renewed for this long
     #[arg(long, value_name = "SPAN", default_value = "30s")]
     lease: HumanDuration,
 }

@@ -20,38 +20,38 @@ use crate::output::{self, Table, ago};
 
 #[derive(Subcommand)]
 pub(crate) enum OnceCommand {
-    /// All things that are done once, with where each stands
+    /// List all once tasks and their state
     List,
-    /// One of them: definition, parts, history, and the end of its log
+    /// Show a once task: definition, fragments, history and the end of its log
     Show { app: AppName },
-    /// Put a definition in place
+    /// Store a definition
     #[command(after_help = "Example:\n  bunraku once define app_1 -f app_1.json")]
     Define {
         app: AppName,
-        /// A JSON object; `-` reads standard input
+        /// File with a JSON object; `-` reads standard input
         #[arg(short, long, value_name = "FILE")]
         file: PathBuf,
     },
-    /// Contribute a host's own part of a definition
+    /// Contribute a host's fragment of a definition
     #[command(
         after_help = "Example:\n  echo '{\"datacentre\": \"chicago\"}' | bunraku once fragment app_1 -f -"
     )]
     Fragment {
         app: AppName,
-        /// A JSON object; `-` reads standard input
+        /// File with a JSON object; `-` reads standard input
         #[arg(short, long, value_name = "FILE", required_unless_present = "remove")]
         file: Option<PathBuf>,
-        /// The host it is of [default: the name in the credentials]
+        /// Host [default: the name in the credentials]
         #[arg(long)]
         host: Option<NodeName>,
-        /// Take the part back
+        /// Remove the fragment
         #[arg(long, conflicts_with = "file")]
         remove: bool,
     },
-    /// Let it be done again
+    /// Allow a task to run again
     Reset {
         app: AppName,
-        /// Kept in its history
+        /// Reason, kept in the history
         #[arg(long)]
         reason: String,
     },

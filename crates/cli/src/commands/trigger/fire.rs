@@ -20,8 +20,8 @@ use crate::output;
 /// Start a run on other nodes
 #[derive(Args)]
 #[command(
-    after_help = "Inside a run, the run's own causes (BUNRAKU_CAUSES) are handed on, so that loops end.
-Exit code 3: some hosts are unknown. Exit code 4: the chain of causes ends here.
+    after_help = "Inside a run, the causes of the run (BUNRAKU_CAUSES) are passed on, so that loops end.
+Exit code 3: some hosts are unknown. Exit code 4: the chain of causes was stopped.
 
 Examples:
   bunraku trigger fire 'refresh load balancers' --hosts lb01.example.com,lb02.example.com
@@ -30,27 +30,27 @@ Examples:
 pub(crate) struct FireArguments {
     name: TriggerName,
 
-    /// Hosts to start a run on; without, those that the trigger is defined for
+    /// Hosts to start a run on [default: those of the trigger's definition]
     #[arg(long, value_delimiter = ',', value_name = "HOST,…")]
     hosts: Vec<NodeName>,
 
-    /// Every node that this query finds
+    /// Start a run on the nodes that this query finds
     #[arg(long)]
     query: Option<String>,
 
-    /// How many triggers may follow from it, one from the other [default: 8]
+    /// How many triggers can follow in a chain [default: 8]
     #[arg(long)]
     ttl: Option<u32>,
 
-    /// Shown wherever the trigger is
+    /// Reason, shown with the trigger
     #[arg(long)]
     reason: Option<String>,
 
-    /// How long to wait for a host that is away [default: 1d]
+    /// How long to wait for disconnected hosts [default: 1d]
     #[arg(long, value_name = "SPAN")]
     deadline: Option<HumanDuration>,
 
-    /// The run that fires has changed something
+    /// The firing run has made changes
     #[arg(long)]
     changed: bool,
 

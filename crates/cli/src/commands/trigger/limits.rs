@@ -11,10 +11,10 @@ use crate::duration::HumanDuration;
 use crate::exit::Exit;
 use crate::failure::Failure;
 
-/// Limit a trigger, or say who may fire it
+/// Define the limits and hosts of a trigger, and who may fire it
 #[derive(Args)]
 #[command(
-    after_help = "It says all of it: a limit that is not given any more is gone.
+    after_help = "This replaces the whole definition: options that you omit are removed.
 
 Example:
   bunraku trigger define 'refresh load balancers' --quiet 10s --interval 1m"
@@ -22,27 +22,27 @@ Example:
 pub(crate) struct DefineArguments {
     name: TriggerName,
 
-    /// Wait until it was not fired for so long
+    /// Send when the trigger was not fired for this long
     #[arg(long, value_name = "SPAN")]
     quiet: Option<HumanDuration>,
 
-    /// Go out at most once in so long
+    /// Send at most once in this time
     #[arg(long, value_name = "SPAN")]
     interval: Option<HumanDuration>,
 
-    /// Only after so many occurrences
+    /// Send only after this many occurrences
     #[arg(long)]
     occurrences: Option<u64>,
 
-    /// Count only occurrences within so long
+    /// Count only occurrences within this time
     #[arg(long, value_name = "SPAN", requires = "occurrences")]
     within: Option<HumanDuration>,
 
-    /// Only these nodes may fire it; operators always may
+    /// Nodes that may fire it; operators always may
     #[arg(long, value_delimiter = ',', value_name = "NODE,…")]
     fired_by: Vec<NodeName>,
 
-    /// Whom it is for when a firing names no hosts
+    /// Query for the hosts, if a firing names none
     #[arg(long)]
     query: Option<String>,
 }

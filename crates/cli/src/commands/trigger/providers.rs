@@ -8,27 +8,27 @@ use crate::failure::Failure;
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Provider {
-    /// A server of ours, and the agents that are connected to it
+    /// A Bunraku server and its agents
     Bunraku,
     /// Keys in etcd, for `bunraku trigger watch` on the hosts
     Etcd,
     /// The `mco` client: `mco puppet runonce`
     Mcollective,
-    /// Nothing at all
+    /// Does nothing
     Dummy,
 }
 
 #[derive(Args)]
 pub(super) struct ProviderArguments {
-    /// What carries the cue
+    /// How to deliver the trigger
     #[arg(long, value_enum, default_value_t = Provider::Bunraku)]
     pub(super) provider: Provider,
 
-    /// This host, as the cue names it [default: the host name]
+    /// Name of this host in the trigger [default: the host name]
     #[arg(long)]
     pub(super) name_of_this_host: Option<NodeName>,
 
-    /// Words to go with the cue, for those who watch etcd
+    /// Tags for the trigger, for watchers of etcd
     #[arg(long, value_delimiter = ',', value_name = "TAG,…")]
     pub(super) tags: Vec<String>,
 
