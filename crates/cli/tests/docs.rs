@@ -57,6 +57,25 @@ fn decision_records_are_numbered_consecutively_and_listed() {
     }
 }
 
+/// Files that the worked examples of `CONTRIBUTING.md` create.
+const CREATED_BY_EXAMPLES: &[&str] = &["timezone.rs", "whoami.rs"];
+
+#[test]
+fn every_source_file_that_a_page_names_exists() {
+    let pages = Pages::of_repository();
+    let root = pages.root.as_deref().expect("a root");
+    let mut missing = Vec::new();
+    for (page, text) in &pages.texts {
+        for (line, path) in source_paths(text) {
+            let created = CREATED_BY_EXAMPLES.iter().any(|name| path.ends_with(name));
+            if !created && !root.join(path).exists() {
+                missing.push(format!("{}:{line}: {path}", page.display()));
+            }
+        }
+    }
+    assert_eq!(missing, Vec::<String>::new());
+}
+
 #[test]
 fn a_missing_file_or_heading_is_found() {
     check(
@@ -195,6 +214,22 @@ fn links(text: &str) -> Vec<(usize, String)> {
             };
             found.push((number, link.to_owned()));
             rest = tail;
+        }
+    }
+    found
+}
+
+/// Paths in backticks that begin with a directory of sources, with their line numbers.
+fn source_paths(text: &str) -> Vec<(usize, &str)> {
+    let mut found = Vec::new();
+    for (number, line) in prose(text) {
+        for code in line.split('`').skip(1).step_by(2) {
+            let is_source = ["crates/", "scripts/", "examples/", "puppet-module/", ".ci/"]
+                .iter()
+                .any(|directory| code.starts_with(directory));
+            if is_source && !code.contains(['*', ' ', '<', '{']) {
+                found.push((number, code));
+            }
         }
     }
     found

@@ -1,9 +1,8 @@
-// Keeps what is shown up to date: the same page is fetched again, and its
-// changing part takes the place of the old one.
+// Keeps the page up to date: fetches it again and replaces the parts that change.
 "use strict";
 
-// Milliseconds between two looks; a page that takes long to make is asked for
-// less often, so that looking is never more than a small part of the work.
+// Minimum milliseconds between two updates. A slow page is fetched less often, so
+// that updates are only a small part of the server's work.
 const SOONEST = 2000;
 const RATIO = 10;
 
@@ -33,7 +32,7 @@ async function look() {
     silentSince = null;
   } catch {
     silentSince ??= new Date();
-    if (age) age.textContent = `the console has not answered since ${silentSince.toLocaleTimeString()}`;
+    if (age) age.textContent = `No answer from the console since ${silentSince.toLocaleTimeString()}`;
   }
 }
 

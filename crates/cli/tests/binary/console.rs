@@ -115,7 +115,7 @@ fn pages_show_the_fleet_to_whoever_has_the_key_and_to_nobody_else() {
     assert!(
         console
             .page("/nodes?status=lost")
-            .contains("No node is like that")
+            .contains("No nodes match")
     );
     eventually("its facts are shown", || {
         console.page("/nodes/web-1").contains("kernel")
@@ -125,7 +125,7 @@ fn pages_show_the_fleet_to_whoever_has_the_key_and_to_nobody_else() {
             .page("/cluster")
             .contains("One server is all there is")
     );
-    assert!(console.page("/runs").contains("No run yet"));
+    assert!(console.page("/runs").contains("No runs yet"));
     assert!(console.page("/console.js").contains("refresh"));
     for (path, status) in [
         ("/nodes/nobody", 404),
@@ -193,7 +193,7 @@ fn a_cluster_is_shown_with_its_servers_and_what_happened() {
     let console = Console::start(&cluster.site, &first);
     eventually("the server and its datastore are shown", || {
         let page = console.get("/cluster").body;
-        ["s1", "alive", "healthy", "looked after by s1"]
+        ["s1", "alive", "healthy", "Elected server: s1"]
             .iter()
             .all(|part| page.contains(part))
     });

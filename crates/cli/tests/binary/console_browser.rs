@@ -101,6 +101,6 @@ async fn a_page_follows_what_happens_and_says_when_it_cannot() {
     let _server = site.server("server", server.address.port(), &[]);
     shows(&browser, "h1", "web-1").await;
     assert_eq!(console.running.end(), Some(0));
-    shows(&browser, "footer", "has not answered since").await;
+    shows(&browser, "footer", "No answer from the console since").await;
     browser.close().await.expect("it ends");
 }
