@@ -13,6 +13,7 @@ mod demo;
 mod facts;
 mod fleet;
 mod locks;
+mod manual;
 mod modules;
 mod once;
 mod orchestration;
