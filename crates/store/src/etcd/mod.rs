@@ -19,6 +19,7 @@ mod members;
 mod options;
 mod probe;
 mod transaction;
+mod v2;
 mod watch;
 
 use std::sync::Arc;
@@ -28,6 +29,7 @@ use async_trait::async_trait;
 use etcd_client::{GetOptions, GetResponse, LeaseTimeToLiveOptions, TxnOpResponse, TxnResponse};
 
 pub use options::{EtcdIdentity, EtcdOptions, EtcdTls};
+pub use v2::{EtcdV2, EtcdV2Changes, EtcdV2Entry, EtcdV2Error};
 
 use crate::{
     KeyValue, LeaseId, LeaseStatus, NoMajority, Range, RangePage, Revision, Store, StoreError,

@@ -68,7 +68,7 @@ pub(super) async fn explain(options: &EtcdOptions) -> Option<Source> {
 }
 
 async fn probe(endpoint: &str, tls: &EtcdTls) -> Result<(), ProbeError> {
-    let config = config(tls).map_err(ProbeError::Settings)?;
+    let config = config(tls, b"h2").map_err(ProbeError::Settings)?;
     let address = endpoint
         .split_once("://")
         .map_or(endpoint, |(_, rest)| rest);
@@ -114,7 +114,8 @@ async fn say_hello(
     connection.read_exact(&mut answer).await.map(drop)
 }
 
-fn config(tls: &EtcdTls) -> Result<ClientConfig, Source> {
+/// A client's side of TLS that speaks one protocol.
+pub(super) fn config(tls: &EtcdTls, protocol: &[u8]) -> Result<ClientConfig, Source> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(tls.ca_pem.as_bytes()) {
         roots.add(certificate?)?;
@@ -132,6 +133,6 @@ fn config(tls: &EtcdTls) -> Result<ClientConfig, Source> {
             builder.with_client_auth_cert(chain, key)?
         }
     };
-    config.alpn_protocols = vec![b"h2".to_vec()];
+    config.alpn_protocols = vec![protocol.to_vec()];
     Ok(config)
 }

@@ -1,0 +1,319 @@
+//! The keyspace of etcd's second API, which etcd 2 and, with `--enable-v2`, 3.4 and 3.5 serve.
+//!
+//! It is another keyspace than the one of [`EtcdStore`](super::EtcdStore). Only what triggers need
+//! is here: set a key with a time to live, and wait for changes below the root.
+//!
+//! Absent: reading it as a store. It has no transactions and no leases.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HOST};
+use http::{Method, Request, StatusCode};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use serde::Deserialize;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use super::options::EtcdOptions;
+use super::probe;
+
+type Source = Box<dyn std::error::Error + Send + Sync>;
+
+/// The largest answer that is read.
+const LARGEST: usize = 16 << 20;
+/// etcd's code of a key that does not exist.
+const KEY_NOT_FOUND: u32 = 100;
+/// etcd's code of an index whose events are gone.
+const INDEX_CLEARED: u32 = 401;
+
+/// Why a request had no effect.
+#[derive(Debug, thiserror::Error)]
+pub enum EtcdV2Error {
+    #[error("cannot reach etcd at {endpoint}")]
+    Unreachable {
+        endpoint: String,
+        #[source]
+        source: Source,
+    },
+    /// This etcd does not serve the second API.
+    #[error("etcd at {endpoint} does not serve its v2 API")]
+    NotServed { endpoint: String },
+    /// The events after the wanted index are gone: read all keys, then wait on.
+    #[error("etcd no longer has the events since index {0}")]
+    Cleared(u64),
+    #[error("etcd refused the request: {0}")]
+    Refused(String),
+}
+
+/// A key below the root, with its value.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EtcdV2Entry {
+    pub key: String,
+    pub value: String,
+}
+
+/// Keys that were set, and the index from which to wait for more.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EtcdV2Changes {
+    pub entries: Vec<EtcdV2Entry>,
+    pub next: u64,
+}
+
+/// A client. Each request asks the first member that answers.
+#[derive(Clone)]
+pub struct EtcdV2 {
+    endpoints: Vec<String>,
+    tls: Option<Arc<ClientConfig>>,
+    /// With a slash at both ends.
+    root: String,
+    timeout: Duration,
+}
+
+#[derive(Deserialize, Default)]
+struct Answer {
+    #[serde(default)]
+    action: String,
+    node: Option<Node>,
+    #[serde(rename = "errorCode")]
+    code: Option<u32>,
+    message: Option<String>,
+    cause: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Node {
+    key: Option<String>,
+    value: Option<String>,
+    #[serde(rename = "modifiedIndex", default)]
+    modified: u64,
+    #[serde(default)]
+    nodes: Vec<Node>,
+}
+
+impl EtcdV2 {
+    /// Makes a client for these members; connects to none yet.
+    pub fn new(options: &EtcdOptions) -> Result<Self, EtcdV2Error> {
+        let tls = options
+            .tls
+            .as_ref()
+            .map(|tls| probe::config(tls, b"http/1.1"));
+        let tls = tls.transpose().map_err(|source| EtcdV2Error::Unreachable {
+            endpoint: options.endpoints.join(","),
+            source,
+        })?;
+        Ok(Self {
+            endpoints: options.endpoints.clone(),
+            tls: tls.map(Arc::new),
+            root: format!("/{}/", options.root.trim_matches('/')),
+            timeout: options.request_timeout,
+        })
+    }
+
+    /// The index of the newest change.
+    pub async fn newest(&self) -> Result<u64, EtcdV2Error> {
+        let (_, index) = self.send(Method::GET, "", "quorum=true", None).await?;
+        Ok(index)
+    }
+
+    /// Sets a key that is deleted after this time.
+    pub async fn set(&self, key: &str, value: &str, ttl: Duration) -> Result<(), EtcdV2Error> {
+        let seconds = ttl.as_secs().max(1);
+        let body = format!("ttl={seconds}&value={}", encoded(value, false));
+        let (answer, _) = self.send(Method::PUT, key, "", Some(body)).await?;
+        match answer.code {
+            None => Ok(()),
+            Some(_) => Err(EtcdV2Error::Refused(reason(&answer))),
+        }
+    }
+
+    /// All keys below the root.
+    pub async fn all(&self) -> Result<EtcdV2Changes, EtcdV2Error> {
+        let query = "recursive=true&quorum=true";
+        let (answer, index) = self.send(Method::GET, "", query, None).await?;
+        let mut entries = Vec::new();
+        if let Some(node) = answer.node {
+            self.flatten(node, &mut entries);
+        }
+        let next = index + 1;
+        Ok(EtcdV2Changes { entries, next })
+    }
+
+    /// Waits for the next change from this index on. Keys that are deleted or expire are no entries.
+    pub async fn wait(&self, from: u64) -> Result<EtcdV2Changes, EtcdV2Error> {
+        let query = format!("wait=true&recursive=true&waitIndex={from}");
+        let (mut answer, _) = self.send(Method::GET, "", &query, None).await?;
+        let node = answer.node.take();
+        match (answer.code, node) {
+            (Some(INDEX_CLEARED), _) => Err(EtcdV2Error::Cleared(from)),
+            (Some(KEY_NOT_FOUND) | None, None) => Ok(EtcdV2Changes {
+                entries: Vec::new(),
+                next: from,
+            }),
+            (Some(_), _) => Err(EtcdV2Error::Refused(reason(&answer))),
+            (None, Some(node)) => {
+                let next = node.modified.max(from) + 1;
+                let mut entries = Vec::new();
+                let is_set = ["set", "create", "update", "compareAndSwap"];
+                if is_set.contains(&answer.action.as_str()) {
+                    self.flatten(node, &mut entries);
+                }
+                Ok(EtcdV2Changes { entries, next })
+            }
+        }
+    }
+
+    fn flatten(&self, node: Node, entries: &mut Vec<EtcdV2Entry>) {
+        let key = node
+            .key
+            .as_deref()
+            .and_then(|key| key.strip_prefix(&self.root));
+        if let (Some(key), Some(value)) = (key, node.value) {
+            let key = key.to_owned();
+            entries.push(EtcdV2Entry { key, value });
+        }
+        for node in node.nodes {
+            self.flatten(node, entries);
+        }
+    }
+
+    /// Asks one member after the other until one answers.
+    async fn send(
+        &self,
+        method: Method,
+        key: &str,
+        query: &str,
+        body: Option<String>,
+    ) -> Result<(Answer, u64), EtcdV2Error> {
+        let path = format!("{}{key}", self.root);
+        let path = encoded(path.trim_end_matches('/'), true);
+        let uri = format!("/v2/keys{path}?{query}");
+        let mut failure = EtcdV2Error::Refused("no member is given".to_owned());
+        for endpoint in &self.endpoints {
+            match self.ask(endpoint, &method, &uri, body.clone()).await {
+                Err(error @ EtcdV2Error::Unreachable { .. }) => failure = error,
+                answered => return answered,
+            }
+        }
+        Err(failure)
+    }
+
+    async fn ask(
+        &self,
+        endpoint: &str,
+        method: &Method,
+        uri: &str,
+        body: Option<String>,
+    ) -> Result<(Answer, u64), EtcdV2Error> {
+        let unreachable = |source: Source| EtcdV2Error::Unreachable {
+            endpoint: endpoint.to_owned(),
+            source,
+        };
+        let stream = tokio::time::timeout(self.timeout, self.connect(endpoint)).await;
+        let stream = match stream {
+            Ok(connected) => connected.map_err(unreachable)?,
+            Err(elapsed) => return Err(unreachable(elapsed.into())),
+        };
+        let request = Request::builder()
+            .method(method)
+            .uri(uri)
+            .header(HOST, address(endpoint))
+            .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
+            .body(Full::new(Bytes::from(body.unwrap_or_default())))
+            .map_err(|error| unreachable(error.into()))?;
+        let exchanged = exchange(stream, request);
+        let (status, index, bytes) = match uri.contains("?wait=true") {
+            // The answer comes with the next change.
+            true => exchanged.await.map_err(unreachable)?,
+            false => match tokio::time::timeout(self.timeout, exchanged).await {
+                Ok(exchanged) => exchanged.map_err(unreachable)?,
+                Err(elapsed) => return Err(unreachable(elapsed.into())),
+            },
+        };
+        match (serde_json::from_slice(&bytes), status) {
+            (Ok(answer), _) => Ok((answer, index)),
+            (Err(_), StatusCode::NOT_FOUND) => Err(EtcdV2Error::NotServed {
+                endpoint: endpoint.to_owned(),
+            }),
+            // A watch that ended without a change has an empty body.
+            (Err(_), StatusCode::OK) => Ok((Answer::default(), index)),
+            (Err(error), _) => Err(unreachable(error.into())),
+        }
+    }
+
+    async fn connect(&self, endpoint: &str) -> Result<Box<dyn Stream>, Source> {
+        let address = address(endpoint);
+        let tcp = TcpStream::connect(address).await?;
+        let Some(tls) = self.tls.as_ref().filter(|_| endpoint.starts_with("https")) else {
+            return Ok(Box::new(tcp));
+        };
+        let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+        let host = host.trim_matches(['[', ']']).to_owned();
+        let name = ServerName::try_from(host)?;
+        let stream = TlsConnector::from(tls.clone()).connect(name, tcp).await?;
+        Ok(Box::new(stream))
+    }
+}
+
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+/// Sends one request and reads the whole answer: status, etcd's index and body.
+async fn exchange(
+    stream: Box<dyn Stream>,
+    request: Request<Full<Bytes>>,
+) -> Result<(StatusCode, u64, Bytes), Source> {
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    let answer = async move {
+        let response = sender.send_request(request).await?;
+        let status = response.status();
+        let index = response.headers().get("x-etcd-index");
+        let index = index.and_then(|index| index.to_str().ok()?.parse().ok());
+        let body = Limited::new(response.into_body(), LARGEST)
+            .collect()
+            .await?;
+        Ok((status, index.unwrap_or(0), body.to_bytes()))
+    };
+    tokio::pin!(answer);
+    tokio::pin!(connection);
+    let mut open = true;
+    loop {
+        tokio::select! {
+            answer = &mut answer => return answer,
+            // Whatever ended it, the answer says so.
+            _ = &mut connection, if open => open = false,
+        }
+    }
+}
+
+fn reason(answer: &Answer) -> String {
+    let parts = [answer.message.as_deref(), answer.cause.as_deref()];
+    let parts: Vec<&str> = parts.into_iter().flatten().collect();
+    parts.join(": ")
+}
+
+fn address(endpoint: &str) -> &str {
+    let address = endpoint
+        .split_once("://")
+        .map_or(endpoint, |(_, rest)| rest);
+    address.trim_end_matches('/')
+}
+
+/// Percent-encoded, for a path or for a value of a form.
+fn encoded(text: &str, path: bool) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) || (path && byte == b'/') {
+            true => out.push(char::from(byte)),
+            false => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    out
+}
