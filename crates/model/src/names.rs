@@ -105,8 +105,8 @@ name! {
 name! {
     /// A trigger. Spaces are allowed, because resource titles have them.
     TriggerName, "a trigger",
-    |byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b':' | b' '),
-    "only A-Z, a-z, 0-9, `.`, `-`, `_`, `:` and spaces are allowed"
+    |byte| byte.is_ascii_alphanumeric() || b".-_: /()".contains(&byte),
+    "only A-Z, a-z, 0-9, `.`, `-`, `_`, `:`, `/`, `(`, `)` and spaces are allowed"
 }
 
 /// The environment of a node that nobody gave another.

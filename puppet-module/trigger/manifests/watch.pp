@@ -15,6 +15,16 @@
 #   The path of the program.
 # @param state_file
 #   Where the watcher stores its position.
+# @param etcd_api
+#   The etcd API to watch: `v2`, `v3`, or both if etcd serves both (`auto`).
+# @param etcd_ca
+#   The file with the CA of etcd.
+# @param etcd_certificate
+#   The file with the client certificate for etcd.
+# @param etcd_key
+#   The file with the key of the client certificate.
+# @param service_name
+#   The name of the service.
 # @param unit_directory
 #   The directory for systemd units.
 # @param manage_service
@@ -22,14 +32,25 @@
 class trigger::watch (
   String[1] $run_cmd = 'puppet agent --onetime --no-daemonize',
   Array[String[1], 1] $endpoints = ['http://127.0.0.1:2379'],
-  String[1] $keyprefix = '/trigger',
+  String[1] $keyprefix = '/puppet_trigger/events',
   String[1] $host = $trusted['certname'],
   Pattern[/\A\//] $bunraku = '/usr/bin/bunraku',
   Pattern[/\A\//] $state_file = '/var/lib/bunraku/trigger-watch.json',
+  Enum['auto', 'v2', 'v3'] $etcd_api = 'auto',
+  Optional[Pattern[/\A\//]] $etcd_ca = undef,
+  Optional[Pattern[/\A\//]] $etcd_certificate = undef,
+  Optional[Pattern[/\A\//]] $etcd_key = undef,
+  String[1] $service_name = 'bunraku-trigger-watch',
   Pattern[/\A\//] $unit_directory = '/etc/systemd/system',
   Boolean $manage_service = true,
 ) {
-  file { "${unit_directory}/bunraku-trigger-watch.service":
+  $tls = {
+    '--etcd-ca'          => $etcd_ca,
+    '--etcd-certificate' => $etcd_certificate,
+    '--etcd-key'         => $etcd_key,
+  }.filter |$_flag, $file| { $file }
+
+  file { "${unit_directory}/${service_name}.service":
     ensure  => file,
     owner   => 'root',
     group   => 'root',
@@ -37,6 +58,8 @@ class trigger::watch (
     content => epp('trigger/watch.service.epp', {
       'bunraku'    => $bunraku,
       'endpoints'  => join($endpoints, ','),
+      'etcd_api'   => $etcd_api,
+      'tls'        => $tls.map |$flag, $file| { "${flag} ${file} " }.join(''),
       'keyprefix'  => $keyprefix,
       'host'       => $host,
       'state_file' => $state_file,
@@ -45,10 +68,10 @@ class trigger::watch (
   }
 
   if $manage_service {
-    service { 'bunraku-trigger-watch':
+    service { $service_name:
       ensure    => running,
       enable    => true,
-      subscribe => File["${unit_directory}/bunraku-trigger-watch.service"],
+      subscribe => File["${unit_directory}/${service_name}.service"],
     }
   }
 }

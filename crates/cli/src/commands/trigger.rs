@@ -85,7 +85,7 @@ fn watch(arguments: crate::cues::WatchArguments) -> Result<Exit, Failure> {
 
 /// Spaces are the only thing in a name that a path cannot have.
 fn encoded(name: &TriggerName) -> String {
-    name.as_str().replace(' ', "%20")
+    name.as_str().replace(' ', "%20").replace('/', "%2F")
 }
 
 fn path(name: &TriggerName) -> String {

@@ -11,9 +11,9 @@ pub(super) struct Message {
     pub(super) hostname: String,
     #[serde(default, deserialize_with = "one_or_many")]
     pub(super) tags: Vec<String>,
-    /// Without any, the key `<prefix>/<name>` is for everybody.
-    #[serde(default, deserialize_with = "maybe_hosts")]
-    pub(super) hosts: Option<Vec<String>>,
+    /// Without any, the key `<prefix>/<name>` is for every watcher.
+    #[serde(default, deserialize_with = "one_or_many")]
+    pub(super) hosts: Vec<String>,
     #[serde(default)]
     pub(super) timestamp: i64,
     pub(super) uuid: String,
@@ -29,16 +29,12 @@ enum OneOrMany {
 }
 
 /// Puppet gives a list of one as the one.
-fn maybe_hosts<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<String>>, D::Error> {
-    Ok(match Option::<OneOrMany>::deserialize(from)? {
-        None => None,
-        Some(OneOrMany::One(one)) => Some(vec![one]),
-        Some(OneOrMany::Many(many)) => Some(many),
-    })
-}
-
 fn one_or_many<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
-    maybe_hosts(from).map(Option::unwrap_or_default)
+    Ok(match Option::<OneOrMany>::deserialize(from)? {
+        None => Vec::new(),
+        Some(OneOrMany::One(one)) => vec![one],
+        Some(OneOrMany::Many(many)) => many,
+    })
 }
 
 /// The trigger that a key is a cue for this host of, if it is one.
@@ -49,13 +45,10 @@ pub(super) fn cue_for(host: &NodeName, key: &str, message: &Message) -> Option<S
             Some(named.unwrap_or_else(|| key.to_owned()))
         }
         Some(_) => None,
-        None => match &message.hosts {
-            None => Some(key.to_owned()),
-            Some(hosts) => hosts
-                .iter()
-                .any(|named| named == host.as_str())
-                .then(|| key.to_owned()),
-        },
+        None => {
+            let named = message.hosts.iter().any(|named| named == host.as_str());
+            (named || message.hosts.is_empty()).then(|| key.to_owned())
+        }
     }
 }
 
@@ -86,7 +79,12 @@ mod tests {
         assert_eq!(
             check("x", r#"{"hosts":null,"uuid":"u"}"#).as_deref(),
             Some("x"),
-            "for everybody"
+            "for every watcher"
+        );
+        assert_eq!(
+            check("x", r#"{"hosts":[],"uuid":"u"}"#).as_deref(),
+            Some("x"),
+            "the original writes this when no hosts are given"
         );
     }
 }

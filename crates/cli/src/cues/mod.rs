@@ -6,9 +6,13 @@
 //! mended on the reading side: a watch resumes at the revision where it
 //! stopped, so that no write is missed, also of one key written twice; a key
 //! that expires is no cue; and a cue seen twice is known by its uuid.
+//!
+//! That module uses the first keyspace of etcd (its v2 API). Where etcd serves it, a firing is written
+//! to both keyspaces and a watcher follows both: the uuid makes them one cue.
 
 mod message;
 mod state;
+mod v2;
 mod watch;
 
 use std::path::PathBuf;
@@ -16,8 +20,8 @@ use std::time::Duration;
 
 use bunraku_cues::chains::{Chained, continue_chains};
 use bunraku_model::{NodeName, TriggerName};
-use bunraku_store::etcd::{EtcdIdentity, EtcdOptions, EtcdStore, EtcdTls};
-use bunraku_store::{LeaseId, Store, Transaction};
+use bunraku_store::etcd::{EtcdIdentity, EtcdOptions, EtcdStore, EtcdTls, EtcdV2, EtcdV2Error};
+use bunraku_store::{Store, Transaction};
 use bunraku_wire::api::triggers::{FireReply, FireTrigger};
 use clap::Args;
 use jiff::Timestamp;
@@ -44,8 +48,12 @@ pub(crate) struct EtcdArguments {
     )]
     etcd: Vec<String>,
 
+    /// API of etcd to use
+    #[arg(long, value_enum, default_value_t = EtcdApi::Auto)]
+    etcd_api: EtcdApi,
+
     /// Prefix of every key
-    #[arg(long, value_name = "KEY", default_value = "/trigger")]
+    #[arg(long, value_name = "KEY", default_value = "/puppet_trigger/events")]
     prefix: String,
 
     /// CA certificate of the etcd members
@@ -65,8 +73,42 @@ pub(crate) struct EtcdArguments {
     key_ttl: HumanDuration,
 }
 
+/// Which keyspace of etcd carries the cues.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum EtcdApi {
+    /// v3, and v2 if etcd serves it
+    Auto,
+    /// The keyspace of the original module: etcd 2, or 3 with `--enable-v2`
+    V2,
+    /// The newer keyspace only
+    V3,
+}
+
 impl EtcdArguments {
+    /// The client of the v3 API, unless only v2 is wanted.
     async fn connect(&self) -> Result<EtcdStore, Failure> {
+        let options = self.options()?;
+        EtcdStore::connect(options).await.map_err(Failure::from)
+    }
+
+    /// The client of the v2 API, if it is wanted and served.
+    async fn connect_v2(&self) -> Result<Option<EtcdV2>, Failure> {
+        if self.etcd_api == EtcdApi::V3 {
+            return Ok(None);
+        }
+        let client = EtcdV2::new(&self.options()?).map_err(v2::failure)?;
+        match client.newest().await {
+            Ok(_) => Ok(Some(client)),
+            Err(EtcdV2Error::NotServed { .. } | EtcdV2Error::Unreachable { .. })
+                if self.etcd_api == EtcdApi::Auto =>
+            {
+                Ok(None)
+            }
+            Err(error) => Err(v2::failure(error)),
+        }
+    }
+
+    fn options(&self) -> Result<EtcdOptions, Failure> {
         let root = format!("{}/", self.prefix.trim_end_matches('/'));
         let mut options = EtcdOptions::new(self.etcd.clone(), root);
         let read = |path: &PathBuf| {
@@ -87,7 +129,7 @@ impl EtcdArguments {
                 identity,
             });
         }
-        EtcdStore::connect(options).await.map_err(Failure::from)
+        Ok(options)
     }
 }
 
@@ -109,6 +151,12 @@ pub(crate) async fn fire(
     tags: &[String],
     request: &FireTrigger,
 ) -> Result<FireReply, Failure> {
+    let first_part = trigger.as_str().split('/').next();
+    if first_part == Some("hosts") {
+        let message =
+            format!("`{trigger}` cannot be used with etcd: `hosts/…` are the keys of hosts");
+        return Err(Failure::usage(message));
+    }
     let now = Timestamp::now();
     // Only a run has a chain to hand on; a person begins one.
     let by = (!request.causes.is_empty()).then_some(from);
@@ -119,15 +167,29 @@ pub(crate) async fn fire(
     let message = Message {
         hostname: from.to_string(),
         tags: tags.to_vec(),
-        hosts: Some(request.hosts.iter().map(ToString::to_string).collect()),
+        hosts: request.hosts.iter().map(ToString::to_string).collect(),
         timestamp: now.as_second(),
         uuid: request.id.to_string(),
         causes,
     };
-    let store = arguments.connect().await?;
+    let keys: Vec<String> = std::iter::once(trigger.to_string())
+        .chain(request.hosts.iter().map(|host| format!("hosts/{host}")))
+        .collect();
     let ttl = arguments.key_ttl.0.max(Duration::from_secs(1));
-    let lease = store.lease_grant(ttl).await?;
-    write(&store, trigger, &request.hosts, &message, lease).await?;
+    let first = arguments.connect_v2().await?;
+    if let Some(client) = &first {
+        v2::write(client, &keys, &message, ttl).await?;
+    }
+    match write(arguments, &keys, &message, ttl).await {
+        // An etcd 2 has no other keyspace.
+        Err(failure) if first.is_some() && arguments.etcd_api == EtcdApi::Auto => {
+            tracing::warn!(
+                error = failure.message(),
+                "only the v2 API of etcd was used"
+            );
+        }
+        written => written?,
+    }
     Ok(FireReply::Fired {
         hosts: request.hosts.clone(),
         unknown: Vec::new(),
@@ -135,16 +197,17 @@ pub(crate) async fn fire(
 }
 
 async fn write(
-    store: &EtcdStore,
-    trigger: &TriggerName,
-    hosts: &[NodeName],
+    arguments: &EtcdArguments,
+    keys: &[String],
     message: &Message,
-    lease: LeaseId,
+    ttl: Duration,
 ) -> Result<(), Failure> {
+    if arguments.etcd_api == EtcdApi::V2 {
+        return Ok(());
+    }
+    let store = arguments.connect().await?;
+    let lease = store.lease_grant(ttl).await?;
     let value = serde_json::to_vec(message)?;
-    let keys: Vec<String> = std::iter::once(trigger.to_string())
-        .chain(hosts.iter().map(|host| format!("hosts/{host}")))
-        .collect();
     for keys in keys.chunks(PER_TRANSACTION) {
         let transaction = keys.iter().fold(Transaction::new(), |transaction, key| {
             transaction.put_with_lease(key, value.clone(), lease)

@@ -29,6 +29,9 @@ pub(super) struct Cue {
 pub(super) struct State {
     /// The first revision that was not seen.
     pub(super) next: Option<u64>,
+    /// The first index of the v2 API that was not seen.
+    #[serde(default)]
+    pub(super) next_v2: Option<u64>,
     seen: Vec<String>,
     pub(super) waiting: Vec<Cue>,
     pub(super) running: Vec<Cue>,

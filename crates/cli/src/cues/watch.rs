@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bunraku_model::NodeName;
-use bunraku_store::etcd::EtcdStore;
+use bunraku_store::etcd::{EtcdStore, EtcdV2Changes};
 use bunraku_store::{Change, KeyValue, Range, Revision, Store, StoreError, WatchStart};
 use bunraku_wire::api::Cause;
 use clap::Args;
@@ -14,7 +14,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::message::{Message, cue_for};
 use super::state::{Cue, State, StateFile};
-use super::{EtcdArguments, own_name};
+use super::v2::Follower;
+use super::{EtcdApi, EtcdArguments, own_name};
 use crate::failure::Failure;
 
 /// How long to wait before asking etcd again when it was away.
@@ -68,10 +69,16 @@ pub(crate) async fn watch(
         file: StateFile::open(arguments.state.clone())?,
         host,
         child: None,
+        v2: None,
         arguments,
     };
     while !shutdown.is_cancelled() {
         watcher.start_if_due()?;
+        watcher.follow_v2().await;
+        if watcher.arguments.etcd.etcd_api == EtcdApi::V2 {
+            watcher.pause(&shutdown).await?;
+            continue;
+        }
         let store = match watcher.arguments.etcd.connect().await {
             Ok(store) => store,
             Err(failure) => {
@@ -95,6 +102,7 @@ struct Watcher {
     file: StateFile,
     host: NodeName,
     child: Option<Child>,
+    v2: Option<Follower>,
     arguments: WatchArguments,
 }
 
@@ -104,6 +112,41 @@ impl Watcher {
             true => format!("hosts/{}", self.host),
             false => String::new(),
         }
+    }
+
+    /// Starts to follow the v2 API, if that is wanted and served.
+    async fn follow_v2(&mut self) {
+        if self.v2.is_some() {
+            return;
+        }
+        match self.arguments.etcd.connect_v2().await {
+            Ok(None) => {}
+            Ok(Some(client)) => {
+                self.v2 = Some(Follower::start(client, self.file.state.next_v2));
+                tracing::info!(host = %self.host, "watching the v2 API");
+            }
+            Err(failure) => {
+                tracing::warn!(
+                    error = failure.message(),
+                    "the v2 API of etcd cannot be watched; trying again"
+                );
+            }
+        }
+    }
+
+    fn note_v2(&mut self, changes: EtcdV2Changes) -> Result<(), Failure> {
+        let own = format!("hosts/{}", self.host);
+        let wanted = |key: &str| !self.arguments.own_key_only || key == own;
+        for entry in changes.entries.iter().filter(|one| wanted(&one.key)) {
+            note(
+                &mut self.file.state,
+                &self.host,
+                &entry.key,
+                entry.value.as_bytes(),
+            );
+        }
+        self.file.state.next_v2 = Some(changes.next);
+        self.file.save()
     }
 
     /// Follows until it is told to end, or etcd fails.
@@ -128,6 +171,7 @@ impl Watcher {
             tokio::select! {
                 () = shutdown.cancelled() => return Ok(Ok(())),
                 ended = ended(&mut self.child) => self.note_end(ended)?,
+                changes = Follower::next(&mut self.v2) => self.note_v2(changes)?,
                 batch = changes.next() => match batch {
                     None => return Ok(Ok(())),
                     Some(Err(error)) => return self.mend(store, error).await,
@@ -248,6 +292,7 @@ impl Watcher {
             () = shutdown.cancelled() => {}
             () = tokio::time::sleep(RETRY) => {}
             ended = ended(&mut self.child) => self.note_end(ended)?,
+            changes = Follower::next(&mut self.v2) => self.note_v2(changes)?,
         }
         Ok(())
     }
@@ -271,20 +316,25 @@ async fn ended(child: &mut Option<Child>) -> std::io::Result<std::process::ExitS
 
 fn note_all<'a>(state: &mut State, host: &NodeName, entries: impl Iterator<Item = &'a KeyValue>) {
     for entry in entries {
-        let message: Message = match serde_json::from_slice(&entry.value) {
-            Ok(message) => message,
-            Err(error) => {
-                tracing::warn!(key = entry.key, error = %error, "a key is no cue, and is left out");
-                continue;
-            }
-        };
-        if let Some(trigger) = cue_for(host, &entry.key, &message) {
-            let cue = Cue {
-                trigger,
-                hostname: message.hostname,
-                causes: message.causes,
-            };
-            state.note(&message.uuid, cue);
+        note(state, host, &entry.key, &entry.value);
+    }
+}
+
+/// Notes what a key says, if it is a cue for this host.
+fn note(state: &mut State, host: &NodeName, key: &str, value: &[u8]) {
+    let message: Message = match serde_json::from_slice(value) {
+        Ok(message) => message,
+        Err(error) => {
+            tracing::warn!(key, error = %error, "a key is not a cue, and is ignored");
+            return;
         }
+    };
+    if let Some(trigger) = cue_for(host, key, &message) {
+        let cue = Cue {
+            trigger,
+            hostname: message.hostname,
+            causes: message.causes,
+        };
+        state.note(&message.uuid, cue);
     }
 }

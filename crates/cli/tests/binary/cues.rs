@@ -17,8 +17,17 @@ struct Etcd {
 
 impl Etcd {
     fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// An etcd that serves the keyspace of the original module, too.
+    fn start_with_v2() -> Self {
+        Self::start_with(&["--enable-v2=true"])
+    }
+
+    fn start_with(flags: &[&str]) -> Self {
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-        let etcd = runtime.block_on(EtcdCluster::start(1));
+        let etcd = runtime.block_on(EtcdCluster::start_with_flags(1, flags));
         Self {
             site: Site::new(),
             endpoint: etcd.endpoints()[0].clone(),
@@ -65,8 +74,17 @@ impl Etcd {
     }
 
     fn etcdctl(&self, arguments: &[&str]) -> String {
+        self.etcdctl_of("3", arguments)
+    }
+
+    /// The command of the original module.
+    fn etcdctl_v2(&self, arguments: &[&str]) -> String {
+        self.etcdctl_of("2", arguments)
+    }
+
+    fn etcdctl_of(&self, api: &str, arguments: &[&str]) -> String {
         let output = Command::new("etcdctl")
-            .env("ETCDCTL_API", "3")
+            .env("ETCDCTL_API", api)
             .args(["--endpoints", &self.endpoint])
             .args(arguments)
             .output()
@@ -101,7 +119,8 @@ fn a_cue_starts_one_run_and_its_expiry_none() {
     eventually("it ran", || lines(&file) == 1);
     assert_eq!(text(&file), "refresh load balancers\n");
     eventually("the keys expire", || {
-        etcd.etcdctl(&["get", "--prefix", "/trigger/"]).is_empty()
+        etcd.etcdctl(&["get", "--prefix", "/puppet_trigger/events/"])
+            .is_empty()
     });
     // A second cue proves that the watcher has seen what was before it.
     etcd.fire("last", "lb-1", &[]);
@@ -118,18 +137,26 @@ fn cues_of_the_original_layout_are_understood_and_ours_are_written_in_it() {
         &format!("echo \"$BUNRAKU_TRIGGERS\" >> {}", file.display()),
     );
     let message = r#"{"hostname":"web","tags":null,"hosts":["lb-1"],"timestamp":1400000000,"uuid":"11111111-2222-3333-4444-555555555555"}"#;
-    etcd.etcdctl(&["put", "/trigger/refresh load balancers", message]);
+    etcd.etcdctl(&[
+        "put",
+        "/puppet_trigger/events/refresh load balancers",
+        message,
+    ]);
     eventually("it ran", || lines(&file) == 1);
     // For somebody else, and no cue at all.
     etcd.etcdctl(&[
         "put",
-        "/trigger/hosts/lb-2",
+        "/puppet_trigger/events/hosts/lb-2",
         &message.replace("1111", "2222"),
     ]);
-    etcd.etcdctl(&["put", "/trigger/noise", "this is no JSON"]);
+    etcd.etcdctl(&["put", "/puppet_trigger/events/noise", "this is no JSON"]);
     etcd.fire("ours", "lb-1", &["--tags", "a,b"]);
     eventually("ours ran", || lines(&file) == 2);
-    let written = etcd.etcdctl(&["get", "/trigger/hosts/lb-1", "--print-value-only"]);
+    let written = etcd.etcdctl(&[
+        "get",
+        "/puppet_trigger/events/hosts/lb-1",
+        "--print-value-only",
+    ]);
     let written: serde_json::Value = serde_json::from_str(&written).expect("JSON");
     assert_eq!(written["hosts"], serde_json::json!(["lb-1"]));
     assert_eq!(written["tags"], serde_json::json!(["a", "b"]));
@@ -139,7 +166,7 @@ fn cues_of_the_original_layout_are_understood_and_ours_are_written_in_it() {
             && written["hostname"].is_string()
     );
     assert_eq!(
-        etcd.etcdctl(&["get", "/trigger/ours", "--print-value-only"])
+        etcd.etcdctl(&["get", "/puppet_trigger/events/ours", "--print-value-only"])
             .trim(),
         written.to_string().trim(),
         "the same under the trigger's name"
@@ -300,4 +327,96 @@ fn providers_that_cannot_work_say_so() {
     let mco = command.output().expect("it runs");
     assert_eq!(mco.status.code(), Some(1), "{}", told(&mco));
     assert!(told(&mco).contains("cannot run `mco`"), "{}", told(&mco));
+}
+
+/// What the original provider writes for `trigger { 'refresh load balancers': hosts => ['lb-1'] }`.
+fn original_message(uuid: &str, hosts: &[&str]) -> String {
+    serde_json::json!({
+        "hostname": "web", "tags": null, "hosts": hosts, "timestamp": 1_400_000_000, "uuid": uuid,
+    })
+    .to_string()
+}
+
+#[test]
+fn what_the_original_fires_starts_one_run_here() {
+    let etcd = Etcd::start_with_v2();
+    let file = etcd.path("runs");
+    let script = format!("echo \"$BUNRAKU_TRIGGERS\" >> {}", file.display());
+    let watcher = etcd.watch("lb-1", &script);
+    eventually("it watches both", || {
+        watcher.log().contains("watching the v2 API")
+    });
+    eventually("it knows where to begin", || {
+        text(&etcd.path("lb-1.json")).contains("\"next_v2\":")
+            && !text(&etcd.path("lb-1.json")).contains("\"next_v2\":null")
+    });
+    // The original's own commands: first the trigger's key, then one for each host.
+    let message = original_message("u1", &["lb-1", "lb-2"]);
+    for key in ["refresh load balancers", "hosts/lb-1", "hosts/lb-2"] {
+        let key = format!("/puppet_trigger/events/{key}");
+        etcd.etcdctl_v2(&["set", "--ttl", "180", &key, &message]);
+    }
+    eventually("it ran", || lines(&file) == 1);
+    // Without hosts, every watcher is meant.
+    let message = original_message("u2", &[]);
+    let key = "/puppet_trigger/events/rotate (all) / now";
+    etcd.etcdctl_v2(&["set", "--ttl", "180", key, &message]);
+    eventually("it ran again", || lines(&file) == 2);
+    assert_eq!(text(&file), "refresh load balancers\nrotate (all) / now\n");
+}
+
+#[test]
+fn what_is_fired_here_ends_the_watch_of_the_original() {
+    let etcd = Etcd::start_with_v2();
+    let file = etcd.path("runs");
+    let script = format!("echo \"$BUNRAKU_TRIGGERS\" >> {}", file.display());
+    let _watcher = etcd.watch("lb-1", &script);
+    let mut original = Command::new("etcdctl")
+        .env("ETCDCTL_API", "2")
+        .args(["--endpoints", &etcd.endpoint])
+        .args(["watch", "--after-index", "1"])
+        .arg("/puppet_trigger/events/hosts/lb-1")
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("etcdctl runs");
+    let fired = etcd.fire("refresh / (all)", "lb-1", &["--tags", "blue"]);
+    assert_eq!(fired.status.code(), Some(0), "{}", told(&fired));
+    let status = original.wait().expect("it ends with the change");
+    assert!(status.success());
+    let key = "/puppet_trigger/events/hosts/lb-1";
+    let written: serde_json::Value =
+        serde_json::from_str(&etcd.etcdctl_v2(&["get", key])).expect("JSON");
+    assert_eq!(written["hosts"], serde_json::json!(["lb-1"]));
+    assert_eq!(written["tags"], serde_json::json!(["blue"]));
+    // The same cue is in both keyspaces, and one run follows.
+    eventually("it ran", || lines(&file) == 1);
+    etcd.fire("last", "lb-1", &[]);
+    eventually("the next ran", || text(&file).contains("last"));
+    assert_eq!(text(&file), "refresh / (all)\nlast\n");
+}
+
+#[test]
+fn a_cue_without_hosts_is_for_every_watcher() {
+    let etcd = Etcd::start();
+    let file = etcd.path("runs");
+    let script = |host: &str| format!("echo {host} >> {}", file.display());
+    let _one = etcd.watch("lb-1", &script("lb-1"));
+    let _other = etcd.watch("lb-2", &script("lb-2"));
+    let mut command = bunraku();
+    command.args(["trigger", "fire", "all", "--provider", "etcd", "--etcd"]);
+    let fired = command.arg(&etcd.endpoint).output().expect("it runs");
+    assert_eq!(
+        told(&fired),
+        "exit 0\n--- stdout\n--- stderr\nall was fired at every watcher\n"
+    );
+    eventually("both ran", || {
+        text(&file).contains("lb-1") && text(&file).contains("lb-2")
+    });
+}
+
+#[test]
+fn a_trigger_cannot_take_the_key_of_a_host() {
+    let etcd = Etcd::start();
+    let refused = etcd.fire("hosts/lb-1", "lb-2", &[]);
+    assert_eq!(refused.status.code(), Some(64), "{}", told(&refused));
 }

@@ -30,7 +30,7 @@ Examples:
 pub(crate) struct FireArguments {
     name: TriggerName,
 
-    /// Hosts to start a run on [default: those of the trigger's definition]
+    /// Hosts to start a run on [default: those of the trigger's definition; with `--provider etcd` every watcher]
     #[arg(long, value_delimiter = ',', value_name = "HOST,…")]
     hosts: Vec<NodeName>,
 
@@ -60,8 +60,8 @@ pub(crate) struct FireArguments {
 
 pub(super) fn run(arguments: FireArguments, context: &Context) -> Result<Exit, Failure> {
     let json = context.global.json;
-    let own = arguments.providers.provider == Provider::Bunraku;
-    if arguments.hosts.is_empty() && arguments.query.is_none() && !own {
+    let needs_hosts = arguments.providers.provider == Provider::Mcollective;
+    if arguments.hosts.is_empty() && arguments.query.is_none() && needs_hosts {
         return Err(Failure::usage("a trigger needs hosts").hint("give `--hosts`"));
     }
     let request = FireTrigger {
@@ -145,7 +145,10 @@ async fn send(
 fn told(name: &TriggerName, reply: &FireReply) -> Exit {
     match reply {
         FireReply::Fired { hosts, unknown } => {
-            eprintln!("{name} was fired at {}", counted(hosts.len(), "host"));
+            match hosts.is_empty() && unknown.is_empty() {
+                true => eprintln!("{name} was fired at every watcher"),
+                false => eprintln!("{name} was fired at {}", counted(hosts.len(), "host")),
+            }
             for host in unknown {
                 eprintln!("✗ {host}  unknown");
             }

@@ -19,15 +19,16 @@ Puppet::Type.newtype(:trigger) do
     desc 'The name of the trigger.'
 
     validate do |value|
-      unless value =~ /\A[A-Za-z0-9_][A-Za-z0-9._: -]{0,252}\z/
+      unless value =~ %r{\A[A-Za-z0-9_][A-Za-z0-9._:/() -]{0,252}\z}
         raise ArgumentError, "#{value.inspect} cannot be the name of a trigger: " \
-                             'only letters, digits, `.`, `-`, `_`, `:` and spaces are allowed'
+                             'only letters, digits, `.`, `-`, `_`, `:`, `/`, `(`, `)` and spaces are allowed'
       end
     end
   end
 
   newparam(:hosts, array_matching: :all) do
-    desc 'The nodes to start. Optional with the bunraku provider, which then uses the definition of the trigger.'
+    desc 'The nodes to start. Without it, the bunraku provider uses the definition of the trigger, and the ' \
+         'etcd provider starts every watcher.'
   end
 
   newparam(:query) do
@@ -52,7 +53,7 @@ Puppet::Type.newtype(:trigger) do
 
   newparam(:keyprefix) do
     desc 'The prefix of every key. For the etcd provider.'
-    defaultto '/trigger'
+    defaultto '/puppet_trigger/events'
   end
 
   newparam(:keyttl) do
@@ -65,10 +66,31 @@ Puppet::Type.newtype(:trigger) do
     defaultto ['http://127.0.0.1:2379']
   end
 
+  newparam(:etcd_api) do
+    desc 'The etcd API to use: `v2`, `v3`, or both if etcd serves both (`auto`). For the etcd provider.'
+    newvalues(:auto, :v2, :v3)
+    defaultto :auto
+  end
+
+  newparam(:etcd_ca) do
+    desc 'The file with the CA of etcd. For the etcd provider.'
+  end
+
+  newparam(:etcd_certificate) do
+    desc 'The file with the client certificate for etcd. For the etcd provider.'
+  end
+
+  newparam(:etcd_key) do
+    desc 'The file with the key of the client certificate. For the etcd provider.'
+  end
+
   validate do
-    # Only a Bunraku server knows the definition of a trigger.
-    if Array(self[:hosts]).empty? && !%i[bunraku dummy].include?(provider.class.name)
+    # MCollective cannot address everyone who listens.
+    if Array(self[:hosts]).empty? && provider.class.name == :mcollective
       raise Puppet::Error, 'a trigger needs `hosts` with this provider'
+    end
+    if self[:etcd_certificate].nil? != self[:etcd_key].nil?
+      raise Puppet::Error, '`etcd_certificate` and `etcd_key` need each other'
     end
   end
 

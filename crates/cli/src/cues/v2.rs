@@ -1,0 +1,93 @@
+//! Cues in the keyspace of etcd's v2 API, which the original Puppet module uses.
+//!
+//! A follower waits for changes in a task of its own and hands them over. It resumes at the index
+//! where it stopped, and reads all keys when etcd no longer has the events since then.
+
+use std::time::Duration;
+
+use bunraku_store::etcd::{EtcdV2, EtcdV2Changes, EtcdV2Error};
+use tokio::sync::mpsc;
+
+use super::message::Message;
+use crate::failure::Failure;
+
+/// How long to wait before asking etcd again.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// One sentence, with its reason.
+pub(super) fn failure(error: EtcdV2Error) -> Failure {
+    let failure = Failure::new(error.to_string());
+    match std::error::Error::source(&error) {
+        Some(source) => failure.caused_by(source),
+        None => failure,
+    }
+}
+
+/// Writes one message under each of these keys.
+pub(super) async fn write(
+    client: &EtcdV2,
+    keys: &[String],
+    message: &Message,
+    ttl: Duration,
+) -> Result<(), Failure> {
+    let value = serde_json::to_string(message)?;
+    for key in keys {
+        client.set(key, &value, ttl).await.map_err(failure)?;
+    }
+    Ok(())
+}
+
+/// The changes from an index on; without one, from now on.
+pub(super) struct Follower {
+    changes: mpsc::Receiver<EtcdV2Changes>,
+}
+
+impl Follower {
+    pub(super) fn start(client: EtcdV2, from: Option<u64>) -> Self {
+        let (sender, changes) = mpsc::channel(16);
+        tokio::spawn(follow(client, from, sender));
+        Self { changes }
+    }
+
+    /// The next changes; never, once the follower has ended.
+    pub(super) async fn next(follower: &mut Option<Self>) -> EtcdV2Changes {
+        if let Some(Self { changes }) = follower
+            && let Some(changes) = changes.recv().await
+        {
+            return changes;
+        }
+        std::future::pending().await
+    }
+}
+
+async fn follow(client: EtcdV2, from: Option<u64>, changes: mpsc::Sender<EtcdV2Changes>) {
+    let mut from = from;
+    loop {
+        let found = match from {
+            Some(index) => match client.wait(index).await {
+                Err(EtcdV2Error::Cleared(_)) => client.all().await,
+                waited => waited,
+            },
+            // What is there already is not for us.
+            None => client.newest().await.map(|newest| EtcdV2Changes {
+                entries: Vec::new(),
+                next: newest + 1,
+            }),
+        };
+        match found {
+            Ok(found) => {
+                from = Some(found.next);
+                if changes.send(found).await.is_err() {
+                    return;
+                }
+            }
+            Err(error) => {
+                tracing::warn!(error = %error, "watching the v2 API of etcd failed; trying again");
+                tokio::select! {
+                    () = changes.closed() => return,
+                    () = tokio::time::sleep(RETRY) => {}
+                }
+            }
+        }
+    }
+}
