@@ -33,7 +33,8 @@ define bunraku::once (
   }
   $attributes = {
     command => ['bunraku', 'init', $app, "--wait=${wait}"] + $definition,
-    onlyif  => [['bunraku', 'stat', $app] + $definition],
+    # After a failure, `init` runs again only to fail with what is known: the run shows it.
+    onlyif  => [['bunraku', 'stat', $app, '--or-failed'] + $definition],
     path    => $path,
     timeout => 0,
     tag     => 'bunraku_once',

@@ -44,6 +44,10 @@ pub(crate) struct StatArguments {
     /// Evaluate for `init --retry`
     #[arg(long)]
     retry: bool,
+
+    /// Exit 0 also after a failure that is not retried, so that the `init` behind it fails again
+    #[arg(long)]
+    or_failed: bool,
 }
 
 /// Where a thing stands. Every failure is 1: never 0 by accident.
@@ -71,7 +75,17 @@ pub(crate) fn stat(arguments: &StatArguments, context: &Context) -> Result<ExitC
     } else {
         output::write(&format!("{}\n", sentence(&arguments.app, &standing)))?;
     }
-    Ok(ExitCode::from(code(&standing)))
+    let failed = matches!(
+        standing,
+        OnceStanding::NotReady {
+            failed: Some(_),
+            ..
+        }
+    );
+    Ok(match failed && arguments.or_failed {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(code(&standing)),
+    })
 }
 
 pub(crate) fn init(arguments: &InitArguments, context: &Context) -> Result<ExitCode, Failure> {
@@ -117,7 +131,7 @@ fn sentence(app: &AppName, standing: &OnceStanding) -> String {
                 attempt.by, attempt.started
             )
         }
-        OnceStanding::NotReady { missing } => {
+        OnceStanding::NotReady { missing, .. } => {
             format!("{app} is not ready: it needs {}", missing.join(", "))
         }
     }

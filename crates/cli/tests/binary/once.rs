@@ -197,7 +197,7 @@ fn the_definition_and_its_fragments_reach_the_command_and_its_output_the_log() {
     let document: serde_json::Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!(
         document["sites"],
-        json!({"db-1": "chicago", "web-1": "ann-arbor"})
+        json!({"chicago": ["db-1"], "ann-arbor": ["web-1"]})
     );
     assert_eq!(document["own"]["x"], 1);
     let log = apps.server.json(&["once", "show", "app_1"])["log"].clone();

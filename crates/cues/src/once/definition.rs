@@ -10,6 +10,8 @@ use bunraku_model::NodeName;
 use bunraku_wire::api::once::Work;
 use serde_json::{Map, Value};
 
+use super::sites::Sites;
+
 /// A definition that makes no sense.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the definition's `{place}` {why}")]
@@ -18,7 +20,7 @@ pub(crate) struct DefinitionError {
     why: String,
 }
 
-fn wrong(place: impl Into<String>, why: impl Into<String>) -> DefinitionError {
+pub(super) fn wrong(place: impl Into<String>, why: impl Into<String>) -> DefinitionError {
     DefinitionError {
         place: place.into(),
         why: why.into(),
@@ -46,7 +48,7 @@ pub(crate) enum Expected {
 /// What a definition means.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Definition {
-    /// With `sites` as host → datacentre, wherever they stood.
+    /// With `sites` as site → hosts, wherever they stood and in whatever form.
     pub document: Map<String, Value>,
     pub work: Work,
     pub retry: Retry,
@@ -86,18 +88,7 @@ impl Definition {
         if fragments.is_empty() {
             return document;
         }
-        let mut sites = match document.remove("sites") {
-            Some(Value::Object(sites)) => sites,
-            _ => Map::new(),
-        };
-        for (host, fragment) in fragments {
-            if let Some(datacentre) = datacentre(fragment) {
-                sites.insert(host.to_string(), Value::String(datacentre.to_owned()));
-            }
-        }
-        if !sites.is_empty() {
-            document.insert("sites".to_owned(), Value::Object(sites));
-        }
+        add_hosts(&mut document, fragments);
         let parts = fragments
             .iter()
             .map(|(host, fragment)| (host.to_string(), Value::Object(fragment.clone())))
@@ -105,6 +96,37 @@ impl Definition {
         document.insert("fragments".to_owned(), Value::Object(parts));
         document
     }
+}
+
+/// Adds the hosts that contributed to the sites: those of `deploy`, where moku reads them, if it has
+/// any.
+fn add_hosts(
+    document: &mut Map<String, Value>,
+    fragments: &BTreeMap<NodeName, Map<String, Value>>,
+) {
+    let mut placed = fragments
+        .iter()
+        .filter_map(|(host, fragment)| Some((host, datacentre(fragment)?)))
+        .peekable();
+    if placed.peek().is_none() {
+        return;
+    }
+    let nested = document
+        .get("deploy")
+        .and_then(|deploy| deploy.get("sites"));
+    let within = match (nested.is_some(), document.get_mut("deploy")) {
+        (true, Some(Value::Object(deploy))) => deploy,
+        _ => document,
+    };
+    // A definition that was parsed has valid sites.
+    let known = within.get("sites");
+    let mut sites = known
+        .and_then(|sites| Sites::parse(sites, "sites").ok())
+        .unwrap_or_default();
+    for (host, site) in placed {
+        sites.move_to(host, site);
+    }
+    within.insert("sites".to_owned(), sites.to_value());
 }
 
 /// Where a fragment says that its host stands.
@@ -223,44 +245,11 @@ fn names(value: Option<&Value>, place: &str) -> Result<Vec<NodeName>, Definition
         .collect()
 }
 
-/// Host → datacentre stays; datacentre → hosts is turned around. Both may stand together.
+/// Brings `sites` into one form, if there are any.
 fn normalise_sites(within: &mut Map<String, Value>, place: &str) -> Result<(), DefinitionError> {
-    let sites = match within.get("sites") {
-        None => return Ok(()),
-        Some(Value::Object(sites)) => sites,
-        Some(_) => return Err(wrong(place, "must be an object")),
-    };
-    let mut normal: BTreeMap<String, String> = BTreeMap::new();
-    for (key, value) in sites {
-        let pairs = match value {
-            Value::String(datacentre) => vec![(key.clone(), datacentre.clone())],
-            hosts @ Value::Array(_) => texts(Some(hosts), place)?
-                .into_iter()
-                .map(|host| (host, key.clone()))
-                .collect(),
-            _ => {
-                return Err(wrong(
-                    place,
-                    "maps hosts to a datacentre, or a datacentre to hosts",
-                ));
-            }
-        };
-        for (host, datacentre) in pairs {
-            NodeName::new(&*host).map_err(|error| wrong(place, format!("is wrong: {error}")))?;
-            match normal.insert(host.clone(), datacentre.clone()) {
-                Some(other) if other != datacentre => {
-                    let why = format!("puts `{host}` into both `{other}` and `{datacentre}`");
-                    return Err(wrong(place, why));
-                }
-                _ => {}
-            }
-        }
+    if let Some(sites) = within.get_mut("sites") {
+        *sites = Sites::parse(sites, place)?.to_value();
     }
-    let normal = normal
-        .into_iter()
-        .map(|(host, datacentre)| (host, Value::String(datacentre)))
-        .collect();
-    within.insert("sites".to_owned(), Value::Object(normal));
     Ok(())
 }
 
@@ -282,11 +271,14 @@ mod tests {
             parse(json!({"command": "true", "sites": {"a": "ann-arbor", "b": "chicago"}}));
         let by_datacentre =
             parse(json!({"command": "true", "sites": {"chicago": ["b"], "ann-arbor": ["a"]}}));
-        assert_eq!(by_host, by_datacentre);
-        let nested = parse(json!({"command": "true", "deploy": {"sites": {"x": ["a"]}}}));
+        let sites = json!({"ann-arbor": ["a"], "chicago": ["b"]});
+        assert_eq!(by_host.expect("valid").document["sites"], sites);
+        assert_eq!(by_datacentre.expect("valid").document["sites"], sites);
+        let inverted = json!({"user": "u", "nodes": {"a": "x", "b": "x"}});
+        let nested = parse(json!({"command": "true", "deploy": {"sites": inverted}}));
         assert_eq!(
             nested.expect("valid").document["deploy"]["sites"],
-            json!({"a": "x"})
+            json!({"user": "u", "x": ["a", "b"]})
         );
     }
 
@@ -364,8 +356,13 @@ mod tests {
             part.as_object().expect("an object").clone(),
         );
         let merged = definition.expect("valid").merged(&fragments);
-        assert_eq!(merged["sites"], json!({"a": "x", "b": "y"}));
+        assert_eq!(merged["sites"], json!({"x": ["a"], "y": ["b"]}));
         assert_eq!(merged["fragments"]["b"]["port"], 80);
         assert_eq!(merged["own"], 1);
+        let moku = parse(json!({"command": "x", "deploy": {"sites": {"user": "u", "x": ["a"]}}}));
+        let merged = moku.expect("valid").merged(&fragments);
+        let sites = json!({"user": "u", "x": ["a"], "y": ["b"]});
+        assert_eq!(merged["deploy"]["sites"], sites);
+        assert_eq!(merged.get("sites"), None);
     }
 }

@@ -12,6 +12,7 @@
 mod attempts;
 mod definition;
 mod record;
+mod sites;
 #[cfg(test)]
 mod tests;
 
@@ -84,7 +85,12 @@ impl Once {
         if let Some(document) = &request.definition {
             match self.defined(read.record.parts.definition.as_ref(), document, asker)? {
                 Ok(defined) => read.record.parts.definition = Some(defined),
-                Err(why) => return Ok(OnceStanding::NotReady { missing: vec![why] }),
+                Err(why) => {
+                    return Ok(OnceStanding::NotReady {
+                        missing: vec![why],
+                        failed: None,
+                    });
+                }
             }
         }
         let queried = self.queried(&read.record).await?;

@@ -105,8 +105,16 @@ impl Record {
         let missing = self.missing(asker, retry, last.as_ref(), queried);
         match missing.is_empty() {
             true => OnceStanding::Ready,
-            false => OnceStanding::NotReady { missing },
+            false => OnceStanding::NotReady {
+                failed: last.filter(|_| self.would_be_ready(asker, queried)),
+                missing,
+            },
         }
+    }
+
+    /// Only the failed attempt stands in the way.
+    fn would_be_ready(&self, asker: Asker<'_>, queried: &[NodeName]) -> bool {
+        self.missing(asker, true, None, queried).is_empty()
     }
 
     fn missing(

@@ -45,7 +45,12 @@ pub enum OnceStanding {
     /// Someone does it now.
     Busy { attempt: Attempt },
     /// Something is missing.
-    NotReady { missing: Vec<String> },
+    NotReady {
+        missing: Vec<String>,
+        /// The failed attempt, if nothing else stands in the way.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        failed: Option<Attempt>,
+    },
 }
 
 /// One try at doing it.

@@ -147,7 +147,7 @@ async fn list(client: &Client, json: bool) -> Result<Exit, Failure> {
             OnceStanding::Ready => ("ready", String::new()),
             OnceStanding::Done { attempt } => ("done", line(attempt, now)),
             OnceStanding::Busy { attempt } => ("busy", line(attempt, now)),
-            OnceStanding::NotReady { missing } => {
+            OnceStanding::NotReady { missing, .. } => {
                 ("not ready", format!("needs {}", missing.join(", ")))
             }
         };
