@@ -1,9 +1,9 @@
-//! Every command and flag that the documentation names exists.
+//! Every command, flag and setting that the documentation names exists.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use crate::support::bunraku;
+use crate::support::{bunraku, told};
 
 #[test]
 fn every_command_and_flag_in_the_documentation_exists() {
@@ -21,6 +21,33 @@ fn every_command_and_flag_in_the_documentation_exists() {
     }
     assert!(calls > 200, "only {calls} calls were found");
     assert_eq!(wrong, Vec::<String>::new());
+}
+
+#[test]
+fn every_configuration_in_the_documentation_is_accepted() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("bunraku.toml");
+    let mut blocks = 0;
+    for page in pages() {
+        let text = std::fs::read_to_string(&page).expect("pages are text");
+        for block in text.split("```toml\n").skip(1) {
+            let settings = block.split("```").next().unwrap_or_default();
+            std::fs::write(&file, settings).expect("written");
+            let checked = bunraku()
+                .args(["config", "check", "--config"])
+                .arg(&file)
+                .output();
+            let checked = checked.expect("it runs");
+            assert!(
+                checked.status.success(),
+                "{}: {}",
+                page.display(),
+                told(&checked)
+            );
+            blocks += 1;
+        }
+    }
+    assert!(blocks > 8, "only {blocks} blocks were found");
 }
 
 #[test]
