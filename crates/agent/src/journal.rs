@@ -13,7 +13,6 @@ use std::path::{Path, PathBuf};
 
 use bunraku_model::CommandId;
 use bunraku_wire::api::CommandResult;
-use bunraku_wire::private_file;
 
 /// Why the journal cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -94,7 +93,7 @@ impl Journal {
     fn save(&self) -> Result<(), JournalError> {
         let text =
             serde_json::to_vec(&self.answers).expect("answers are plain data that JSON can hold");
-        private_file::replace(&self.path, &text, 0o600).map_err(|source| JournalError::File {
+        bunraku_files::replace(&self.path, &text, 0o600).map_err(|source| JournalError::File {
             doing: "write",
             path: self.path.clone(),
             source,

@@ -9,8 +9,8 @@
 use std::path::PathBuf;
 
 use bunraku_model::{ContentId, NodeName};
+use bunraku_wire::ServerAddress;
 use bunraku_wire::api::cluster::ServerList;
-use bunraku_wire::{ServerAddress, private_file};
 
 use crate::{AgentOptions, Shared};
 
@@ -77,7 +77,7 @@ pub(crate) async fn take(shared: &Shared, listed: &[String], current: &ServerAdd
         return false;
     }
     let text = serde_json::to_vec(&servers).expect("addresses are text");
-    if let Err(error) = private_file::replace(&path(options), &text, 0o600) {
+    if let Err(error) = bunraku_files::replace(&path(options), &text, 0o600) {
         tracing::warn!(error = %error, "the list of servers cannot be kept");
         // It would be new again at every start of the stream.
         return false;

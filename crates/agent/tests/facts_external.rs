@@ -388,10 +388,7 @@ fn failures_and_complaints_of_executables_are_told() {
     set_mode(&place.path("not-a-program"), 0o755);
     let collected = place.collect();
     let said = said(&collected, &place).join("\n");
-    assert!(
-        said.contains("fails.sh: failed with exit status: 3"),
-        "{said}"
-    );
+    assert!(said.contains("fails.sh: failed with exit code 3"), "{said}");
     assert!(
         said.contains("complains.sh: complained: no such thing"),
         "{said}"

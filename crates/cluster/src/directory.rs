@@ -1,13 +1,13 @@
 //! What a member must know before the store answers: `<data_dir>/cluster/`.
 //!
-//! Every file is whole or absent (`wire::private_file`). Absent: anything
+//! Every file is whole or absent (the `files` crate). Absent: anything
 //! that the store knows better once it answers; what is kept of that
 //! ([`Known`]) is only where to find it.
 
 use std::path::{Path, PathBuf};
 
+use bunraku_wire::Authority;
 use bunraku_wire::api::cluster::{AuthorityFiles, MemberRecord, RemovedMember};
-use bunraku_wire::{Authority, private_file};
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -206,10 +206,10 @@ impl Directory {
             path: path.to_owned(),
             source,
         };
-        private_file::create_private_directory(&self.path)
+        bunraku_files::create_private_directory(&self.path)
             .map_err(|source| failed("create", &self.path, source))?;
         let text = serde_json::to_vec_pretty(value).expect("plain data that JSON can hold");
-        private_file::replace(&path, &text, 0o600).map_err(|source| failed("write", &path, source))
+        bunraku_files::replace(&path, &text, 0o600).map_err(|source| failed("write", &path, source))
     }
 }
 
@@ -221,7 +221,7 @@ pub fn place_authority(directory: &Path, files: &AuthorityFiles) -> Result<(), D
         path: path.to_owned(),
         source,
     };
-    private_file::create_private_directory(directory)
+    bunraku_files::create_private_directory(directory)
         .map_err(|source| failed("create", directory, source))?;
     let parts = [
         ("ca.key", &files.key, 0o600),
@@ -229,7 +229,7 @@ pub fn place_authority(directory: &Path, files: &AuthorityFiles) -> Result<(), D
     ];
     for (name, text, mode) in parts {
         let path = directory.join(name);
-        match private_file::create(&path, text.as_bytes(), mode) {
+        match bunraku_files::create(&path, text.as_bytes(), mode) {
             Ok(()) => {}
             Err(error)
                 if error.kind() == std::io::ErrorKind::AlreadyExists

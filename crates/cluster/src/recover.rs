@@ -125,12 +125,10 @@ pub async fn from_own_data(
     epoch: u64,
 ) -> Result<(), RecoverError> {
     let place = directory.snapshots();
-    bunraku_wire::private_file::create_private_directory(&place).map_err(|source| {
-        DirectoryError::File {
-            doing: "create",
-            path: place.clone(),
-            source,
-        }
+    bunraku_files::create_private_directory(&place).map_err(|source| DirectoryError::File {
+        doing: "create",
+        path: place.clone(),
+        source,
     })?;
     let snapshot = place.join(format!("before-epoch-{epoch}.db"));
     datastore::save(admin, own, &snapshot).await?;

@@ -7,7 +7,6 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -141,14 +140,7 @@ fn write(directory: &Path, text: &str) -> Result<(), LastAppliedError> {
         source,
     };
     std::fs::create_dir_all(directory).map_err(failed)?;
-    let temporary = directory.join(format!("{FILE}.new"));
-    let mut options = std::fs::OpenOptions::new();
-    let mut file = (options.write(true).create(true).truncate(true).mode(0o600))
-        .open(&temporary)
-        .map_err(failed)?;
-    io::Write::write_all(&mut file, text.as_bytes()).map_err(failed)?;
-    file.sync_all().map_err(failed)?;
-    std::fs::rename(&temporary, &path).map_err(failed)
+    bunraku_files::replace(&path, text.as_bytes(), 0o600).map_err(failed)
 }
 
 /// A reference on one line.

@@ -10,7 +10,6 @@ use x509_parser::extensions::GeneralName;
 
 use crate::certificate::{self, Certificate};
 use crate::key::{KeyError, KeyKind, PrivateKey};
-use crate::private_file;
 use crate::tls::{Identity, IdentityError};
 
 /// Where a party keeps its certificate and key.
@@ -69,7 +68,7 @@ impl Credentials {
 
     /// The key; made, with the directory, when there is none.
     pub fn load_or_create_key(&self) -> Result<PrivateKey, CredentialsError> {
-        private_file::create_private_directory(&self.directory).map_err(|source| {
+        bunraku_files::create_private_directory(&self.directory).map_err(|source| {
             CredentialsError::File {
                 doing: "create",
                 path: self.directory.clone(),
@@ -118,7 +117,7 @@ impl Credentials {
             (self.authority_path(), authority),
             (self.certificate_path(), certificate),
         ] {
-            private_file::replace(&path, text.as_bytes(), 0o644).map_err(|source| {
+            bunraku_files::replace(&path, text.as_bytes(), 0o644).map_err(|source| {
                 CredentialsError::File {
                     doing: "write",
                     path,

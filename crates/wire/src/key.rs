@@ -6,8 +6,6 @@ use std::path::Path;
 use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_RSA_SHA256, RsaKeySize};
 use rustls::pki_types::PrivateKeyDer;
 
-use crate::private_file;
-
 /// What kind of key to make.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum KeyKind {
@@ -80,7 +78,7 @@ impl PrivateKey {
 
     /// From a file in PEM.
     pub fn load(path: &Path) -> Result<Self, KeyError> {
-        let text = private_file::read_text(path).map_err(|source| KeyError::Read {
+        let text = bunraku_files::read_text(path).map_err(|source| KeyError::Read {
             path: path.display().to_string(),
             source,
         })?;
@@ -99,9 +97,9 @@ impl PrivateKey {
             source,
         };
         if let Some(parent) = path.parent() {
-            private_file::create_private_directory(parent).map_err(failed)?;
+            bunraku_files::create_private_directory(parent).map_err(failed)?;
         }
-        match private_file::create(path, key.to_pem().as_bytes(), 0o600) {
+        match bunraku_files::create(path, key.to_pem().as_bytes(), 0o600) {
             Ok(()) => Ok(key),
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Self::load(path),
             Err(error) => Err(failed(error)),
@@ -110,7 +108,7 @@ impl PrivateKey {
 
     /// Replaces the file with this key, in one step, mode 0600.
     pub fn save(&self, path: &Path) -> Result<(), KeyError> {
-        private_file::replace(path, self.to_pem().as_bytes(), 0o600).map_err(|source| {
+        bunraku_files::replace(path, self.to_pem().as_bytes(), 0o600).map_err(|source| {
             KeyError::Write {
                 path: path.display().to_string(),
                 source,

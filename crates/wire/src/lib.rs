@@ -13,7 +13,6 @@ pub mod credentials;
 pub mod fingerprint;
 pub mod keep_alive;
 pub mod key;
-pub mod private_file;
 pub mod puppet_server;
 pub mod request;
 pub mod revocation;

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use bunraku_model::{Catalog, CatalogId, ContentId};
-use bunraku_wire::private_file;
 
 use super::CatalogError;
 
@@ -28,7 +27,7 @@ impl CatalogCache {
             revoked_keys: data_dir.join("revoked-module-keys.json"),
         };
         for directory in [&cache.catalogs, &cache.contents] {
-            private_file::create_private_directory(directory).map_err(file_error(directory))?;
+            bunraku_files::create_private_directory(directory).map_err(file_error(directory))?;
         }
         Ok(cache)
     }
@@ -48,7 +47,7 @@ impl CatalogCache {
     /// Keeps a catalog that was checked.
     pub(crate) fn keep(&self, id: CatalogId, text: &[u8]) -> Result<(), CatalogError> {
         let path = self.catalogs.join(id.to_string());
-        private_file::replace(&path, text, 0o600).map_err(file_error(&path))
+        bunraku_files::replace(&path, text, 0o600).map_err(file_error(&path))
     }
 
     pub(crate) fn has_content(&self, id: ContentId, size: u64) -> bool {
@@ -77,8 +76,7 @@ impl CatalogCache {
     ) -> Result<(), CatalogError> {
         let path = self.content(id);
         file.sync_all()
-            .and_then(|()| std::fs::rename(beside, &path))
-            .and_then(|()| private_file::sync_directory_of(&path))
+            .and_then(|()| bunraku_files::move_into_place(beside, &path))
             .map_err(file_error(&path))
     }
 

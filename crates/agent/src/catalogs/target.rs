@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bunraku_model::CatalogId;
 use bunraku_wire::api::Target;
 use bunraku_wire::client::Fetched;
-use bunraku_wire::private_file;
 use bunraku_wire::{Client, ClientError};
 use serde::{Deserialize, Serialize};
 
@@ -178,7 +177,7 @@ impl Targets {
     /// next, the old one must not count if it allowed more.
     fn save(&self, stored: &Stored) {
         let text = serde_json::to_vec(stored).expect("a target is plain data");
-        if let Err(error) = private_file::replace(&self.inner.path, &text, 0o600) {
+        if let Err(error) = bunraku_files::replace(&self.inner.path, &text, 0o600) {
             tracing::error!(error = %error, "the target cannot be written down");
             let _ = std::fs::remove_file(&self.inner.path);
         }

@@ -137,7 +137,7 @@ impl EventFile {
             None => {
                 let file = append_to(&self.path)?;
                 // Events are made durable later; the name that leads to them, now.
-                bunraku_wire::private_file::sync_directory_of(&self.path)?;
+                bunraku_files::sync_directory_of(&self.path)?;
                 self.file.insert(file)
             }
         };
@@ -293,7 +293,7 @@ impl EventFile {
         if text.len() as u64 >= self.size && self.tail.is_empty() {
             return Ok(());
         }
-        bunraku_wire::private_file::replace(&self.path, &text, 0o600)?;
+        bunraku_files::replace(&self.path, &text, 0o600)?;
         self.file = Some(append_to(&self.path)?);
         self.tail.clear();
         self.size = text.len() as u64;
@@ -330,7 +330,7 @@ impl EventFile {
             text.push(b'\n');
         }
         self.tail.iter_mut().for_each(replace);
-        bunraku_wire::private_file::replace(&self.path, &text, 0o600)?;
+        bunraku_files::replace(&self.path, &text, 0o600)?;
         self.file = Some(append_to(&self.path)?);
         self.size = text.len() as u64;
         self.read_at = 0;

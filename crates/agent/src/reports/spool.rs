@@ -14,7 +14,6 @@ use bunraku_model::NodeRunId;
 use bunraku_wire::api::{
     EventCounts, LogLine, NumberedEvent, ReportEvent, ReportReceipt, RunStarted,
 };
-use bunraku_wire::private_file;
 use jiff::Timestamp;
 use tokio::sync::Notify;
 
@@ -96,7 +95,7 @@ impl Spool {
             path: directory.to_owned(),
             source,
         };
-        private_file::create_private_directory(directory).map_err(failed)?;
+        bunraku_files::create_private_directory(directory).map_err(failed)?;
         let mut found: Vec<(std::time::SystemTime, PathBuf, NodeRunId)> = Vec::new();
         for entry in std::fs::read_dir(directory).map_err(failed)? {
             let entry = entry.map_err(failed)?;
@@ -243,17 +242,17 @@ impl Spool {
     }
 
     fn count_dropped(&self) {
-        let before: u64 = (private_file::read_text(&self.dropped_path()).ok())
+        let before: u64 = (bunraku_files::read_text(&self.dropped_path()).ok())
             .and_then(|text| text.trim().parse().ok())
             .unwrap_or(0);
         let text = (before + 1).to_string();
-        if let Err(error) = private_file::replace(&self.dropped_path(), text.as_bytes(), 0o600) {
+        if let Err(error) = bunraku_files::replace(&self.dropped_path(), text.as_bytes(), 0o600) {
             tracing::error!(error = %error, "cannot write down how many reports were lost");
         }
     }
 
     fn take_dropped(&self) -> Option<u64> {
-        let text = private_file::read_text(&self.dropped_path()).ok()?;
+        let text = bunraku_files::read_text(&self.dropped_path()).ok()?;
         let _ = std::fs::remove_file(self.dropped_path());
         text.trim().parse().ok()
     }

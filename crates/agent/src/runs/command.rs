@@ -3,12 +3,12 @@
 //! It has a process group of its own, and all of it ends when the run is
 //! stopped. What it prints becomes log lines; its exit code decides.
 
-use std::process::{ExitStatus, Stdio};
+use std::process::ExitStatus;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use bunraku_process::{Child, describe};
 use bunraku_wire::api::{RunEnding, RunMode};
-use tokio::process::{Child, Command};
 use tokio_util::sync::CancellationToken;
 
 use super::method::{NotStarted, PreparedRun, RunDescription, RunEnd, RunMethod, RunOrder};
@@ -95,19 +95,9 @@ impl PreparedRun for PreparedCommand {
 
 impl PreparedCommand {
     fn spawn(&self) -> std::io::Result<Child> {
-        let causes = serde_json::to_string(&self.order.causes).expect("causes are plain data");
-        Command::new(&self.command[0])
+        process::program(&self.command[0], &self.order)
             .args(&self.command[1..])
-            // What the command fires carries the chain of its causes on.
-            .env("BUNRAKU_RUN", self.order.id.to_string())
-            .env("BUNRAKU_CAUSES", causes)
-            .env("BUNRAKU_MORE_CAUSES", self.order.more_causes.to_string())
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .process_group(0)
-            .kill_on_drop(true)
-            .spawn()
+            .start()
     }
 
     fn end(&self, status: std::io::Result<ExitStatus>) -> RunEnd {
@@ -120,7 +110,7 @@ impl PreparedCommand {
             };
         }
         let how = match status {
-            Ok(status) => format!("`{}` ended with {status}", self.command[0]),
+            Ok(status) => format!("`{}` ended with {}", self.command[0], describe(status)),
             Err(error) => format!("cannot wait for `{}`: {error}", self.command[0]),
         };
         RunEnd {

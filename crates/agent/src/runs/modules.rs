@@ -12,7 +12,6 @@ use std::path::PathBuf;
 use bunraku_engine::Registry;
 use bunraku_engine::modules::{Shelf, check_pins, read_trust};
 use bunraku_model::{Catalog, ContentId};
-use bunraku_wire::private_file;
 use serde_json::Value;
 
 use super::engine::EngineOptions;
@@ -127,7 +126,7 @@ async fn revoked(catalogs: &Catalogs) -> BTreeSet<String> {
             known.extend(now);
             if known.len() > before {
                 let text = serde_json::to_vec(&known).expect("texts are plain data");
-                if let Err(error) = private_file::replace(&path, &text, 0o600) {
+                if let Err(error) = bunraku_files::replace(&path, &text, 0o600) {
                     tracing::error!(error = %error, "revoked keys cannot be written down");
                 }
             }

@@ -1,18 +1,14 @@
-//! Programs that runs are left to: what they print, their end, and ending them.
-//!
-//! A program has a process group of its own. What it starts may leave that
-//! group (Puppet gives every command that it runs a session of its own), so
-//! ending it means all its descendants, found through `/proc` and held by file
-//! descriptors: a process id that was given away again is never signalled.
+//! Programs that runs are left to: their output as log lines, and their end.
 
+use std::ffi::OsString;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal};
-use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
-use tokio::process::Child;
+use bunraku_process::{Child, LineSplitter, Program};
+use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio_util::sync::CancellationToken;
 
+use super::method::RunOrder;
 use crate::reports::Recorder;
 
 /// From asking a program to end to ending it.
@@ -22,10 +18,20 @@ const GRACE: Duration = Duration::from_secs(10);
 const DRAIN: Duration = Duration::from_secs(1);
 /// A longer line is told in pieces.
 const LONGEST_LINE: usize = 8 << 10;
-/// More descendants are not looked for.
-const MOST_PROCESSES: usize = 10_000;
 
-/// Tells what the program prints until it ends, and ends it when the run is stopped.
+/// A program of a run: what it fires carries the chain of the run's causes on,
+/// and what it starts in the background stays when it ends.
+pub(super) fn program(program: impl Into<OsString>, order: &RunOrder) -> Program {
+    let causes = serde_json::to_string(&order.causes).expect("causes are plain data");
+    Program::new(program)
+        .env("BUNRAKU_RUN", order.id.to_string())
+        .env("BUNRAKU_CAUSES", causes)
+        .env("BUNRAKU_MORE_CAUSES", order.more_causes.to_string())
+        .background_may_stay()
+}
+
+/// Tells what the program prints until it ends, and ends it with all its
+/// descendants when the run is stopped.
 pub(super) async fn attend(
     child: &mut Child,
     recorder: &Recorder,
@@ -57,117 +63,20 @@ pub(super) async fn attend(
 
 /// Waits for the end, and hastens it when the run is stopped.
 async fn wait(child: &mut Child, stop: &CancellationToken) -> std::io::Result<ExitStatus> {
-    let group = (child.id()).and_then(|id| Pid::from_raw(id.cast_signed()));
     tokio::select! {
         status = child.wait() => return status,
         () = stop.cancelled() => {}
     }
-    let Some(group) = group else {
-        return child.wait().await;
-    };
-    let mut family = Descendants::default();
-    family.look(group);
-    signal(group, &family, Signal::TERM);
-    let status = match tokio::time::timeout(GRACE, child.wait()).await {
-        Ok(status) => status,
-        Err(_) => {
-            family.look(group);
-            signal(group, &family, Signal::KILL);
-            child.wait().await
-        }
-    };
-    // Also those that it left behind.
-    signal(group, &family, Signal::KILL);
-    status
+    child.end_with_descendants(GRACE).await
 }
 
-/// Nobody may be left to hear it.
-fn signal(group: Pid, family: &Descendants, signal: Signal) {
-    let _ = kill_process_group(group, signal);
-    for process in &family.processes {
-        let _ = pidfd_send_signal(process, signal);
-    }
-}
-
-/// Processes that a program started, and those that these did.
-#[derive(Default)]
-struct Descendants {
-    processes: Vec<std::os::fd::OwnedFd>,
-}
-
-impl Descendants {
-    /// Adds those that there are now.
-    fn look(&mut self, root: Pid) {
-        let parents = parents();
-        let mut family = vec![root.as_raw_nonzero().get()];
-        let mut next = 0;
-        while let Some(parent) = family.get(next).copied() {
-            let children = parents.iter().filter(|(_, of)| *of == parent);
-            family.extend(children.map(|(id, _)| *id));
-            next += 1;
-            if family.len() > MOST_PROCESSES {
-                break;
-            }
-        }
-        for id in family.into_iter().skip(1) {
-            let Some(pid) = Pid::from_raw(id) else {
-                continue;
-            };
-            let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else {
-                continue;
-            };
-            // It is held now; was it still the same one?
-            if parent_of(id).is_some_and(|parent| parents.contains(&(id, parent))) {
-                self.processes.push(process);
-            }
-        }
-    }
-}
-
-/// Every process with its parent.
-fn parents() -> Vec<(i32, i32)> {
-    let Ok(entries) = std::fs::read_dir("/proc") else {
-        return Vec::new();
-    };
-    let ids = entries.flatten().filter_map(|entry| {
-        let id: i32 = entry.file_name().to_str()?.parse().ok()?;
-        Some((id, parent_of(id)?))
-    });
-    ids.collect()
-}
-
-fn parent_of(id: i32) -> Option<i32> {
-    let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
-    // The name of the program is in parentheses and may contain any.
-    let (_, rest) = stat.rsplit_once(')')?;
-    rest.split_ascii_whitespace().nth(1)?.parse().ok()
-}
-
-/// Every line of output as it comes.
+/// Logs every line of output as it comes.
 async fn tell(pipe: Option<impl AsyncRead + Unpin>, level: &str, recorder: &Recorder) {
-    let Some(pipe) = pipe else { return };
-    let mut reader = BufReader::with_capacity(LONGEST_LINE, pipe);
-    let mut line = Vec::new();
-    loop {
-        let (taken, ended) = match reader.fill_buf().await {
-            Ok([]) | Err(_) => (0, true),
-            Ok(bytes) => {
-                let end = bytes.iter().position(|byte| *byte == b'\n');
-                let taken = end.map_or(bytes.len(), |end| end + 1);
-                line.extend_from_slice(&bytes[..taken]);
-                (taken, end.is_some())
-            }
-        };
-        reader.consume(taken);
-        if ended || line.len() >= LONGEST_LINE {
-            if !line.is_empty() {
-                let text = String::from_utf8_lossy(&line);
-                recorder.log(level, None, text.trim_end_matches(['\n', '\r']));
-                line.clear();
-            }
-            if taken == 0 {
-                return;
-            }
-        }
+    let Some(mut pipe) = pipe else { return };
+    let mut lines = LineSplitter::new(LONGEST_LINE);
+    let mut buffer = vec![0; LONGEST_LINE];
+    while let Ok(count @ 1..) = pipe.read(&mut buffer).await {
+        lines.push(&buffer[..count], |line| recorder.log(level, None, line));
     }
+    lines.finish(|line| recorder.log(level, None, line));
 }

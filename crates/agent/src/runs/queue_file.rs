@@ -3,8 +3,6 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use bunraku_wire::private_file;
-
 use super::queue::Queue;
 
 /// Why the queue cannot be used.
@@ -84,6 +82,6 @@ impl QueueFile {
 
     fn save(&self, queue: &Queue) -> io::Result<()> {
         let text = serde_json::to_vec(queue).expect("a queue is plain data that JSON can hold");
-        private_file::replace(&self.path, &text, 0o600)
+        bunraku_files::replace(&self.path, &text, 0o600)
     }
 }

@@ -171,18 +171,13 @@ fn refused(error: bunraku_engine::modules::ShelfError) -> Failure {
 
 /// Never over a file that is there: it may be a key.
 fn write_new(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Failure> {
-    let mut options = std::fs::OpenOptions::new();
-    let file = options.write(true).create_new(true).mode(mode).open(path);
-    let written = file.and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()));
-    written
+    bunraku_files::create(path, bytes, mode)
         .map_err(|error| Failure::new(format!("cannot write {}", path.display())).caused_by(&error))
 }
 
 /// Whole or not at all.
 fn replace(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    let new = path.with_extension(format!("{EXTENSION}.{}", std::process::id()));
-    write_new(&new, bytes, 0o644)?;
-    std::fs::rename(&new, path)
+    bunraku_files::replace(path, bytes, 0o644)
         .map_err(|error| Failure::new(format!("cannot write {}", path.display())).caused_by(&error))
 }
 

@@ -6,7 +6,6 @@
 use std::path::PathBuf;
 
 use bunraku_wire::api::TriggerCause;
-use bunraku_wire::private_file;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
@@ -106,7 +105,7 @@ impl StateFile {
 
     pub(super) fn save(&self) -> Result<(), Failure> {
         let text = serde_json::to_vec(&self.state)?;
-        private_file::replace(&self.path, &text, 0o600).map_err(|error| {
+        bunraku_files::replace(&self.path, &text, 0o600).map_err(|error| {
             Failure::new(format!("cannot write {}", self.path.display())).caused_by(&error)
         })
     }

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use bunraku_wire::private_file;
 use serde::{Deserialize, Serialize};
 
 use super::order::Order;
@@ -65,7 +64,7 @@ pub(crate) fn exists(directory: &Directory, order: &Order) -> bool {
 /// Makes the order's directory, or checks that the one that is there is its own.
 pub(super) fn open(directory: &Directory, order: &Order) -> Result<PathBuf, DataError> {
     let place = directory.datastores().join(&order.generation);
-    private_file::create_private_directory(&place).map_err(file_error("create", &place))?;
+    bunraku_files::create_private_directory(&place).map_err(file_error("create", &place))?;
     let fence = place.join(FENCE);
     match std::fs::read(&fence) {
         Ok(text) => {
@@ -79,7 +78,7 @@ pub(super) fn open(directory: &Directory, order: &Order) -> Result<PathBuf, Data
                 return Err(DataError::Fenced(place));
             }
             let text = serde_json::to_vec(&Fence::of(order)).expect("plain data");
-            private_file::replace(&fence, &text, 0o600).map_err(file_error("write", &fence))?;
+            bunraku_files::replace(&fence, &text, 0o600).map_err(file_error("write", &fence))?;
         }
         Err(source) => return Err(file_error("read", &fence)(source)),
     }

@@ -6,12 +6,11 @@
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bunraku_model::ContentId;
-use tokio::process::Command;
+use bunraku_process::{OutputLimits, Program as Executable};
 
 use crate::failover::Program;
 
@@ -73,17 +72,11 @@ fn stamp(path: &Path) -> Option<Stamp> {
 
 /// What it says of itself; nothing when it cannot be run.
 async fn version(path: &Path) -> Option<String> {
-    let said = Command::new(path)
-        .arg("--version")
-        .env_clear()
-        .stdin(Stdio::null())
-        .stderr(Stdio::null())
-        .kill_on_drop(true)
-        .output();
-    let said = tokio::time::timeout(PATIENCE, said).await.ok()?.ok()?;
-    let text = String::from_utf8(said.stdout).ok()?;
+    let program = Executable::new(path).arg("--version").env_clear();
+    let output = program.output(OutputLimits::within(PATIENCE)).await.ok()?;
+    let text = output.stdout_text();
     let line = text
         .lines()
         .find_map(|line| line.strip_prefix("etcd Version: "));
-    Some(line.filter(|_| said.status.success())?.trim().to_owned())
+    Some(line.filter(|_| output.status.success())?.trim().to_owned())
 }

@@ -6,8 +6,8 @@ use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use bunraku_model::NodeName;
+use bunraku_process::{Child, Program as Executable};
 use rustix::process::{Pid, Signal, kill_process};
-use tokio::process::{Child, Command};
 
 use super::order::{ClusterState, Order};
 use crate::directory::Directory;
@@ -16,8 +16,6 @@ use crate::directory::Directory;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// A log that is larger starts anew with the next process.
 const LARGEST_LOG: u64 = 64 << 20;
-/// Ends the process when ours ends, even by `kill -9`. Part of util-linux.
-const SETPRIV: &str = "/usr/bin/setpriv";
 
 /// Why etcd does not run.
 #[derive(Debug, thiserror::Error)]
@@ -127,24 +125,14 @@ impl Program {
         further: &[&str],
     ) -> Result<Process, ProcessError> {
         let log = open_log(&directory.datastore_log())?;
-        let mut command = match Path::new(SETPRIV).exists() {
-            true => {
-                let mut command = Command::new(SETPRIV);
-                command.args(["--pdeathsig", "KILL"]).arg(&self.etcd);
-                command
-            }
-            false => Command::new(&self.etcd),
-        };
-        let child = command
+        let child = Executable::new(&self.etcd)
             .env_clear()
             .args(self.arguments(directory, order, data))
             .args(further)
-            .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)
-            .process_group(0)
-            .kill_on_drop(true)
-            .spawn()
+            .ends_with_us()
+            .start()
             .map_err(|source| ProcessError::Start {
                 program: self.etcd.clone(),
                 source,
@@ -207,15 +195,6 @@ impl Process {
 
     /// Asks it to end (it hands over its lead first), and insists after a while.
     pub(super) async fn end(&mut self) {
-        let pid = self.pid().and_then(|id| Pid::from_raw(id.cast_signed()));
-        if let Some(pid) = pid {
-            let _ = kill_process(pid, Signal::TERM);
-        }
-        if tokio::time::timeout(PATIENCE, self.child.wait())
-            .await
-            .is_err()
-        {
-            let _ = self.child.kill().await;
-        }
+        let _ = self.child.end(PATIENCE).await;
     }
 }

@@ -5,15 +5,20 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use bunraku_files::StagedFile;
+use bunraku_process::{OutputLimits, Program as Executable};
 use jiff::Timestamp;
-use tokio::process::Command;
 
 use super::admin::{Admin, AdminError};
 use super::data::{self, DataError};
 use super::order::Order;
 use super::process::Program;
 use crate::directory::Directory;
+
+/// How long `etcdctl` may read a copy.
+const PATIENCE: Duration = Duration::from_secs(3600);
 
 /// Why there is no copy, or none that can be used.
 #[derive(Debug, thiserror::Error)]
@@ -54,31 +59,29 @@ fn file_error(doing: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -
 pub async fn save(admin: &Admin, endpoint: &str, path: &Path) -> Result<(), SnapshotError> {
     let mut client = admin.client(endpoint).await?;
     let mut stream = client.snapshot().await.map_err(SnapshotError::CutOff)?;
-    let partial = path.with_extension("part");
-    let mut file = std::fs::File::create(&partial).map_err(file_error("create", &partial))?;
+    let mut file = StagedFile::create(path).map_err(file_error("create", path))?;
     while let Some(piece) = stream.message().await.map_err(SnapshotError::CutOff)? {
         file.write_all(piece.blob())
-            .map_err(file_error("write", &partial))?;
+            .map_err(file_error("write", path))?;
     }
-    file.sync_all().map_err(file_error("write", &partial))?;
-    std::fs::rename(&partial, path).map_err(file_error("write", path))
+    file.publish().map_err(file_error("write", path))
 }
 
 async fn etcdctl(program: &Program, arguments: &[String]) -> Result<(), SnapshotError> {
-    let output = Command::new(&program.etcdctl)
+    let output = Executable::new(&program.etcdctl)
         .env_clear()
         .env("ETCDCTL_API", "3")
         .args(arguments)
-        .output()
+        .output(OutputLimits::within(PATIENCE))
         .await
-        .map_err(|source| SnapshotError::Program {
+        .map_err(|error| SnapshotError::Program {
             program: program.etcdctl.clone(),
-            source,
+            source: error.into_io(),
         })?;
     match output.status.success() {
         true => Ok(()),
         false => Err(SnapshotError::Unusable(
-            String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+            output.stderr_text().trim().to_owned(),
         )),
     }
 }
@@ -141,8 +144,7 @@ impl Snapshots {
         now: Timestamp,
     ) -> Result<PathBuf, SnapshotError> {
         let place = self.directory.snapshots();
-        bunraku_wire::private_file::create_private_directory(&place)
-            .map_err(file_error("create", &place))?;
+        bunraku_files::create_private_directory(&place).map_err(file_error("create", &place))?;
         let path = place.join(format!("{}.db", now.strftime("%Y%m%dT%H%M%SZ")));
         save(admin, endpoint, &path).await?;
         if let Err(error) = verify(&self.program, &path).await {

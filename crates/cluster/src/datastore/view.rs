@@ -11,7 +11,6 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bunraku_wire::private_file;
 use tokio::time::Instant;
 
 use super::admin::Admin;
@@ -158,12 +157,12 @@ fn discard(place: &Path) -> std::io::Result<()> {
 /// the datastore itself needs.
 fn copy_anew(from: &Path, place: &Path) -> std::io::Result<()> {
     discard(place)?;
-    private_file::create_private_directory(place)?;
+    bunraku_files::create_private_directory(place)?;
     copy(from, &place.join(DATA)).inspect_err(|_| discard_or_warn(place))
 }
 
 fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
-    private_file::create_private_directory(to)?;
+    bunraku_files::create_private_directory(to)?;
     for entry in std::fs::read_dir(from)? {
         let entry = entry?;
         let to = to.join(entry.file_name());

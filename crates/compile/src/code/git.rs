@@ -6,13 +6,10 @@
 //! repositories, certificates and ssh settings work with it as they know it.
 
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::Duration;
 
-use tokio::io::AsyncReadExt;
-use tokio::process::Command;
+use bunraku_process::{Keep, OutputError, OutputLimits, Program, describe};
 
-use super::process_group::ProcessGroup;
 use super::repository::masked;
 
 /// Why git did not do it.
@@ -28,6 +25,8 @@ pub enum GitError {
     },
     #[error("git took longer than {} s", .0.as_secs())]
     TimeOut(Duration),
+    #[error("git printed more than {} MiB", MOST_OUTPUT >> 20)]
+    TooMuch,
     #[error("git failed: {0}")]
     Failed(String),
     #[error("branch `{branch}` is not in {url}")]
@@ -49,7 +48,7 @@ pub enum GitError {
 /// Most of git's words that are kept.
 const MOST_WORDS: usize = 16 << 10;
 /// Most output that is kept.
-const MOST_OUTPUT: u64 = 256 << 20;
+const MOST_OUTPUT: usize = 256 << 20;
 
 /// A bare copy of one environment's repository.
 #[derive(Clone, Debug)]
@@ -204,50 +203,21 @@ impl Mirror {
     }
 
     async fn run(&self, arguments: &[&str]) -> Result<Vec<u8>, GitError> {
-        let mut command = Command::from(command(&self.directory));
-        command
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .process_group(0)
-            .kill_on_drop(true);
-        let mut child = command.spawn().map_err(GitError::Start)?;
-        let _group = ProcessGroup::of(&child);
-        let (mut out, mut err) = (
-            child.stdout.take().expect("piped"),
-            child.stderr.take().expect("piped"),
-        );
-        let work = async {
-            let (mut output, mut words) = (Vec::new(), Vec::new());
-            let mut limited = (&mut out).take(MOST_OUTPUT);
-            let (read, _) = tokio::join!(
-                limited.read_to_end(&mut output),
-                read_words(&mut err, &mut words)
-            );
-            read.map_err(GitError::Start)?;
-            let status = child.wait().await.map_err(GitError::Start)?;
-            Ok::<_, GitError>((status, output, words))
+        let limits = OutputLimits {
+            time: self.time_limit,
+            stdout: Keep::AtMost(MOST_OUTPUT),
+            stderr: Keep::First(MOST_WORDS),
         };
-        let outcome = tokio::time::timeout(self.time_limit, work).await;
-        let (status, output, words) = outcome.map_err(|_| GitError::TimeOut(self.time_limit))??;
-        if status.success() {
-            return Ok(output);
+        let program = command(&self.directory).args(arguments.iter().copied());
+        let output = program.output(limits).await.map_err(|error| match error {
+            OutputError::Start(error) | OutputError::Follow(error) => GitError::Start(error),
+            OutputError::TimeOut(limit) => GitError::TimeOut(limit),
+            OutputError::TooMuch => GitError::TooMuch,
+        })?;
+        match output.status.success() {
+            true => Ok(output.stdout),
+            false => Err(GitError::Failed(said(&output.stderr_text(), output.status))),
         }
-        let words = String::from_utf8_lossy(&words);
-        Err(GitError::Failed(said(&words, status)))
-    }
-}
-
-/// Reads to the end and keeps the beginning, so that nobody blocks on a full pipe.
-async fn read_words(from: &mut (impl AsyncReadExt + Unpin), words: &mut Vec<u8>) {
-    let mut buffer = [0; 4_096];
-    while let Ok(count) = from.read(&mut buffer).await {
-        if count == 0 {
-            return;
-        }
-        let room = MOST_WORDS.saturating_sub(words.len());
-        words.extend_from_slice(&buffer[..count.min(room)]);
     }
 }
 
@@ -266,16 +236,15 @@ fn said(words: &str, status: std::process::ExitStatus) -> String {
         })
         .collect();
     if lines.is_empty() {
-        status.to_string()
+        describe(status)
     } else {
         lines.join("; ")
     }
 }
 
 /// Git in a bare directory, with everything off that could surprise.
-pub(crate) fn command(directory: &Path) -> std::process::Command {
-    let mut command = std::process::Command::new("git");
-    command
+pub(crate) fn command(directory: &Path) -> Program {
+    let program = Program::new("git")
         .current_dir(directory)
         .env("GIT_DIR", ".")
         .env("GIT_TERMINAL_PROMPT", "0")
@@ -290,11 +259,11 @@ pub(crate) fn command(directory: &Path) -> std::process::Command {
         .args(["-c", "core.hooksPath=/dev/null"])
         .args(["-c", "core.fsmonitor=false"])
         .args(["-c", "gc.auto=0", "-c", "maintenance.auto=false"]);
-    if std::env::var_os("GIT_SSH_COMMAND").is_none() {
-        command.env(
-            "GIT_SSH_COMMAND",
-            "ssh -o BatchMode=yes -o ConnectTimeout=15",
-        );
+    if std::env::var_os("GIT_SSH_COMMAND").is_some() {
+        return program;
     }
-    command
+    program.env(
+        "GIT_SSH_COMMAND",
+        "ssh -o BatchMode=yes -o ConnectTimeout=15",
+    )
 }

@@ -6,7 +6,6 @@
 //! for as long as it is kept, also when the repository is gone.
 
 mod git;
-mod process_group;
 mod repository;
 mod tree;
 
@@ -30,7 +29,6 @@ use tree::TreeLimits;
 
 pub use git::GitError;
 pub use git::{Mirror, Wanted};
-pub use process_group::ProcessGroup;
 pub use repository::{check_branch, check_commit, check_url, masked};
 pub use tree::TreeError;
 pub use tree::is_below;
@@ -398,7 +396,7 @@ fn publish(fresh: &Path, place: &Path) -> Result<(), CodeError> {
     let naming = || io(format!("name {}", place.display()));
     let parent = place.parent().unwrap_or(place);
     std::fs::create_dir_all(parent).map_err(naming())?;
-    std::fs::rename(fresh, place).map_err(naming())
+    bunraku_files::move_into_place(fresh, place).map_err(naming())
 }
 
 fn io(doing: impl Into<String>) -> impl FnOnce(std::io::Error) -> CodeError {

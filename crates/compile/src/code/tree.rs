@@ -10,8 +10,18 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Component, Path, PathBuf};
 use std::process::Stdio;
+use std::time::Duration;
+
+use bunraku_process::{Keep, OutputLimits};
 
 use super::git;
+
+/// Bounds for the list of a commit's files.
+const LISTING: OutputLimits = OutputLimits {
+    time: Duration::from_secs(600),
+    stdout: Keep::AtMost(1 << 30),
+    stderr: Keep::First(16 << 10),
+};
 
 /// Why a commit cannot be used as a tree of files.
 #[derive(Debug, thiserror::Error)]
@@ -75,12 +85,13 @@ pub(crate) fn pack(
     let mut child = git::command(mirror)
         .args(["cat-file", "--batch"])
         .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
         .stderr(Stdio::null())
-        .spawn()
+        .start_blocking()
         .map_err(io("start `git cat-file`"))?;
-    let mut ask = BufWriter::new(child.stdin.take().expect("piped"));
-    let mut answers = BufReader::new(child.stdout.take().expect("piped"));
+    let (ask, answers) = child
+        .take_blocking_pipes()
+        .map_err(io("start `git cat-file`"))?;
+    let (mut ask, mut answers) = (BufWriter::new(ask), BufReader::new(answers));
     let file = std::fs::File::create(to).map_err(io(format!("write {}", to.display())))?;
     let packed = flate2::write::GzEncoder::new(file, flate2::Compression::fast());
     let mut archive = tar::Builder::new(packed);
@@ -102,8 +113,7 @@ pub(crate) fn pack(
         drop(answers);
         packed
     });
-    let _ = child.kill();
-    let _ = child.wait();
+    child.finish();
     outcome?;
     let writing = || io(format!("write {}", to.display()));
     let file = archive
@@ -116,12 +126,10 @@ pub(crate) fn pack(
 fn list(mirror: &Path, commit: &str, limits: TreeLimits) -> Result<Vec<Entry>, TreeError> {
     let output = git::command(mirror)
         .args(["ls-tree", "-r", "-z", "-l", "--full-tree", commit])
-        .stdin(Stdio::null())
-        .output()
-        .map_err(io("start `git ls-tree`"))?;
+        .output_blocking(LISTING)
+        .map_err(|error| io("run `git ls-tree`")(error.into_io()))?;
     if !output.status.success() {
-        let words = String::from_utf8_lossy(&output.stderr);
-        return Err(TreeError::Git(words.trim().to_owned()));
+        return Err(TreeError::Git(output.stderr_text().trim().to_owned()));
     }
     let mut entries = Vec::new();
     let mut size = 0_u64;

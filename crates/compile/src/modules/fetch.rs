@@ -9,20 +9,19 @@
 //! proxies and certificates of the machine work as people know them.
 
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::Duration;
 
 use bunraku_model::ContentId;
+use bunraku_process::{Keep, OutputError, OutputLimits, Program};
 use tokio::io::AsyncReadExt;
-use tokio::process::Command;
 
 use super::LARGEST_PACKAGE;
-use crate::code::{GitError, Mirror, ProcessGroup, masked};
+use crate::code::{GitError, Mirror, masked};
 
 /// How long one package may take to arrive.
 const TIME_LIMIT: Duration = Duration::from_secs(120);
 /// Of what curl says.
-const MOST_WORDS: u64 = 8 << 10;
+const MOST_WORDS: usize = 8 << 10;
 
 /// Where a package is.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -161,7 +160,7 @@ fn check_address(url: &str) -> Result<(), FetchError> {
 
 async fn download(url: &str) -> Result<Vec<u8>, FetchError> {
     check_address(url)?;
-    let mut child = Command::new("curl")
+    let curl = Program::new("curl")
         // Nobody's settings, no patterns in addresses, no other protocols.
         .args(["-q", "--silent", "--show-error", "--globoff"])
         .args(["--proto", "=http,https", "--max-redirs", "0"])
@@ -171,42 +170,19 @@ async fn download(url: &str) -> Result<Vec<u8>, FetchError> {
         .arg(LARGEST_PACKAGE.to_string())
         .args(["--write-out", "%{stderr}\nstatus %{http_code}\n"])
         .args(["--output", "-", "--url", url])
-        .env("LC_ALL", "C")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .process_group(0)
-        .kill_on_drop(true)
-        .spawn()
-        .map_err(FetchError::Start)?;
-    let _group = ProcessGroup::of(&child);
-    let out = child.stdout.take().expect("piped");
-    let err = child.stderr.take().expect("piped");
-    let work = async {
-        let (mut package, mut words) = (Vec::new(), Vec::new());
-        let (mut out, mut err) = (out.take(LARGEST_PACKAGE + 1), err.take(MOST_WORDS));
-        let body = async {
-            let read = out.read_to_end(&mut package).await;
-            match read.map_err(FetchError::Start)? as u64 > LARGEST_PACKAGE {
-                // Nobody waits for the words of a curl that waits for us to read on.
-                true => Err(FetchError::TooLarge),
-                false => Ok(()),
-            }
-        };
-        let said = async { err.read_to_end(&mut words).await.map_err(FetchError::Start) };
-        tokio::try_join!(body, said)?;
-        let status = child.wait().await.map_err(FetchError::Start)?;
-        Ok::<_, FetchError>((
-            status,
-            package,
-            String::from_utf8_lossy(&words).into_owned(),
-        ))
+        .env("LC_ALL", "C");
+    let limits = OutputLimits {
+        // Curl has the same limit; this one also ends a curl that does not keep it.
+        time: TIME_LIMIT + Duration::from_secs(10),
+        stdout: Keep::AtMost(usize::try_from(LARGEST_PACKAGE).unwrap_or(usize::MAX)),
+        stderr: Keep::First(MOST_WORDS),
     };
-    // Curl has the same limit; this one also ends a curl that does not keep it.
-    let limit = TIME_LIMIT + Duration::from_secs(10);
-    let done = tokio::time::timeout(limit, work).await;
-    let (status, package, words) = done.map_err(|_| FetchError::TimeOut)??;
-    judged(status.code(), &words, url).map(|()| package)
+    let output = curl.output(limits).await.map_err(|error| match error {
+        OutputError::Start(error) | OutputError::Follow(error) => FetchError::Start(error),
+        OutputError::TimeOut(_) => FetchError::TimeOut,
+        OutputError::TooMuch => FetchError::TooLarge,
+    })?;
+    judged(output.status.code(), &output.stderr_text(), url).map(|()| output.stdout)
 }
 
 /// What curl's exit code and words mean.

@@ -158,11 +158,10 @@ impl Modules {
             return Ok(path);
         }
         tokio::fs::create_dir_all(&self.directory).await?;
-        let beside = self
-            .directory
-            .join(format!("{content}.{}", uuid::Uuid::new_v4().simple()));
-        tokio::fs::write(&beside, package).await?;
-        tokio::fs::rename(&beside, &path).await?;
+        let (place, package) = (path.clone(), package.to_vec());
+        tokio::task::spawn_blocking(move || bunraku_files::replace(&place, &package, 0o600))
+            .await
+            .map_err(std::io::Error::other)??;
         Ok(path)
     }
 }

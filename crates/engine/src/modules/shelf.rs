@@ -6,8 +6,8 @@
 //! installed stops it.
 
 use std::fs;
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use bunraku_model::Catalog;
@@ -227,8 +227,7 @@ impl Shelf {
         if modules.peek().is_none() {
             return Ok(());
         }
-        let mut private = fs::DirBuilder::new();
-        let made = private.recursive(true).mode(0o700).create(&self.directory);
+        let made = bunraku_files::create_private_directory(&self.directory);
         made.map_err(failed(&self.directory))?;
         let path = self.directory.join("lock");
         let mut options = fs::OpenOptions::new();
@@ -310,22 +309,9 @@ fn verified(path: &Path, package: &[u8], trust: &Trust) -> Result<Verified, Shel
 /// Whole or not at all, and still there after a power failure.
 fn write(directory: &Path, name: &str, bytes: &[u8]) -> Result<(), ShelfError> {
     let path = directory.join(name);
-    let temporary = directory.join(format!(".{name}.{}", std::process::id()));
-    let written = || -> io::Result<()> {
-        let mut private = fs::DirBuilder::new();
-        private.recursive(true).mode(0o700).create(directory)?;
-        let mut options = fs::OpenOptions::new();
-        options.write(true).create(true).truncate(true).mode(0o600);
-        let mut file = options.open(&temporary)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&temporary, &path)?;
-        fs::File::open(directory)?.sync_all()
-    };
-    written().map_err(|error| {
-        let _ = fs::remove_file(&temporary);
-        failed(&path)(error)
-    })
+    bunraku_files::create_private_directory(directory)
+        .and_then(|()| bunraku_files::replace(&path, bytes, 0o600))
+        .map_err(failed(&path))
 }
 
 /// Whether the modules are those that the catalog was made with, if it says:

@@ -4,6 +4,7 @@
 //! Lines that are not ours stay as they are, byte for byte, also when they are
 //! not UTF-8. A link at the file's own place is followed only if root made it.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
@@ -11,7 +12,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid};
+use bunraku_files::StagedFile;
+use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::file::place::{self, Place, PlaceError};
@@ -137,24 +139,11 @@ pub(crate) fn replace_in(
         Some(stat) => (stat.st_mode & 0o7777, Some((stat.st_uid, stat.st_gid))),
         None => (new_file.mode, new_file.owner),
     };
-    let beside = format!(".{name}.{}", uuid::Uuid::new_v4().simple());
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(&directory, &beside, flags, Mode::from_raw_mode(0o600))?;
-    let written = (|| {
-        let mut file = fs::File::from(file);
-        file.write_all(content)?;
-        if let Some((uid, gid)) = owner {
-            rustix::fs::fchown(&file, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?;
-        }
-        rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?;
-        file.sync_all()?;
-        rustix::fs::renameat(&directory, &beside, &directory, name)?;
-        io::Result::Ok(())
-    })();
-    if written.is_err() {
-        let _ = rustix::fs::unlinkat(&directory, &beside, AtFlags::empty());
-    }
-    written
+    let mut file = StagedFile::create_in(&directory, OsStr::new(name))?;
+    file.write_all(content)?;
+    file.set_access(owner.unzip(), mode)?;
+    file.complete()?;
+    file.publish_unsynced()
 }
 
 /// Reads a file in an open directory, unless it is a link.

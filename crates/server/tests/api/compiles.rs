@@ -156,10 +156,7 @@ async fn garbage_death_and_silence_are_errors_with_what_was_said_and_no_more() {
     deploy(&server, "production").await;
     for (role, expected) in [
         ("garbage", "is not a JSON answer"),
-        (
-            "dies",
-            "the compiler ended (exit status: 7) without an answer",
-        ),
+        ("dies", "the compiler ended (exit code 7) without an answer"),
         ("hangs", "the compiler did not answer within 2 s"),
         ("chatters", "is not the one to request"),
     ] {

@@ -151,9 +151,9 @@ impl PlaceWriter for DirectoryWriter {
 fn publish(from: &Path, target: &Path, content: &Path) -> Result<(), BlobError> {
     let parent = target.parent().unwrap_or(content);
     make_directory(parent)?;
-    std::fs::rename(from, target)
-        .map_err(BlobError::io(format!("rename to {}", target.display())))?;
-    let durable = sync_directory(parent).and_then(|()| sync_directory(content));
+    let durable = bunraku_files::move_into_place(from, target)
+        .map_err(BlobError::io(format!("rename to {}", target.display())))
+        .and_then(|()| sync_directory(content));
     if durable.is_err() {
         // Nobody knows of it yet.
         let _ = std::fs::remove_file(target);
@@ -278,8 +278,7 @@ fn make_directory(path: &Path) -> Result<(), BlobError> {
 }
 
 fn sync_directory(path: &Path) -> Result<(), BlobError> {
-    std::fs::File::open(path)
-        .and_then(|directory| directory.sync_all())
+    bunraku_files::sync_directory(path)
         .map_err(BlobError::io(format!("make {} durable", path.display())))
 }
 

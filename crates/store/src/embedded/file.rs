@@ -169,8 +169,7 @@ fn create(directory: &Path, path: &Path) -> Result<(), StoreError> {
         .map_err(fail)?;
     write_schema(&new).map_err(|failure| failure.into_store_error(&new, "create the store"))?;
     file.sync_all().map_err(fail)?;
-    std::fs::rename(&new, path).map_err(fail)?;
-    sync_directory(directory)
+    bunraku_files::move_into_place(&new, path).map_err(fail)
 }
 
 fn write_schema(path: &Path) -> Result<(), Failure> {
@@ -319,12 +318,10 @@ pub(super) fn quota(options: &EmbeddedOptions) -> i64 {
 }
 
 fn sync_directory(directory: &Path) -> Result<(), StoreError> {
-    File::open(directory)
-        .and_then(|opened| opened.sync_all())
-        .map_err(|source| StoreError::Io {
-            doing: format!("sync {}", directory.display()),
-            source,
-        })
+    bunraku_files::sync_directory(directory).map_err(|source| StoreError::Io {
+        doing: format!("sync {}", directory.display()),
+        source,
+    })
 }
 
 fn damaged(path: &Path, what: String) -> StoreError {

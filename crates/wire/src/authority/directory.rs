@@ -15,7 +15,6 @@ use jiff::Timestamp;
 use rustix::fs::{FlockOperation, flock};
 
 use super::{Authority, AuthorityError};
-use crate::private_file;
 
 /// Why the authority's directory could not be used.
 #[derive(Debug, thiserror::Error)]
@@ -49,7 +48,7 @@ impl Authority {
             let path = path.to_owned();
             move |source| DirectoryError::Io { path, source }
         };
-        private_file::create_private_directory(directory).map_err(failed(directory))?;
+        bunraku_files::create_private_directory(directory).map_err(failed(directory))?;
         let _lock = lock(&directory.join("ca.lock")).map_err(failed(directory))?;
         let files = Files::of(directory);
         files.finish_pending().map_err(failed(directory))?;
@@ -93,11 +92,10 @@ impl Files {
         if !interrupted {
             return Ok(());
         }
-        let certificate = private_file::read_text(&self.pending_certificate)?;
-        let key = private_file::read_text(&self.key)?;
+        let certificate = bunraku_files::read_text(&self.pending_certificate)?;
+        let key = bunraku_files::read_text(&self.key)?;
         if Authority::from_pem(&certificate, &key).is_ok() {
-            std::fs::rename(&self.pending_certificate, &self.certificate)?;
-            private_file::sync_directory_of(&self.certificate)?;
+            bunraku_files::move_into_place(&self.pending_certificate, &self.certificate)?;
         }
         Ok(())
     }
@@ -120,8 +118,8 @@ impl Files {
             });
         }
         let certificate =
-            private_file::read_text(&self.certificate).map_err(failed(&self.certificate))?;
-        let key = private_file::read_text(&self.key).map_err(failed(&self.key))?;
+            bunraku_files::read_text(&self.certificate).map_err(failed(&self.certificate))?;
+        let key = bunraku_files::read_text(&self.key).map_err(failed(&self.key))?;
         Authority::from_pem(&certificate, &key).map_err(|source| DirectoryError::Damaged {
             path: directory.to_owned(),
             source,
@@ -145,12 +143,10 @@ impl Files {
 
     fn write(&self, authority: &Authority) -> io::Result<()> {
         let certificates = authority.certificates_pem();
-        private_file::replace(&self.pending_certificate, certificates.as_bytes(), 0o644)?;
-        private_file::replace(&self.pending_key, authority.key_pem.as_bytes(), 0o600)?;
-        std::fs::rename(&self.pending_key, &self.key)?;
-        private_file::sync_directory_of(&self.key)?;
-        std::fs::rename(&self.pending_certificate, &self.certificate)?;
-        private_file::sync_directory_of(&self.certificate)
+        bunraku_files::replace(&self.pending_certificate, certificates.as_bytes(), 0o644)?;
+        bunraku_files::replace(&self.pending_key, authority.key_pem.as_bytes(), 0o600)?;
+        bunraku_files::move_into_place(&self.pending_key, &self.key)?;
+        bunraku_files::move_into_place(&self.pending_certificate, &self.certificate)
     }
 }
 

@@ -21,7 +21,6 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::directory::lock;
 use super::{Authority, AuthorityError, SignError};
-use crate::private_file;
 use crate::request::SignedCertificate;
 use crate::revocation::{RevocationError, RevocationList, Revoked};
 use crate::serial::Serial;
@@ -228,7 +227,7 @@ impl PuppetDirectory {
     }
 
     fn read(&self, name: &str) -> Result<String, PuppetError> {
-        private_file::read_text(&self.path.join(name)).map_err(self.failed(name))
+        bunraku_files::read_text(&self.path.join(name)).map_err(self.failed(name))
     }
 
     /// Replaces a file in one step; owner and mode stay as they were.
@@ -239,7 +238,7 @@ impl PuppetDirectory {
             Err(_) => (0o644, self.path.clone()),
         };
         let owner = model.metadata().map_err(self.failed(name))?;
-        private_file::replace_for(&path, content, mode, Some((owner.uid(), owner.gid())))
+        bunraku_files::replace_for(&path, content, mode, Some((owner.uid(), owner.gid())))
             .map_err(self.failed(name))
     }
 

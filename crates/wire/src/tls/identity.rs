@@ -6,7 +6,6 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::certificate::{self, Certificate, CertificateError};
 use crate::key::{KeyError, PrivateKey};
-use crate::private_file;
 
 /// A certificate, those above it, and the key.
 pub struct Identity {
@@ -52,7 +51,7 @@ impl Identity {
 
     /// From two files.
     pub fn load(certificate: &Path, key: &Path) -> Result<Self, IdentityError> {
-        let text = private_file::read_text(certificate).map_err(|source| IdentityError::Read {
+        let text = bunraku_files::read_text(certificate).map_err(|source| IdentityError::Read {
             path: certificate.display().to_string(),
             source,
         })?;

@@ -12,7 +12,7 @@ use rustix::fs::{CWD, Mode, OFlags};
 use super::parse::Trouble;
 
 /// The largest file that is read, and the most that an executable may print.
-pub(super) const SIZE_LIMIT: u64 = 1024 * 1024;
+pub(super) const SIZE_LIMIT: usize = 1024 * 1024;
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Kind {
@@ -106,10 +106,10 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>, Trouble> {
         return Err(Trouble::new("is no longer a file", "remove it"));
     }
     let mut bytes = Vec::new();
-    file.take(SIZE_LIMIT + 1)
+    file.take(SIZE_LIMIT as u64 + 1)
         .read_to_end(&mut bytes)
         .map_err(failed)?;
-    if bytes.len() as u64 > SIZE_LIMIT {
+    if bytes.len() > SIZE_LIMIT {
         return Err(Trouble::new(
             "is larger than 1 MiB",
             "facts are small: shorten it",

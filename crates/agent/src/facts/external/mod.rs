@@ -122,7 +122,7 @@ fn load(
         Kind::Executable => {
             trust::check(path)?;
             let output = run::run(path, timeout)?;
-            troubles.extend(output.troubles());
+            troubles.extend(run::troubles(&output));
             Ok(parse::output(&output.stdout, troubles))
         }
     }

@@ -75,7 +75,7 @@ async fn what_it_prints_is_told_and_its_exit_code_decides() {
     );
     let outcome = carry_out(&shell("exit 3"), CancellationToken::new()).await;
     assert_eq!(outcome.end.ending, RunEnding::Failed);
-    assert!(outcome.end.message.expect("why").contains("exit status: 3"));
+    assert!(outcome.end.message.expect("why").contains("exit code 3"));
 }
 
 #[tokio::test]

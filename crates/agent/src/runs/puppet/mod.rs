@@ -24,7 +24,6 @@ mod work;
 use std::path::PathBuf;
 
 use bunraku_model::EnvironmentName;
-use bunraku_wire::private_file;
 
 use crate::catalogs::Catalogs;
 use failure::PuppetFailure;
@@ -125,7 +124,7 @@ impl PuppetMethod {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        private_file::create_private_directory(&directory)?;
+        bunraku_files::create_private_directory(&directory)?;
         Ok(directory)
     }
 }

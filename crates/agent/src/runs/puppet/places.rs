@@ -6,10 +6,9 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::{Duration, SystemTime};
 
-use tokio::process::Command;
+use bunraku_process::{OutputError, OutputLimits, Program, describe};
 use tokio::sync::Mutex;
 
 use super::failure::PuppetFailure;
@@ -76,29 +75,25 @@ fn stamp_of(config: &Path) -> Stamp {
 }
 
 async fn ask(program: &Path, options: &PuppetOptions) -> Result<Places, PuppetFailure> {
-    let output = Command::new(program)
+    let output = Program::new(program)
         .args(["config", "print", "--section", "agent", "--color=false"])
         .args(invocation::identity(options))
         .args(NAMES)
-        .stdin(Stdio::null())
-        .kill_on_drop(true)
-        .output();
-    let output = tokio::time::timeout(PATIENCE, output)
+        .output(OutputLimits::within(PATIENCE))
         .await
-        .map_err(|_| PuppetFailure::DidNotStart {
-            why: format!("`puppet config print` gave no answer within {PATIENCE:?}"),
-        })?
         .map_err(|error| PuppetFailure::DidNotStart {
-            why: format!("cannot start {}: {error}", program.display()),
+            why: match error {
+                OutputError::Start(error) => format!("cannot start {}: {error}", program.display()),
+                other => format!("`puppet config print` {other}"),
+            },
         })?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    parse(&text).ok_or_else(|| {
-        let said = String::from_utf8_lossy(&output.stderr);
+    parse(&output.stdout_text()).ok_or_else(|| {
+        let said = output.stderr_text();
         let said = said.lines().next_back().unwrap_or("it said nothing");
         PuppetFailure::DidNotStart {
             why: format!(
                 "`puppet config print` ended with {} and without an answer: {said}",
-                output.status
+                describe(output.status)
             ),
         }
     })

@@ -206,19 +206,17 @@ async fn the_report_of_this_run_decides() {
     check("good; exit 0", expect!["Succeeded: "]).await;
     check(
         "good; exit 1",
-        expect!["Failed (ExitCode): Puppet ended with exit status: 1"],
+        expect!["Failed (ExitCode): Puppet ended with exit code 1"],
     )
     .await;
     check(
         "exit 0",
-        expect![
-            "Failed (NoReport): Puppet ended with exit status: 0 and left no report of this run"
-        ],
+        expect!["Failed (NoReport): Puppet ended with exit code 0 and left no report of this run"],
     )
     .await;
     check(
         "exit 1",
-        expect!["Failed (ExitCode): Puppet ended with exit status: 1"],
+        expect!["Failed (ExitCode): Puppet ended with exit code 1"],
     )
     .await;
     check(
@@ -250,9 +248,7 @@ async fn an_older_report_or_one_of_another_run_is_never_taken_for_this_one() {
     // Where Puppet usually leaves it: from an earlier run, or from the daemon's.
     check(
         "mine=$report; report=$state/last_run_report.yaml; good; exit 0",
-        expect![
-            "Failed (NoReport): Puppet ended with exit status: 0 and left no report of this run"
-        ],
+        expect!["Failed (NoReport): Puppet ended with exit code 0 and left no report of this run"],
     )
     .await;
 }

@@ -2,14 +2,13 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::process::{ExitStatus, Stdio};
+use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bunraku_process::describe;
 use bunraku_wire::api::{ReportEvent, RunEnding, RunMode};
-use bunraku_wire::private_file;
-use tokio::process::Command;
 use tokio_util::sync::CancellationToken;
 
 use super::super::method::{NotStarted, PreparedRun, RunDescription, RunEnd, RunOrder};
@@ -145,8 +144,8 @@ impl PreparedPuppet {
         };
         let path = self.files.catalog(&self.places.certificate_name);
         let parent = path.parent().expect("it is a file in a directory");
-        private_file::create_private_directory(parent)
-            .and_then(|()| private_file::replace(&path, &delivery.json, 0o600))
+        bunraku_files::create_private_directory(parent)
+            .and_then(|()| bunraku_files::replace(&path, &delivery.json, 0o600))
             .map_err(|error| PuppetFailure::DidNotStart {
                 why: format!("{} cannot be written: {error}", path.display()),
             })
@@ -158,19 +157,9 @@ impl PreparedPuppet {
         stop: &CancellationToken,
         log: &mut LiveLog,
     ) -> Result<ExitStatus, PuppetFailure> {
-        let causes = serde_json::to_string(&self.order.causes).expect("causes are plain data");
-        let mut child = Command::new(&self.program)
+        let mut child = process::program(&self.program, &self.order)
             .args(&self.arguments)
-            // What Puppet's resources fire carries the chain of causes on.
-            .env("BUNRAKU_RUN", self.order.id.to_string())
-            .env("BUNRAKU_CAUSES", causes)
-            .env("BUNRAKU_MORE_CAUSES", self.order.more_causes.to_string())
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .process_group(0)
-            .kill_on_drop(true)
-            .spawn()
+            .start()
             .map_err(|error| PuppetFailure::DidNotStart {
                 why: format!("cannot start {}: {error}", self.program.display()),
             })?;
@@ -220,7 +209,7 @@ impl PreparedPuppet {
             Ok(PuppetState::Applying { .. }) if self.is_agent => return Ok(Left::Collided),
             _ => {}
         }
-        let status_text = status.to_string();
+        let status_text = describe(*status);
         match (status.success(), log.last_error()) {
             (true, _) => Err(PuppetFailure::NoReport {
                 status: status_text,
@@ -281,7 +270,7 @@ impl PreparedPuppet {
         match status.code() {
             Some(0 | 2) => Ok(()),
             _ => Err(PuppetFailure::ExitCode {
-                status: status.to_string(),
+                status: describe(status),
                 why: log.last_error(),
             }),
         }
@@ -296,7 +285,7 @@ impl PreparedPuppet {
             return;
         }
         let copied =
-            std::fs::read(&from).and_then(|report| private_file::replace(to, &report, 0o640));
+            std::fs::read(&from).and_then(|report| bunraku_files::replace(to, &report, 0o640));
         if let Err(error) = copied {
             tracing::warn!(path = %to.display(), error = %error, "Puppet's last report cannot be left there");
         }

@@ -12,7 +12,7 @@ use bunraku_wire::api::cluster::{
 };
 use bunraku_wire::tls::client_config_pinned;
 use bunraku_wire::{
-    Client, ClientOptions, Fingerprint, ReloadableClientTls, Request, ServerAddress, private_file,
+    Client, ClientOptions, Fingerprint, ReloadableClientTls, Request, ServerAddress,
 };
 use clap::Args;
 use jiff::Timestamp;
@@ -280,9 +280,9 @@ impl WaitingPlace {
                 .caused_by(&error)
                 .hint("joining without a token needs root")
         };
-        private_file::create_private_directory(Path::new(SSH_PLACE)).map_err(failed)?;
-        private_file::create_private_directory(&made.0).map_err(failed)?;
-        private_file::create(&made.0.join("key"), key.as_bytes(), 0o600).map_err(failed)?;
+        bunraku_files::create_private_directory(Path::new(SSH_PLACE)).map_err(failed)?;
+        bunraku_files::create_private_directory(&made.0).map_err(failed)?;
+        bunraku_files::create(&made.0.join("key"), key.as_bytes(), 0o600).map_err(failed)?;
         Ok(made)
     }
 

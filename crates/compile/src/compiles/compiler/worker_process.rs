@@ -5,10 +5,9 @@ use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use bunraku_process::{Child, Program, Tail, describe};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::process::{Child, ChildStdin, ChildStdout, Command};
-
-use crate::code::ProcessGroup;
+use tokio::process::{ChildStdin, ChildStdout};
 
 /// The end of its words that is kept.
 const MOST_WORDS: usize = 8 << 10;
@@ -38,10 +37,9 @@ pub(crate) enum WorkerError {
 /// A process that was started and answers.
 pub(crate) struct WorkerProcess {
     child: Child,
-    group: ProcessGroup,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
-    words: Arc<Mutex<Vec<u8>>>,
+    words: Arc<Mutex<Tail>>,
     /// Ends when its standard error does.
     listening: tokio::task::JoinHandle<()>,
     pub answered: u64,
@@ -55,22 +53,17 @@ impl WorkerProcess {
             true => tree.join(program),
             false => program.into(),
         };
-        let mut process = Command::new(path);
-        process
+        let mut process = Program::new(path)
             .args(arguments)
             .current_dir(tree)
             .env_clear()
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .process_group(0)
-            .kill_on_drop(true);
+            .stdin(Stdio::piped());
         for name in ["PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR"] {
             if let Some(value) = std::env::var_os(name) {
-                process.env(name, value);
+                process = process.env(name, value);
             }
         }
-        let started = process.spawn().map_err(|source| WorkerError::Start {
+        let started = process.start().map_err(|source| WorkerError::Start {
             program: program.clone(),
             source,
         });
@@ -78,7 +71,7 @@ impl WorkerProcess {
     }
 
     fn around(mut child: Child) -> Self {
-        let words = Arc::new(Mutex::new(Vec::new()));
+        let words = Arc::new(Mutex::new(Tail::new(MOST_WORDS)));
         let mut errors = child.stderr.take().expect("piped");
         let heard = Arc::clone(&words);
         let listening = tokio::spawn(async move {
@@ -88,13 +81,10 @@ impl WorkerProcess {
                     return;
                 }
                 let mut words = heard.lock().unwrap_or_else(PoisonError::into_inner);
-                words.extend_from_slice(&buffer[..count]);
-                let surplus = words.len().saturating_sub(MOST_WORDS);
-                words.drain(..surplus);
+                words.push(&buffer[..count]);
             }
         });
         Self {
-            group: ProcessGroup::of(&child),
             input: child.stdin.take().expect("piped"),
             output: BufReader::new(child.stdout.take().expect("piped")),
             words,
@@ -122,13 +112,13 @@ impl WorkerProcess {
                 let ended = tokio::time::timeout(LAST_WORDS, self.child.wait()).await;
                 let _ = tokio::time::timeout(LAST_WORDS, &mut self.listening).await;
                 Err(match ended {
-                    Ok(Ok(status)) => WorkerError::Ended(status.to_string()),
+                    Ok(Ok(status)) => WorkerError::Ended(describe(status)),
                     _ => WorkerError::Closed,
                 })
             }
             Ok(Err(error)) => Err(error),
             Err(_) => {
-                self.group.kill();
+                self.child.kill();
                 let _ = tokio::time::timeout(LAST_WORDS, &mut self.listening).await;
                 Err(WorkerError::TimeOut(time_limit))
             }
@@ -156,8 +146,7 @@ impl WorkerProcess {
     /// What it said on standard error since the last request.
     pub(crate) fn take_words(&self) -> String {
         let mut words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
-        let taken = std::mem::take(&mut *words);
-        String::from_utf8_lossy(&taken).trim().to_owned()
+        words.take().trim().to_owned()
     }
 
     /// It spoke without being asked: what it says next may belong to anything.
@@ -174,19 +163,15 @@ impl WorkerProcess {
     }
 
     pub(crate) fn has_ended(&mut self) -> bool {
-        !matches!(self.child.try_wait(), Ok(None))
+        self.child.has_ended()
     }
 
     /// Lets it end by itself, for a moment.
     pub(crate) async fn dismiss(self) {
         let Self {
-            mut child,
-            group,
-            input,
-            ..
+            mut child, input, ..
         } = self;
         drop(input);
         let _ = tokio::time::timeout(FAREWELL, child.wait()).await;
-        drop(group);
     }
 }

@@ -11,7 +11,8 @@ use std::io::{self, Read, Seek};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{AtFlags, Gid, Mode, OFlags, ResolveFlags, Uid};
+use bunraku_files::{StagedFile, replace_link_in};
+use rustix::fs::{Gid, Mode, OFlags, ResolveFlags, Uid};
 use rustix::io::Errno;
 
 use super::Wish;
@@ -290,27 +291,17 @@ impl Target {
             return Ok(());
         };
         let (parent, last) = self.parent(&name)?;
-        let beside = format!(".unpacking.{}", uuid::Uuid::new_v4().simple());
-        let flags =
-            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&parent, &beside, flags, Mode::from_raw_mode(0o600))?;
-        let written = (|| {
-            let mut file = File::from(file);
-            let size = io::copy(&mut content.take(self.left.saturating_add(1)), &mut file)?;
-            if size > self.left {
-                return Err(io::Error::other(
-                    "it unpacks to more than `max_size` allows",
-                ));
-            }
-            self.left -= size;
-            self.settle(&file, mode)?;
-            rustix::fs::renameat(&parent, &beside, &parent, &last)?;
-            Ok(size)
-        })();
-        if written.is_err() {
-            let _ = rustix::fs::unlinkat(&parent, &beside, AtFlags::empty());
+        let mut file = StagedFile::create_in(&parent, last.as_os_str())?;
+        let size = io::copy(&mut content.take(self.left.saturating_add(1)), &mut file)?;
+        if size > self.left {
+            return Err(io::Error::other(
+                "it unpacks to more than `max_size` allows",
+            ));
         }
-        self.remember(&name, Some(written?));
+        self.left -= size;
+        file.set_access(self.raw_owner(), mode)?;
+        file.publish_unsynced()?;
+        self.remember(&name, Some(size));
         Ok(())
     }
 
@@ -321,14 +312,7 @@ impl Target {
             return Ok(());
         };
         let (parent, last) = self.parent(&name)?;
-        let beside = format!(".unpacking.{}", uuid::Uuid::new_v4().simple());
-        rustix::fs::symlinkat(to, &parent, &beside)?;
-        let (uid, gid) = self.owner;
-        rustix::fs::chownat(&parent, &beside, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?;
-        if let Err(error) = rustix::fs::renameat(&parent, &beside, &parent, &last) {
-            let _ = rustix::fs::unlinkat(&parent, &beside, AtFlags::empty());
-            return Err(error.into());
-        }
+        replace_link_in(&parent, last.as_os_str(), to, self.raw_owner())?;
         self.remember(&name, None);
         Ok(())
     }
@@ -344,6 +328,11 @@ impl Target {
         }
         source.rewind()?;
         self.file(name, mode, &mut source)
+    }
+
+    fn raw_owner(&self) -> (Option<u32>, Option<u32>) {
+        let (uid, gid) = self.owner;
+        (uid.map(Uid::as_raw), gid.map(Gid::as_raw))
     }
 
     fn settle(&self, file: impl AsFd, mode: u32) -> io::Result<()> {

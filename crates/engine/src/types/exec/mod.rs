@@ -4,7 +4,7 @@
 //! also run in a noop run, as in Puppet and Salt, and so must change nothing.
 
 mod guards;
-mod pump;
+mod heard;
 mod run;
 mod spec;
 #[cfg(test)]

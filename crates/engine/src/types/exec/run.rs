@@ -1,26 +1,25 @@
 //! Running one command: bounded in time, in output, and to its process group.
 //!
-//! No `unsafe` and so no code between fork and exec: another user comes from
-//! `setpriv` (which also sets the supplementary groups; the standard library
-//! alone would drop them), a umask from a one-line shell.
+//! How a program is started and ended is the `process` crate's; here is which
+//! one, as whom, and what a run that is interrupted does to it.
 
 use std::ffi::OsString;
 use std::io;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::ops::ControlFlow;
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::pump::Pump;
-use crate::{Cancellation, Sight, StepError};
+use bunraku_process::{BlockingChild, Followed, Program, RunAs, SYSTEM_PATH, Until};
+
+use super::heard::Heard;
+use crate::{Sight, StepError};
 
 /// Kept of each stream when nothing else is said.
 const USUAL_LIMIT: usize = 1 << 20;
 
 /// Between asking a process group to end and ending it.
 const GRACE: Duration = Duration::from_secs(2);
-
-const USUAL_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// A command to run.
 #[derive(Clone, Debug)]
@@ -204,143 +203,108 @@ impl Run {
     /// A process that it leaves in the background is left alone, and its open
     /// pipe is not waited for.
     pub fn run(&self, sight: &Sight<'_>) -> Result<Done, RunError> {
-        let mut command = self.command()?;
-        let program = command.get_program().to_string_lossy().into_owned();
-        let mut child = command
-            .spawn()
-            .map_err(|source| RunError::Start { program, source })?;
-        let writer = self.feed(&mut child);
-        let followed = self.follow(&mut child, sight);
-        if followed.is_err() {
-            // Whatever went wrong, nothing stays behind.
-            end_group(&mut child);
-        }
-        if let Some(writer) = writer {
-            // The reading end is closed by now, or a background process holds
-            // it: then the thread ends with that process.
-            if writer.is_finished() {
-                let _ = writer.join();
-            }
-        }
-        followed
-    }
-
-    fn feed(&self, child: &mut Child) -> Option<std::thread::JoinHandle<()>> {
-        let mut pipe = child.stdin.take()?;
-        let bytes = self.stdin.clone()?;
-        Some(std::thread::spawn(move || {
-            // A command that does not read its input is its own affair.
-            let _ = io::Write::write_all(&mut pipe, &bytes);
-        }))
-    }
-
-    fn follow(&self, child: &mut Child, sight: &Sight<'_>) -> Result<Done, RunError> {
-        let deadline = self.timeout.map(|timeout| Instant::now() + timeout);
-        let mut pump = Pump::new(child, self.limit, (!self.quiet).then_some(*sight))
-            .map_err(RunError::Follow)?;
-        let never =
-            (self.to_the_end.then(Cancellation::new).transpose()).map_err(RunError::Follow)?;
-        let ended = pump
-            .until_exit(never.as_ref().unwrap_or(sight.cancellation()), deadline)
-            .map_err(RunError::Follow)?;
-        match ended {
-            super::pump::Ended::Exited => {
-                let status = child.wait().map_err(RunError::Follow)?;
-                let mut done = pump.finish();
-                (done.code, done.signal, done.pid) = (status.code(), status.signal(), child.id());
+        let program = self.program()?;
+        let name = program.name().to_string_lossy().into_owned();
+        let mut child = program.start_blocking().map_err(|source| RunError::Start {
+            program: name,
+            source,
+        })?;
+        let mut heard = Heard::new(self.limit, (!self.quiet).then_some(*sight));
+        match self.follow(&mut child, &mut heard, sight)? {
+            Followed::Ended => {
+                let pid = child.id();
+                let status = child.finish().ok_or_else(|| {
+                    RunError::Follow(io::Error::other("its end cannot be waited for"))
+                })?;
+                let mut done = heard.finish();
+                (done.code, done.signal, done.pid) = (status.code(), status.signal(), pid);
                 Ok(done)
             }
-            super::pump::Ended::Cancelled => Err(RunError::Interrupted),
-            super::pump::Ended::Late => {
-                end_group(child);
+            Followed::Late => {
+                child.end(GRACE);
+                heard.read_rest(&mut child);
                 let after = self.timeout.unwrap_or_default();
-                let output = Box::new(pump.finish());
+                let output = Box::new(heard.finish());
                 Err(RunError::Timeout { after, output })
+            }
+            Followed::Cancelled | Followed::Stopped => {
+                child.end(GRACE);
+                Err(RunError::Interrupted)
             }
         }
     }
 
-    fn command(&self) -> Result<Command, RunError> {
-        let words = self.wrapped()?;
-        let (program, arguments) = words.split_first().ok_or(RunError::Empty)?;
+    fn follow(
+        &self,
+        child: &mut BlockingChild,
+        heard: &mut Heard<'_>,
+        sight: &Sight<'_>,
+    ) -> Result<Followed, RunError> {
+        let until = Until {
+            deadline: self.timeout.map(|timeout| Instant::now() + timeout),
+            cancelled: (!self.to_the_end).then(|| sight.cancellation().readable()),
+        };
+        let followed = child.follow(until, |stream, bytes| {
+            heard.push(stream, bytes);
+            ControlFlow::Continue(())
+        });
+        followed.map_err(|error| {
+            // Whatever went wrong, nothing stays behind.
+            child.end(GRACE);
+            RunError::Follow(error)
+        })
+    }
+
+    fn program(&self) -> Result<Program, RunError> {
+        let (program, arguments) = self.words.split_first().ok_or(RunError::Empty)?;
+        if program.is_empty() {
+            return Err(RunError::Empty);
+        }
         if let Some(cwd) = &self.cwd
             && !cwd.is_dir()
         {
             return Err(RunError::NoDirectory(cwd.clone()));
         }
-        let mut command = Command::new(program);
-        command
+        let mut program = Program::new(program)
             .args(arguments)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        command.stdin(if self.stdin.is_some() {
-            Stdio::piped()
-        } else {
-            Stdio::null()
-        });
-        command.process_group(0);
-        command.env("LC_ALL", "C").env("LANG", "C");
+            .env("LC_ALL", "C")
+            .env("LANG", "C")
+            .background_may_stay();
         if std::env::var_os("PATH").is_none() {
-            command.env("PATH", USUAL_PATH);
+            program = program.env("PATH", SYSTEM_PATH);
         }
-        if let Some(user) = &self.user {
-            let found = find_user(user)?;
-            command
-                .env("USER", found.name())
-                .env("LOGNAME", found.name());
-            command.env("HOME", uzers::os::unix::UserExt::home_dir(&found));
-        }
-        if let Some(cwd) = &self.cwd {
-            command.current_dir(cwd);
-        }
-        for (name, value) in &self.environment {
-            command.env(name, value);
-        }
-        Ok(command)
-    }
-
-    /// The words with what sets user, group and umask in front of them.
-    fn wrapped(&self) -> Result<Vec<OsString>, RunError> {
-        if self.words.is_empty() || self.words[0].is_empty() {
-            return Err(RunError::Empty);
-        }
-        let mut words: Vec<OsString> = Vec::new();
-        if self.user.is_some() || self.group.is_some() {
-            words.extend(self.privileges()?);
+        if let Some(stdin) = &self.stdin {
+            program = program.input(stdin.clone());
         }
         if let Some(umask) = self.umask {
-            words.extend(shell(format!("umask {umask:04o}; exec \"$@\"")));
-            words.push("sh".into());
+            program = program.umask(umask);
         }
-        words.extend(self.words.iter().cloned());
-        Ok(words)
+        if let Some(cwd) = &self.cwd {
+            program = program.current_dir(cwd);
+        }
+        program = self.identified(program)?;
+        for (name, value) in &self.environment {
+            program = program.env(name, value);
+        }
+        Ok(program)
     }
 
-    fn privileges(&self) -> Result<Vec<OsString>, RunError> {
-        let mut words: Vec<OsString> = vec!["setpriv".into()];
-        let mut gid = None;
+    /// The program with the identity it runs under.
+    fn identified(&self, mut program: Program) -> Result<Program, RunError> {
+        let mut run_as = RunAs::default();
         if let Some(user) = &self.user {
             let found = find_user(user)?;
-            gid = Some(found.primary_group_id());
-            words.push(format!("--reuid={}", found.uid()).into());
+            run_as.uid = Some(found.uid());
+            run_as.gid = Some(found.primary_group_id());
+            program = program
+                .env("USER", found.name())
+                .env("LOGNAME", found.name())
+                .env("HOME", uzers::os::unix::UserExt::home_dir(&found));
         }
         if let Some(group) = &self.group {
-            gid = Some(find_group(group)?);
+            run_as.gid = Some(find_group(group)?);
         }
-        if let Some(gid) = gid {
-            words.push(format!("--regid={gid}").into());
-        }
-        // Supplementary groups follow the user; with only a group given, they go.
-        words.push(
-            if self.user.is_some() {
-                "--init-groups"
-            } else {
-                "--clear-groups"
-            }
-            .into(),
-        );
-        words.push("--".into());
-        Ok(words)
+        Ok(program.run_as(run_as))
     }
 }
 
@@ -361,25 +325,4 @@ fn find_group(name: &str) -> Result<u32, RunError> {
             what: "group",
             name: name.to_owned(),
         })
-}
-
-/// Asks the whole group to end, and ends it when it does not.
-fn end_group(child: &mut Child) {
-    let group = rustix::process::Pid::from_child(child);
-    let _ = rustix::process::kill_process_group(group, rustix::process::Signal::TERM);
-    let deadline = Instant::now() + GRACE;
-    let leader = rustix::process::pidfd_open(group, rustix::process::PidfdFlags::empty());
-    if let Ok(leader) = leader {
-        let mut files = [rustix::event::PollFd::new(
-            &leader,
-            rustix::event::PollFlags::IN,
-        )];
-        let left = deadline.saturating_duration_since(Instant::now());
-        let timeout = rustix::event::Timespec::try_from(left).ok();
-        let _ = rustix::event::poll(&mut files, timeout.as_ref());
-    }
-    // Also when the leader has gone: members that ignored the request have not.
-    // The leader is not reaped yet, so its number cannot mean another group.
-    let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
-    let _ = child.wait();
 }

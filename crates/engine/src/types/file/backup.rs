@@ -6,9 +6,10 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use bunraku_files::StagedFile;
 use serde::{Deserialize, Serialize};
 
 use super::content::checksum;
@@ -75,28 +76,14 @@ pub(super) fn keep(
         Place::of(path).map_err(|error| StepError::because("the path cannot be used", error))?;
     let mut file = File::from(place.open().map_err(io::Error::from).map_err(cannot)?);
     let store = store(hands.state_directory());
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(&store)
-        .map_err(cannot)?;
+    bunraku_files::create_private_directory(&store).map_err(cannot)?;
     let sha256 = checksum(&mut file).map_err(cannot)?;
     let kept = store.join(&sha256);
     if !kept.exists() {
         io::Seek::rewind(&mut file).map_err(cannot)?;
-        let fresh = store.join(format!("{sha256}.{}", std::process::id()));
-        let mut options = OpenOptions::new();
-        let mut copy = options
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&fresh)
-            .map_err(cannot)?;
-        io::copy(&mut file, &mut copy)
-            .and_then(|_| copy.sync_all())
-            .map_err(cannot)?;
-        fs::rename(&fresh, &kept).map_err(cannot)?;
+        let mut copy = StagedFile::create(&kept).map_err(cannot)?;
+        io::copy(&mut file, &mut copy).map_err(cannot)?;
+        copy.publish().map_err(cannot)?;
     }
     let text = path.to_str();
     let backup = Backup {

@@ -2,16 +2,12 @@
 //! never a half: also after a power loss, as the new content is on disk
 //! before it gets its name.
 
-use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{
-    AtFlags, Gid, Mode, OFlags, Uid, fchmod, fchown, openat, renameat, symlinkat, unlinkat,
-};
+use bunraku_files::{StagedFile, replace_link_in};
+use rustix::fs::{AtFlags, Gid, Mode, Uid, fchmod, fchown, unlinkat};
 use rustix::io::Errno;
 
 use super::look::{Attributes, Found};
@@ -20,41 +16,12 @@ use super::wish::Validate;
 use crate::types::exec::{Run, shell};
 use crate::{Hands, StepError};
 
-static COUNTER: AtomicU64 = AtomicU64::new(0);
-
 /// Mode, owner and group of what is made.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Finish {
     pub(super) mode: u32,
     pub(super) uid: Option<u32>,
     pub(super) gid: Option<u32>,
-}
-
-/// A file under its temporary name; removed again unless it lands.
-struct Temporary<'a> {
-    place: &'a Place,
-    name: OsString,
-    landed: bool,
-}
-
-impl Drop for Temporary<'_> {
-    fn drop(&mut self) {
-        if !self.landed {
-            let _ = unlinkat(&self.place.directory, &self.name, AtFlags::empty());
-        }
-    }
-}
-
-fn temporary_name(name: &std::ffi::OsStr) -> OsString {
-    let number = COUNTER.fetch_add(1, Ordering::Relaxed);
-    let mut temporary = OsString::from(format!(".bunraku-{}-{number}-", std::process::id()));
-    // The end of the name stays, as checkers go by extensions; 255 bytes is the limit.
-    let bytes = name.as_bytes();
-    let room = 255 - temporary.len();
-    temporary.push(std::ffi::OsStr::from_bytes(
-        &bytes[bytes.len().saturating_sub(room)..],
-    ));
-    temporary
 }
 
 fn cannot(what: &str, path: &Path) -> impl FnOnce(io::Error) -> StepError {
@@ -72,51 +39,28 @@ pub(super) fn file(
 ) -> Result<(), StepError> {
     let place =
         Place::of(path).map_err(|error| StepError::because("the path cannot be used", error))?;
-    let name = temporary_name(&place.name);
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let fresh = openat(&place.directory, &name, flags, Mode::from_raw_mode(0o600));
-    let mut fresh = File::from(
-        fresh
-            .map_err(io::Error::from)
-            .map_err(cannot("make a file beside", path))?,
-    );
-    let mut temporary = Temporary {
-        place: &place,
-        name,
-        landed: false,
-    };
+    let mut fresh = StagedFile::create_in(&place.directory, &place.name)
+        .map_err(cannot("make a file beside", path))?;
     pour(content, &mut fresh, hands).map_err(|error| match error.kind() {
         io::ErrorKind::Interrupted => StepError::interrupted(),
         _ => cannot("write", path)(error),
     })?;
-    // The owner first: changing it clears the set-user bit.
-    set_owner(&fresh, finish).map_err(cannot("set the owner of", path))?;
-    let mode = Mode::from_raw_mode(finish.mode);
-    fchmod(&fresh, mode)
-        .map_err(io::Error::from)
-        .map_err(cannot("set the mode of", path))?;
-    fresh.sync_all().map_err(cannot("write to disk", path))?;
-    drop(fresh);
+    fresh
+        .set_access((finish.uid, finish.gid), finish.mode)
+        .map_err(cannot("set the owner and mode of", path))?;
+    fresh.complete().map_err(cannot("write to disk", path))?;
     if let Some(validate) = validate {
-        check(validate, &path.with_file_name(&temporary.name), hands)?;
+        let path = path.with_file_name(fresh.temporary_name());
+        check(validate, &path, hands)?;
     }
-    let moved = renameat(
-        &place.directory,
-        &temporary.name,
-        &place.directory,
-        &place.name,
-    );
-    moved
-        .map_err(io::Error::from)
-        .map_err(cannot("replace", path))?;
-    temporary.landed = true;
+    fresh.publish_unsynced().map_err(cannot("replace", path))?;
     hands.sync_directory_later(path.parent().unwrap_or(Path::new("/")));
     Ok(())
 }
 
 /// Copies in pieces, and stops when the run is interrupted: the temporary
 /// file goes, the old one stays.
-fn pour(content: &mut dyn Read, into: &mut File, hands: &Hands<'_>) -> io::Result<()> {
+fn pour(content: &mut dyn Read, into: &mut impl Write, hands: &Hands<'_>) -> io::Result<()> {
     let mut buffer = vec![0; 64 << 10];
     loop {
         let count = content.read(&mut buffer)?;
@@ -169,38 +113,13 @@ pub(super) fn link(
 ) -> Result<(), StepError> {
     let place =
         Place::of(path).map_err(|error| StepError::because("the path cannot be used", error))?;
-    let name = temporary_name(&place.name);
-    symlinkat(target, &place.directory, &name)
-        .map_err(io::Error::from)
-        .map_err(cannot("link", path))?;
-    let mut temporary = Temporary {
-        place: &place,
-        name,
-        landed: false,
-    };
-    if finish.uid.is_some() || finish.gid.is_some() {
-        let (uid, gid) = (finish.uid.map(Uid::from_raw), finish.gid.map(Gid::from_raw));
-        let owned = rustix::fs::chownat(
-            &place.directory,
-            &temporary.name,
-            uid,
-            gid,
-            AtFlags::SYMLINK_NOFOLLOW,
-        );
-        owned
-            .map_err(io::Error::from)
-            .map_err(cannot("set the owner of", path))?;
-    }
-    let moved = renameat(
-        &place.directory,
-        &temporary.name,
+    replace_link_in(
         &place.directory,
         &place.name,
-    );
-    moved
-        .map_err(io::Error::from)
-        .map_err(cannot("replace", path))?;
-    temporary.landed = true;
+        target,
+        (finish.uid, finish.gid),
+    )
+    .map_err(cannot("link", path))?;
     hands.sync_directory_later(path.parent().unwrap_or(Path::new("/")));
     Ok(())
 }

@@ -1,0 +1,91 @@
+//! Output of a command: kept in part, and told line by line as it comes.
+
+use std::ops::ControlFlow;
+
+use bunraku_process::{BlockingChild, Captured, Keep, LineSplitter, Stream};
+
+use super::run::Done;
+use crate::Sight;
+
+/// A line without an end is told in pieces of this length.
+const LONGEST_LINE: usize = 16 << 10;
+
+/// Both streams of a command.
+pub(super) struct Heard<'a> {
+    stdout: Tap,
+    stderr: Tap,
+    teller: Option<Sight<'a>>,
+}
+
+/// One stream: the kept part, and the line in the making.
+struct Tap {
+    told_as: crate::Stream,
+    kept: Captured,
+    lines: LineSplitter,
+}
+
+impl<'a> Heard<'a> {
+    pub(super) fn new(limit: usize, teller: Option<Sight<'a>>) -> Self {
+        Self {
+            stdout: Tap::new(crate::Stream::Stdout, limit),
+            stderr: Tap::new(crate::Stream::Stderr, limit),
+            teller,
+        }
+    }
+
+    pub(super) fn push(&mut self, stream: Stream, bytes: &[u8]) {
+        let tap = match stream {
+            Stream::Stdout => &mut self.stdout,
+            Stream::Stderr => &mut self.stderr,
+        };
+        tap.push(bytes, self.teller.as_ref());
+    }
+
+    /// Takes what is in the pipes of a command that was ended.
+    pub(super) fn read_rest(&mut self, child: &mut BlockingChild) {
+        for stream in [Stream::Stdout, Stream::Stderr] {
+            child.read(stream, |bytes| {
+                self.push(stream, bytes);
+                ControlFlow::Continue(())
+            });
+        }
+    }
+
+    /// The kept output. The last piece of a line without an end counts as one.
+    pub(super) fn finish(mut self) -> Done {
+        self.stdout.finish(self.teller.as_ref());
+        self.stderr.finish(self.teller.as_ref());
+        Done {
+            cut: self.stdout.kept.is_cut() || self.stderr.kept.is_cut(),
+            stdout: self.stdout.kept.into_bytes(),
+            stderr: self.stderr.kept.into_bytes(),
+            ..Done::default()
+        }
+    }
+}
+
+impl Tap {
+    fn new(told_as: crate::Stream, limit: usize) -> Self {
+        Self {
+            told_as,
+            kept: Captured::new(Keep::First(limit)),
+            lines: LineSplitter::new(LONGEST_LINE),
+        }
+    }
+
+    fn push(&mut self, bytes: &[u8], teller: Option<&Sight<'_>>) {
+        let before = self.kept.len();
+        self.kept.push(bytes);
+        if let Some(teller) = teller {
+            let kept = &bytes[..self.kept.len() - before];
+            self.lines
+                .push(kept, |line| teller.output(self.told_as, line));
+        }
+    }
+
+    fn finish(&mut self, teller: Option<&Sight<'_>>) {
+        if let Some(teller) = teller {
+            self.lines.finish(|line| teller.output(self.told_as, line));
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! A running child, for code that has a thread of its own.
+//!
+//! Its pipes, its end, a request to stop and a deadline are waited for
+//! together, so that nothing here waits longer than the deadline, not even
+//! when a process that left the group keeps the output open.
+
+use std::io::{self, Read, Write};
+use std::ops::ControlFlow;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::process::{ChildStderr, ChildStdin, ChildStdout, ExitStatus};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
+
+use crate::Stream;
+use crate::group::ProcessGroup;
+use crate::program::Program;
+
+/// How long a program may be busy being written: it may just be installed, or
+/// a fork in another thread may hold the fresh file for a moment.
+const BUSY: Duration = Duration::from_secs(5);
+/// How long a killed process may take to be gone before it is left behind.
+const STUCK: Duration = Duration::from_secs(2);
+/// One turn reads no more than this many buffers: a child that prints without
+/// end must not keep its deadline from being seen.
+const SHARE: usize = 64;
+const BUFFER: usize = 16 << 10;
+
+/// A running child. Dropping it kills its whole group.
+pub struct BlockingChild {
+    /// Empty once it has been reaped.
+    child: Option<std::process::Child>,
+    exit: OwnedFd,
+    group: ProcessGroup,
+    background_may_stay: bool,
+    stdin: Option<ChildStdin>,
+    stdout: Option<ChildStdout>,
+    stderr: Option<ChildStderr>,
+    /// What is still to be written to it.
+    input: Vec<u8>,
+}
+
+/// How long to wait.
+#[derive(Clone, Copy, Default)]
+pub struct Until<'a> {
+    pub deadline: Option<Instant>,
+    /// Becomes readable when the wait should be given up.
+    pub cancelled: Option<BorrowedFd<'a>>,
+}
+
+/// Why a wait ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Woken {
+    /// A pipe is ready, or nothing in particular happened.
+    Ready,
+    /// The child has ended. All it printed is in its pipes.
+    Ended,
+    Cancelled,
+    Late,
+}
+
+/// How following a child ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Followed {
+    Ended,
+    Cancelled,
+    Late,
+    /// Whoever took the output wanted no more of it.
+    Stopped,
+}
+
+impl Program {
+    /// Starts it, for code that may block.
+    pub fn start_blocking(mut self) -> io::Result<BlockingChild> {
+        let (own_group, background_may_stay) = (self.own_group, self.background_may_stay);
+        let input = self.input.take();
+        let mut child = spawn(&mut self.command())?;
+        let group = match own_group {
+            true => ProcessGroup::of_leader(child.id()),
+            false => ProcessGroup::only(child.id()),
+        };
+        let exit = pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
+        let (Some(group), Ok(exit)) = (group, exit) else {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(io::Error::other("the kernel has no process descriptors"));
+        };
+        let child = BlockingChild {
+            exit,
+            group,
+            background_may_stay,
+            stdin: child.stdin.take(),
+            stdout: child.stdout.take(),
+            stderr: child.stderr.take(),
+            input: input.unwrap_or_default(),
+            child: Some(child),
+        };
+        let pipes = [
+            child.stdin.as_ref().map(AsFd::as_fd),
+            child.stdout.as_ref().map(AsFd::as_fd),
+            child.stderr.as_ref().map(AsFd::as_fd),
+        ];
+        for pipe in pipes.into_iter().flatten() {
+            fcntl_setfl(pipe, fcntl_getfl(pipe)? | OFlags::NONBLOCK)?;
+        }
+        Ok(child)
+    }
+}
+
+fn spawn(command: &mut std::process::Command) -> io::Result<std::process::Child> {
+    let deadline = Instant::now() + BUSY;
+    loop {
+        match command.spawn() {
+            Err(error)
+                if error.kind() == io::ErrorKind::ExecutableFileBusy
+                    && Instant::now() < deadline =>
+            {
+                thread::sleep(Duration::from_millis(5));
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+impl BlockingChild {
+    pub fn id(&self) -> u32 {
+        self.child.as_ref().map_or(0, std::process::Child::id)
+    }
+
+    /// Waits until something can be read or written, or the wait is over.
+    pub fn wait(&self, until: Until<'_>) -> io::Result<Woken> {
+        let left =
+            (until.deadline).map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        if left.is_some_and(|left| left.is_zero()) {
+            return Ok(Woken::Late);
+        }
+        let reading = PollFlags::IN;
+        let mut files = vec![PollFd::new(&self.exit, reading)];
+        let watched = [
+            (until.cancelled, reading),
+            (self.stdout.as_ref().map(AsFd::as_fd), reading),
+            (self.stderr.as_ref().map(AsFd::as_fd), reading),
+            (self.waiting_input(), PollFlags::OUT),
+        ];
+        for (file, flags) in watched {
+            files.extend(file.map(|file| PollFd::from_borrowed_fd(file, flags)));
+        }
+        // Too long for the kernel's type means: as good as no deadline.
+        let timeout = left.and_then(|left| Timespec::try_from(left).ok());
+        match poll(&mut files, timeout.as_ref()) {
+            Ok(_) => {}
+            Err(rustix::io::Errno::INTR) => return Ok(Woken::Ready),
+            Err(error) => return Err(error.into()),
+        }
+        let is_ready = |index: usize| !files[index].revents().is_empty();
+        Ok(
+            match (is_ready(0), until.cancelled.is_some() && is_ready(1)) {
+                (true, _) => Woken::Ended,
+                (false, true) => Woken::Cancelled,
+                (false, false) => Woken::Ready,
+            },
+        )
+    }
+
+    fn waiting_input(&self) -> Option<BorrowedFd<'_>> {
+        let stdin = self.stdin.as_ref().filter(|_| !self.input.is_empty());
+        stdin.map(AsFd::as_fd)
+    }
+
+    /// Takes its input and its output as pipes that block, for code that talks
+    /// to it from several threads.
+    pub fn take_blocking_pipes(&mut self) -> io::Result<(ChildStdin, ChildStdout)> {
+        let (Some(stdin), Some(stdout)) = (self.stdin.take(), self.stdout.take()) else {
+            return Err(io::Error::other("its input and output are not pipes"));
+        };
+        for pipe in [stdin.as_fd(), stdout.as_fd()] {
+            fcntl_setfl(pipe, fcntl_getfl(pipe)?.difference(OFlags::NONBLOCK))?;
+        }
+        Ok((stdin, stdout))
+    }
+
+    /// Adds to what is written to the child while it is waited for.
+    pub fn push_input(&mut self, bytes: &[u8]) {
+        self.input.extend_from_slice(bytes);
+    }
+
+    pub fn close_input(&mut self) {
+        self.stdin = None;
+        self.input.clear();
+    }
+
+    /// Writes what the child can take now. A child that closed its input, or
+    /// is gone, gets no more: its output says which.
+    pub fn write(&mut self) -> io::Result<()> {
+        let Some(stdin) = self.stdin.as_mut().filter(|_| !self.input.is_empty()) else {
+            return Ok(());
+        };
+        match stdin.write(&self.input) {
+            Ok(count) => {
+                self.input.drain(..count);
+                Ok(())
+            }
+            Err(error) if would_wait(&error) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                self.close_input();
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads what is there, up to a share of it. Returns whether more can come.
+    pub fn read(&mut self, stream: Stream, mut sink: impl FnMut(&[u8]) -> ControlFlow<()>) -> bool {
+        match stream {
+            Stream::Stdout => drain(&mut self.stdout, &mut sink),
+            Stream::Stderr => drain(&mut self.stderr, &mut sink),
+        }
+    }
+
+    /// Feeds its input and passes its output on until the child has ended: not
+    /// until its pipes are closed, as a process in the background may hold
+    /// them for ever.
+    pub fn follow(
+        &mut self,
+        until: Until<'_>,
+        mut sink: impl FnMut(Stream, &[u8]) -> ControlFlow<()>,
+    ) -> io::Result<Followed> {
+        loop {
+            if self.input.is_empty() {
+                self.stdin = None;
+            }
+            let woken = self.wait(until)?;
+            let mut stopped = false;
+            for stream in [Stream::Stdout, Stream::Stderr] {
+                self.read(stream, |bytes| {
+                    let flow = sink(stream, bytes);
+                    stopped |= flow.is_break();
+                    flow
+                });
+            }
+            match woken {
+                _ if stopped => return Ok(Followed::Stopped),
+                Woken::Ended => return Ok(Followed::Ended),
+                Woken::Cancelled => return Ok(Followed::Cancelled),
+                Woken::Late => return Ok(Followed::Late),
+                Woken::Ready => self.write()?,
+            }
+        }
+    }
+
+    /// Ends the group: asks it to, waits for `grace`, and then kills it.
+    ///
+    /// Nothing is returned for a process that is stuck in the kernel (a dead
+    /// disk or file server).
+    pub fn end(&mut self, grace: Duration) -> Option<ExitStatus> {
+        self.group.signal(Signal::TERM);
+        self.wait_for_exit(grace);
+        self.kill_and_reap()
+    }
+
+    /// Reaps a child that has ended, or kills one that has not. Members of its
+    /// group are killed with it, unless the background may stay.
+    pub fn finish(&mut self) -> Option<ExitStatus> {
+        if self.background_may_stay && self.wait_for_exit(Duration::ZERO) {
+            return self.child.take()?.wait().ok();
+        }
+        self.kill_and_reap()
+    }
+
+    /// Waits for the child's end alone. Returns whether it has ended.
+    pub fn wait_for_exit(&self, limit: Duration) -> bool {
+        let deadline = Instant::now() + limit;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let timeout = Timespec::try_from(left).ok();
+            let mut files = [PollFd::new(&self.exit, PollFlags::IN)];
+            match poll(&mut files, timeout.as_ref()) {
+                Err(rustix::io::Errno::INTR) => {}
+                Ok(count) => return count > 0,
+                Err(_) => return false,
+            }
+        }
+    }
+
+    fn kill_and_reap(&mut self) -> Option<ExitStatus> {
+        let mut child = self.child.take()?;
+        // The leader is not reaped yet, so its number cannot mean another group.
+        self.group.kill();
+        if self.wait_for_exit(STUCK) {
+            return child.wait().ok();
+        }
+        let _ = thread::Builder::new().spawn(move || child.wait());
+        None
+    }
+}
+
+impl Drop for BlockingChild {
+    fn drop(&mut self) {
+        self.kill_and_reap();
+    }
+}
+
+fn drain(pipe: &mut Option<impl Read>, sink: &mut impl FnMut(&[u8]) -> ControlFlow<()>) -> bool {
+    let mut buffer = [0; BUFFER];
+    for _ in 0..SHARE {
+        let Some(open) = pipe else {
+            return false;
+        };
+        match open.read(&mut buffer) {
+            Ok(0) => *pipe = None,
+            Ok(count) => {
+                if sink(&buffer[..count]).is_break() {
+                    return true;
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
+            Err(_) => *pipe = None,
+        }
+    }
+    true
+}
+
+fn would_wait(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+    )
+}

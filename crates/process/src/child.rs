@@ -1,0 +1,135 @@
+//! A running child, for code on tokio.
+
+use std::io;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tokio::process::{ChildStderr, ChildStdin, ChildStdout, Command};
+use tokio::time::timeout;
+
+use crate::descendants::Descendants;
+use crate::group::ProcessGroup;
+use crate::program::Program;
+
+/// A running child. Dropping it kills its whole group.
+#[derive(Debug)]
+pub struct Child {
+    child: tokio::process::Child,
+    group: Option<ProcessGroup>,
+    background_may_stay: bool,
+    pub stdin: Option<ChildStdin>,
+    pub stdout: Option<ChildStdout>,
+    pub stderr: Option<ChildStderr>,
+}
+
+impl Program {
+    /// Starts it. Bytes given as [`Program::input`] are fed by
+    /// [`Program::output`] only.
+    pub fn start(self) -> io::Result<Child> {
+        let (own_group, background_may_stay) = (self.own_group, self.background_may_stay);
+        let mut command = Command::from(self.command());
+        let mut child = command.kill_on_drop(true).spawn()?;
+        let id = child.id();
+        Ok(Child {
+            group: id.and_then(|id| match own_group {
+                true => ProcessGroup::of_leader(id),
+                false => ProcessGroup::only(id),
+            }),
+            background_may_stay,
+            stdin: child.stdin.take(),
+            stdout: child.stdout.take(),
+            stderr: child.stderr.take(),
+            child,
+        })
+    }
+}
+
+impl Child {
+    /// The process id, until it has ended.
+    pub fn id(&self) -> Option<u32> {
+        self.child.id()
+    }
+
+    /// Signals the group, unless the child has ended.
+    pub fn signal(&self, signal: Signal) {
+        if let Some(group) = &self.group {
+            group.signal(signal);
+        }
+    }
+
+    /// Kills the group without waiting for its end.
+    pub fn kill(&self) {
+        if let Some(group) = &self.group {
+            group.kill();
+        }
+    }
+
+    /// Waits for the child itself. Then it kills what the child left in its
+    /// group, unless [`Program::background_may_stay`] was set.
+    pub async fn wait(&mut self) -> io::Result<ExitStatus> {
+        let status = self.child.wait().await?;
+        self.settle();
+        Ok(status)
+    }
+
+    pub fn has_ended(&mut self) -> bool {
+        let ended = !matches!(self.child.try_wait(), Ok(None));
+        if ended {
+            self.settle();
+        }
+        ended
+    }
+
+    /// Asks the group to end, and kills it when `grace` is over.
+    pub async fn end(&mut self, grace: Duration) -> io::Result<ExitStatus> {
+        self.signal(Signal::TERM);
+        if let Ok(status) = timeout(grace, self.wait()).await {
+            return status;
+        }
+        self.kill();
+        self.wait().await
+    }
+
+    /// Ends the child with all its descendants, also those that left the group
+    /// (Puppet starts every command in a session of its own).
+    pub async fn end_with_descendants(&mut self, grace: Duration) -> io::Result<ExitStatus> {
+        let Some(group) = self.group else {
+            return self.wait().await;
+        };
+        let mut family = Descendants::default();
+        family.find(group.leader());
+        group.signal(Signal::TERM);
+        family.signal(Signal::TERM);
+        let status = match timeout(grace, self.child.wait()).await {
+            Ok(status) => status,
+            Err(_) => {
+                family.find(group.leader());
+                group.kill();
+                family.signal(Signal::KILL);
+                self.child.wait().await
+            }
+        };
+        // Those that it left behind, too.
+        group.signal(Signal::KILL);
+        family.signal(Signal::KILL);
+        self.group = None;
+        status
+    }
+
+    /// The leader was reaped a moment ago: its number is used once more at
+    /// most, and at once.
+    fn settle(&mut self) {
+        if let Some(group) = self.group.take()
+            && !self.background_may_stay
+        {
+            group.signal(Signal::KILL);
+        }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}

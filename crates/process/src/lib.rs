@@ -1,0 +1,46 @@
+//! Child processes: started, bounded and ended in one place.
+//!
+//! A [`Program`] describes what to start and under which limits. It becomes a
+//! [`Child`] for code that runs on tokio, or a [`BlockingChild`] for code that
+//! has a thread of its own; [`Program::output`] covers the common case of one
+//! bounded answer. Each child leads its own process group, and the whole group
+//! is killed when the handle is dropped.
+//!
+//! Rule: a program is started here and nowhere else, so that a further limit
+//! (resource limits, namespaces, a control group) has one place, the private
+//! `confine` module. Absent: decisions about what to run, logging, and the
+//! meaning of exit codes.
+
+#![forbid(unsafe_code)]
+
+mod blocking;
+mod capture;
+mod child;
+mod confine;
+mod descendants;
+mod group;
+mod output;
+mod program;
+mod status;
+
+pub use blocking::{BlockingChild, Followed, Until, Woken};
+pub use capture::{Captured, Keep, LineSplitter, Tail};
+pub use child::Child;
+pub use confine::RunAs;
+pub use group::ProcessGroup;
+pub use output::{Output, OutputError, OutputLimits};
+pub use program::Program;
+pub use status::{describe, shell_code};
+
+/// Signals that a child can be sent.
+pub use rustix::process::Signal;
+
+/// The search path of programs that do not inherit one.
+pub const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// One of a child's two output streams.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stream {
+    Stdout,
+    Stderr,
+}

@@ -1,0 +1,178 @@
+//! One bounded answer of a program: started, fed, read and waited for.
+
+use std::io;
+use std::ops::ControlFlow;
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::time::timeout;
+
+use crate::Stream;
+use crate::blocking::{Followed, Until};
+use crate::capture::{Captured, Keep};
+use crate::program::Program;
+
+/// How long output may come after the program and its group have ended: a
+/// process in a session of its own may hold the pipe open for ever.
+const DRAIN: Duration = Duration::from_secs(5);
+
+/// Bounds for one answer.
+#[derive(Clone, Copy, Debug)]
+pub struct OutputLimits {
+    pub time: Duration,
+    pub stdout: Keep,
+    pub stderr: Keep,
+}
+
+/// What a program printed, and how it ended.
+#[derive(Debug)]
+pub struct Output {
+    pub status: ExitStatus,
+    pub stdout: Vec<u8>,
+    pub stderr: Vec<u8>,
+}
+
+/// Why there is no output. The program has been killed.
+#[derive(Debug, thiserror::Error)]
+pub enum OutputError {
+    #[error("cannot be started")]
+    Start(#[source] io::Error),
+    #[error("did not end within {} s", .0.as_secs_f64())]
+    TimeOut(Duration),
+    #[error("printed too much")]
+    TooMuch,
+    #[error("cannot be followed")]
+    Follow(#[source] io::Error),
+}
+
+impl OutputLimits {
+    /// Time for a program that prints little: 16 MiB, and 64 KiB of complaints.
+    pub fn within(time: Duration) -> Self {
+        Self {
+            time,
+            stdout: Keep::AtMost(16 << 20),
+            stderr: Keep::First(64 << 10),
+        }
+    }
+}
+
+impl OutputError {
+    /// The operating system's error, if there is one.
+    pub fn into_io(self) -> io::Error {
+        match self {
+            Self::Start(error) | Self::Follow(error) => error,
+            other => io::Error::other(other.to_string()),
+        }
+    }
+}
+
+impl Output {
+    pub fn stdout_text(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).into_owned()
+    }
+
+    pub fn stderr_text(&self) -> String {
+        String::from_utf8_lossy(&self.stderr).into_owned()
+    }
+}
+
+impl Program {
+    /// Runs it to its end within limits. Dropping the future kills it.
+    pub async fn output(mut self, limits: OutputLimits) -> Result<Output, OutputError> {
+        let input = self.input.take();
+        let mut child = self.start().map_err(OutputError::Start)?;
+        let (stdin, stdout, stderr) =
+            (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let feed = async {
+            if let (Some(mut stdin), Some(input)) = (stdin, input) {
+                // A program that does not read its input may still answer.
+                let _ = stdin.write_all(&input).await;
+            }
+        };
+        let read = async {
+            let streams = async {
+                tokio::try_join!(read(stdout, limits.stdout), read(stderr, limits.stderr))
+            };
+            let ((), streams) = tokio::join!(feed, streams);
+            streams
+        };
+        let work = async {
+            tokio::pin!(read);
+            let status = tokio::select! {
+                streams = &mut read => {
+                    let (stdout, stderr) = streams?;
+                    let status = child.wait().await.map_err(OutputError::Follow)?;
+                    return Ok((status, stdout, stderr));
+                }
+                status = child.wait() => status.map_err(OutputError::Follow)?,
+            };
+            // The group is gone, and with it all that usually holds the pipes.
+            let streams = timeout(DRAIN, read).await;
+            let (stdout, stderr) = streams.map_err(|_| OutputError::TimeOut(limits.time))??;
+            Ok((status, stdout, stderr))
+        };
+        let done = timeout(limits.time, work).await;
+        let (status, stdout, stderr) = done.map_err(|_| OutputError::TimeOut(limits.time))??;
+        Ok(Output {
+            status,
+            stdout,
+            stderr,
+        })
+    }
+}
+
+impl Program {
+    /// The same for code that may block.
+    pub fn output_blocking(self, limits: OutputLimits) -> Result<Output, OutputError> {
+        let mut child = self.start_blocking().map_err(OutputError::Start)?;
+        let mut stdout = Captured::new(limits.stdout);
+        let mut stderr = Captured::new(limits.stderr);
+        let until = Until {
+            deadline: Instant::now().checked_add(limits.time),
+            cancelled: None,
+        };
+        let followed = child.follow(until, |stream, bytes| {
+            let fits = match stream {
+                Stream::Stdout => stdout.push(bytes),
+                Stream::Stderr => stderr.push(bytes),
+            };
+            match fits {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            }
+        });
+        let status = child.finish();
+        match followed.map_err(OutputError::Follow)? {
+            Followed::Ended => {}
+            Followed::Stopped => return Err(OutputError::TooMuch),
+            Followed::Late | Followed::Cancelled => {
+                return Err(OutputError::TimeOut(limits.time));
+            }
+        }
+        let status = status
+            .ok_or_else(|| OutputError::Follow(io::Error::other("its end cannot be waited for")))?;
+        Ok(Output {
+            status,
+            stdout: stdout.into_bytes(),
+            stderr: stderr.into_bytes(),
+        })
+    }
+}
+
+async fn read(pipe: Option<impl AsyncRead + Unpin>, keep: Keep) -> Result<Vec<u8>, OutputError> {
+    let mut captured = Captured::new(keep);
+    let Some(mut pipe) = pipe else {
+        return Ok(Vec::new());
+    };
+    let mut buffer = vec![0; 16 << 10];
+    loop {
+        let count = pipe.read(&mut buffer).await.map_err(OutputError::Follow)?;
+        if count == 0 {
+            return Ok(captured.into_bytes());
+        }
+        if !captured.push(&buffer[..count]) {
+            return Err(OutputError::TooMuch);
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! A program to start: its words, its surroundings and its limits.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use crate::confine::{Confinement, RunAs};
+
+/// A program to start.
+///
+/// Unless told otherwise it inherits the environment, reads nothing, and both
+/// its outputs are pipes. It leads a process group of its own.
+#[derive(Debug)]
+pub struct Program {
+    words: Vec<OsString>,
+    clears_environment: bool,
+    /// In order; `None` removes a variable.
+    environment: Vec<(OsString, Option<OsString>)>,
+    directory: Option<PathBuf>,
+    stdin: Stdio,
+    stdout: Stdio,
+    stderr: Stdio,
+    pub(crate) input: Option<Vec<u8>>,
+    confinement: Confinement,
+    pub(crate) own_group: bool,
+    pub(crate) background_may_stay: bool,
+}
+
+impl Program {
+    pub fn new(program: impl Into<OsString>) -> Self {
+        Self {
+            words: vec![program.into()],
+            clears_environment: false,
+            environment: Vec::new(),
+            directory: None,
+            stdin: Stdio::null(),
+            stdout: Stdio::piped(),
+            stderr: Stdio::piped(),
+            input: None,
+            confinement: Confinement::default(),
+            own_group: true,
+            background_may_stay: false,
+        }
+    }
+
+    pub fn arg(mut self, word: impl Into<OsString>) -> Self {
+        self.words.push(word.into());
+        self
+    }
+
+    pub fn args<W: Into<OsString>>(mut self, words: impl IntoIterator<Item = W>) -> Self {
+        self.words.extend(words.into_iter().map(Into::into));
+        self
+    }
+
+    /// Passes nothing of our own environment on.
+    pub fn env_clear(mut self) -> Self {
+        self.clears_environment = true;
+        self
+    }
+
+    pub fn env(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
+        self.environment.push((name.into(), Some(value.into())));
+        self
+    }
+
+    pub fn env_remove(mut self, name: impl Into<OsString>) -> Self {
+        self.environment.push((name.into(), None));
+        self
+    }
+
+    pub fn current_dir(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.directory = Some(directory.into());
+        self
+    }
+
+    pub fn stdin(mut self, stdin: impl Into<Stdio>) -> Self {
+        self.stdin = stdin.into();
+        self
+    }
+
+    pub fn stdout(mut self, stdout: impl Into<Stdio>) -> Self {
+        self.stdout = stdout.into();
+        self
+    }
+
+    pub fn stderr(mut self, stderr: impl Into<Stdio>) -> Self {
+        self.stderr = stderr.into();
+        self
+    }
+
+    /// Bytes for its standard input, which then ends.
+    pub fn input(mut self, bytes: impl Into<Vec<u8>>) -> Self {
+        self.input = Some(bytes.into());
+        self.stdin = Stdio::piped();
+        self
+    }
+
+    /// Runs it as another user or group.
+    pub fn run_as(mut self, run_as: RunAs) -> Self {
+        self.confinement.run_as = run_as;
+        self
+    }
+
+    pub fn umask(mut self, umask: u32) -> Self {
+        self.confinement.umask = Some(umask);
+        self
+    }
+
+    /// Has the kernel kill it when this process ends, even by `kill -9`.
+    pub fn ends_with_us(mut self) -> Self {
+        self.confinement.ends_with_us = true;
+        self
+    }
+
+    /// Keeps it in our own process group: a program that reads from the
+    /// terminal has to be in the foreground. Only the program itself is then
+    /// ended, not what it starts.
+    pub fn in_our_group(mut self) -> Self {
+        self.own_group = false;
+        self
+    }
+
+    /// Leaves what it started in the background alone when it ends.
+    ///
+    /// Without this, the group is killed when its leader has ended.
+    pub fn background_may_stay(mut self) -> Self {
+        self.background_may_stay = true;
+        self
+    }
+
+    /// The first word, for messages.
+    pub fn name(&self) -> &OsStr {
+        &self.words[0]
+    }
+
+    pub(crate) fn command(self) -> Command {
+        let words = self.confinement.wrap(self.words);
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]);
+        if self.clears_environment {
+            command.env_clear();
+        }
+        for (name, value) in &self.environment {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        if let Some(directory) = &self.directory {
+            command.current_dir(directory);
+        }
+        if self.own_group {
+            command.process_group(0);
+        }
+        command
+            .stdin(self.stdin)
+            .stdout(self.stdout)
+            .stderr(self.stderr);
+        command
+    }
+}
