@@ -15,7 +15,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("bunraku-engine", &["bunraku-model", "bunraku-module"]),
     ("bunraku-states", &["bunraku-model"]),
     ("bunraku-query", &["bunraku-model"]),
-    ("bunraku-puppet", &[]),
+    ("bunraku-puppet", &["bunraku-model"]),
     // Development only: every crate's tests may use it.
     ("bunraku-testkit", &[]),
     ("bunraku-plan", &["bunraku-model", "bunraku-puppet"]),

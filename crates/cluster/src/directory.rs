@@ -6,6 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
+use bunraku_files::FileError;
 use bunraku_wire::Authority;
 use bunraku_wire::api::cluster::{AuthorityFiles, MemberRecord, RemovedMember};
 use jiff::Timestamp;
@@ -17,13 +18,8 @@ use crate::datastore::Order;
 /// Why the directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DirectoryError {
-    #[error("cannot {doing} {}", path.display())]
-    File {
-        doing: &'static str,
-        path: PathBuf,
-        #[source]
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    File(#[from] FileError),
     #[error("{} is damaged", path.display())]
     Damaged {
         path: PathBuf,
@@ -185,14 +181,7 @@ impl Directory {
         let text = match std::fs::read(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(source) => {
-                let doing = "read";
-                return Err(DirectoryError::File {
-                    doing,
-                    path,
-                    source,
-                });
-            }
+            Err(error) => return Err(FileError::when("read", &path)(error).into()),
         };
         serde_json::from_slice(&text)
             .map(Some)
@@ -201,28 +190,19 @@ impl Directory {
 
     fn write(&self, name: &str, value: &impl Serialize) -> Result<(), DirectoryError> {
         let path = self.path.join(name);
-        let failed = |doing, path: &Path, source| DirectoryError::File {
-            doing,
-            path: path.to_owned(),
-            source,
-        };
         bunraku_files::create_private_directory(&self.path)
-            .map_err(|source| failed("create", &self.path, source))?;
+            .map_err(FileError::when("create", &self.path))?;
         let text = serde_json::to_vec_pretty(value).expect("plain data that JSON can hold");
-        bunraku_files::replace(&path, &text, 0o600).map_err(|source| failed("write", &path, source))
+        bunraku_files::replace(&path, &text, 0o600).map_err(FileError::when("write", &path))?;
+        Ok(())
     }
 }
 
 /// Puts an authority where `Authority::load_or_create` finds it. One that is
 /// there already stays, if it is the same.
 pub fn place_authority(directory: &Path, files: &AuthorityFiles) -> Result<(), DirectoryError> {
-    let failed = |doing, path: &Path, source| DirectoryError::File {
-        doing,
-        path: path.to_owned(),
-        source,
-    };
     bunraku_files::create_private_directory(directory)
-        .map_err(|source| failed("create", directory, source))?;
+        .map_err(FileError::when("create", directory))?;
     let parts = [
         ("ca.key", &files.key, 0o600),
         ("ca.pem", &files.certificates, 0o644),
@@ -234,7 +214,7 @@ pub fn place_authority(directory: &Path, files: &AuthorityFiles) -> Result<(), D
             Err(error)
                 if error.kind() == std::io::ErrorKind::AlreadyExists
                     && std::fs::read(&path).is_ok_and(|known| known == text.as_bytes()) => {}
-            Err(source) => return Err(failed("create", &path, source)),
+            Err(source) => return Err(FileError::when("create", &path)(source).into()),
         }
     }
     Ok(())

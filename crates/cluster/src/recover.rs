@@ -10,6 +10,7 @@
 
 use std::path::Path;
 
+use bunraku_files::FileError;
 use bunraku_model::NodeName;
 
 use crate::datastore::{self, Admin, Order, Program, SnapshotError};
@@ -125,11 +126,8 @@ pub async fn from_own_data(
     epoch: u64,
 ) -> Result<(), RecoverError> {
     let place = directory.snapshots();
-    bunraku_files::create_private_directory(&place).map_err(|source| DirectoryError::File {
-        doing: "create",
-        path: place.clone(),
-        source,
-    })?;
+    bunraku_files::create_private_directory(&place)
+        .map_err(|error| DirectoryError::from(FileError::when("create", &place)(error)))?;
     let snapshot = place.join(format!("before-epoch-{epoch}.db"));
     datastore::save(admin, own, &snapshot).await?;
     from_snapshot(directory, me, program, &snapshot, epoch).await

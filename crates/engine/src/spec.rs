@@ -59,6 +59,19 @@ pub(crate) const fn argument(salt: &'static str, ours: &'static str) -> Argument
     Argument { salt, ours }
 }
 
+/// A shorthand for the tables.
+pub(crate) const fn function(
+    function: &'static str,
+    implies: &'static [(&'static str, &'static str)],
+    arguments: &'static [Argument],
+) -> StateFunction {
+    StateFunction {
+        function,
+        implies,
+        arguments,
+    }
+}
+
 /// Parameters that every resource takes: Puppet's metaparameters, and what
 /// Salt allows on every state.
 pub const EVERYWHERE: &[ParameterSpec] = &[

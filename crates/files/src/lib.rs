@@ -11,11 +11,13 @@
 #![forbid(unsafe_code)]
 
 mod directory;
+mod error;
 mod link;
 mod replace;
 mod staged;
 
 pub use directory::{create_private_directory, move_into_place, sync_directory, sync_directory_of};
+pub use error::FileError;
 pub use link::replace_link_in;
 pub use replace::{create, read_text, replace, replace_for};
 pub use staged::StagedFile;

@@ -6,7 +6,9 @@
 
 mod canonical;
 pub mod catalog;
+mod excerpt;
 mod facts;
+mod glob;
 mod ids;
 mod names;
 mod node;
@@ -14,7 +16,9 @@ mod role;
 
 pub use canonical::{canonical_json, content_id_of_json};
 pub use catalog::{Catalog, CatalogId};
+pub use excerpt::Excerpt;
 pub use facts::{FactSet, FactSetError, VolatileFacts};
+pub use glob::Glob;
 pub use ids::{
     ClaimId, CodeId, CommandId, ContentId, ContentIdError, FactSetId, FiringId, NodeRunId,
     ReleaseNumber, RunId, ServerId,

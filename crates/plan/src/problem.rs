@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use bunraku_puppet::Excerpt;
+use bunraku_model::Excerpt;
 
 /// Everything that is wrong with a site.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
@@ -60,12 +60,10 @@ impl fmt::Display for Problem {
             write!(f, "\n  {detail}")?;
         }
         for (index, (place, label)) in self.places.iter().enumerate() {
-            let (arrow, mark) = if index == 0 {
-                ("-->", '^')
-            } else {
-                (":::", '-')
-            };
-            f.write_str(&place.pointing(arrow, mark, label))?;
+            f.write_str(&match index {
+                0 => place.primary(label),
+                _ => place.secondary(label),
+            })?;
         }
         match &self.hint {
             Some(hint) => write!(f, "\n  hint: {hint}"),

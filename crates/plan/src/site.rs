@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use bunraku_puppet::Excerpt;
+use bunraku_model::Excerpt;
 
 /// Applications, and the environment they belong to.
 #[derive(Clone, PartialEq, Debug, Default)]

@@ -58,10 +58,9 @@ impl Diagnostic {
     /// The text for people, with the lines that it speaks of.
     pub fn render(&self, sources: &Sources) -> String {
         let mut text = self.message.clone();
-        let place = sources.excerpt(self.span);
-        text.push_str(&place.pointing("-->", '^', &self.label));
+        text.push_str(&sources.excerpt(self.span).primary(&self.label));
         for (span, label) in &self.also {
-            text.push_str(&sources.excerpt(*span).pointing(":::", '-', label));
+            text.push_str(&sources.excerpt(*span).secondary(label));
         }
         if let Some(hint) = &self.hint {
             text.push_str(&format!("\n\nhint: {hint}"));

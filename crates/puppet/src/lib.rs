@@ -27,7 +27,7 @@ pub use diagnostic::{Diagnostic, PuppetError};
 pub use limits::Limits;
 pub use reference::Reference;
 pub use site::{Application, Capability, Component, NamedAt, Site, evaluate_site};
-pub use source::{Excerpt, FileId, Sources, Span};
+pub use source::{FileId, Sources, Span};
 pub use types::Type;
 pub use value::{Hash, Value};
 pub use world::{NoModules, World, WorldError};

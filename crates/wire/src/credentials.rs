@@ -6,6 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
+use bunraku_files::FileError;
 use x509_parser::extensions::GeneralName;
 
 use crate::certificate::{self, Certificate};
@@ -33,13 +34,8 @@ pub enum CredentialsError {
         #[source]
         source: IdentityError,
     },
-    #[error("cannot {doing} {}", path.display())]
-    File {
-        doing: &'static str,
-        path: PathBuf,
-        #[source]
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    File(#[from] FileError),
 }
 
 impl Credentials {
@@ -68,13 +64,8 @@ impl Credentials {
 
     /// The key; made, with the directory, when there is none.
     pub fn load_or_create_key(&self) -> Result<PrivateKey, CredentialsError> {
-        bunraku_files::create_private_directory(&self.directory).map_err(|source| {
-            CredentialsError::File {
-                doing: "create",
-                path: self.directory.clone(),
-                source,
-            }
-        })?;
+        bunraku_files::create_private_directory(&self.directory)
+            .map_err(FileError::when("create", &self.directory))?;
         PrivateKey::load_or_create(&self.key_path(), KeyKind::default()).map_err(|source| {
             CredentialsError::Key {
                 directory: self.directory.clone(),
@@ -102,11 +93,7 @@ impl Credentials {
         match std::fs::read_to_string(&path) {
             Ok(text) => Ok(Some(text)),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(source) => Err(CredentialsError::File {
-                doing: "read",
-                path,
-                source,
-            }),
+            Err(error) => Err(FileError::when("read", &path)(error).into()),
         }
     }
 
@@ -117,13 +104,8 @@ impl Credentials {
             (self.authority_path(), authority),
             (self.certificate_path(), certificate),
         ] {
-            bunraku_files::replace(&path, text.as_bytes(), 0o644).map_err(|source| {
-                CredentialsError::File {
-                    doing: "write",
-                    path,
-                    source,
-                }
-            })?;
+            bunraku_files::replace(&path, text.as_bytes(), 0o644)
+                .map_err(FileError::when("write", &path))?;
         }
         Ok(())
     }

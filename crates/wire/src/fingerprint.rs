@@ -8,7 +8,6 @@ use std::fmt;
 use std::str::FromStr;
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest, Sha256};
 
 /// The longest text that is looked at: the prefix and 32 bytes with colons.
@@ -98,19 +97,7 @@ fn without_colons(digits: &str) -> Result<String, InvalidFingerprint> {
     Ok(joined)
 }
 
-impl Serialize for Fingerprint {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Fingerprint {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?
-            .parse()
-            .map_err(serde::de::Error::custom)
-    }
-}
+crate::text_form::serde_as_text!(Fingerprint);
 
 #[cfg(test)]
 mod tests {

@@ -17,6 +17,7 @@ pub mod puppet_server;
 pub mod request;
 pub mod revocation;
 pub mod serial;
+mod text_form;
 pub mod tls;
 
 pub use authority::Authority;

@@ -7,7 +7,6 @@ use std::fmt;
 use std::str::FromStr;
 
 use aws_lc_rs::rand::SecureRandom;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// RFC 5280: at most 20 octets.
 const LONGEST: usize = 20;
@@ -88,19 +87,7 @@ impl FromStr for Serial {
     }
 }
 
-impl Serialize for Serial {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Serial {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?
-            .parse()
-            .map_err(serde::de::Error::custom)
-    }
-}
+crate::text_form::serde_as_text!(Serial);
 
 #[cfg(test)]
 mod tests {

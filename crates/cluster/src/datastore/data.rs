@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use bunraku_files::FileError;
 use serde::{Deserialize, Serialize};
 
 use super::order::Order;
@@ -15,13 +16,8 @@ const RETIRED: &str = "retired";
 pub enum DataError {
     #[error("the data in {} belongs to another datastore: it is never used", .0.display())]
     Fenced(PathBuf),
-    #[error("cannot {doing} {}", path.display())]
-    File {
-        doing: &'static str,
-        path: PathBuf,
-        #[source]
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    File(#[from] FileError),
 }
 
 /// Whose data it is.
@@ -42,15 +38,6 @@ impl Fence {
     }
 }
 
-fn file_error(doing: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> DataError {
-    let path = path.to_owned();
-    move |source| DataError::File {
-        doing,
-        path,
-        source,
-    }
-}
-
 /// Where etcd itself writes, for this order.
 pub(crate) fn path(directory: &Directory, order: &Order) -> PathBuf {
     directory.datastores().join(&order.generation).join("data")
@@ -64,7 +51,7 @@ pub(crate) fn exists(directory: &Directory, order: &Order) -> bool {
 /// Makes the order's directory, or checks that the one that is there is its own.
 pub(super) fn open(directory: &Directory, order: &Order) -> Result<PathBuf, DataError> {
     let place = directory.datastores().join(&order.generation);
-    bunraku_files::create_private_directory(&place).map_err(file_error("create", &place))?;
+    bunraku_files::create_private_directory(&place).map_err(FileError::when("create", &place))?;
     let fence = place.join(FENCE);
     match std::fs::read(&fence) {
         Ok(text) => {
@@ -78,9 +65,10 @@ pub(super) fn open(directory: &Directory, order: &Order) -> Result<PathBuf, Data
                 return Err(DataError::Fenced(place));
             }
             let text = serde_json::to_vec(&Fence::of(order)).expect("plain data");
-            bunraku_files::replace(&fence, &text, 0o600).map_err(file_error("write", &fence))?;
+            bunraku_files::replace(&fence, &text, 0o600)
+                .map_err(FileError::when("write", &fence))?;
         }
-        Err(source) => return Err(file_error("read", &fence)(source)),
+        Err(source) => return Err(FileError::when("read", &fence)(source).into()),
     }
     Ok(path(directory, order))
 }
@@ -100,7 +88,8 @@ pub(super) fn retire_others(directory: &Directory, order: Option<&Order>) -> Res
         }
         let aside = root.join(RETIRED);
         let _ = std::fs::remove_dir_all(&aside);
-        std::fs::rename(entry.path(), &aside).map_err(file_error("put aside", &entry.path()))?;
+        std::fs::rename(entry.path(), &aside)
+            .map_err(FileError::when("put aside", &entry.path()))?;
         tracing::info!(data = %aside.display(), "data of the past was put aside");
     }
     Ok(())

@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bunraku_files::StagedFile;
+use bunraku_files::{FileError, StagedFile};
 use bunraku_process::{OutputLimits, Program as Executable};
 use jiff::Timestamp;
 
@@ -27,13 +27,8 @@ pub enum SnapshotError {
     Admin(#[from] AdminError),
     #[error("the copy was cut off")]
     CutOff(#[source] etcd_client::Error),
-    #[error("cannot {doing} {}", path.display())]
-    File {
-        doing: &'static str,
-        path: PathBuf,
-        #[source]
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    File(#[from] FileError),
     #[error("cannot run {}", .program.display())]
     Program {
         program: PathBuf,
@@ -46,25 +41,17 @@ pub enum SnapshotError {
     Data(#[from] DataError),
 }
 
-fn file_error(doing: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> SnapshotError {
-    let path = path.to_owned();
-    move |source| SnapshotError::File {
-        doing,
-        path,
-        source,
-    }
-}
-
 /// Copies what one datastore has. It answers without a majority, too.
 pub async fn save(admin: &Admin, endpoint: &str, path: &Path) -> Result<(), SnapshotError> {
     let mut client = admin.client(endpoint).await?;
     let mut stream = client.snapshot().await.map_err(SnapshotError::CutOff)?;
-    let mut file = StagedFile::create(path).map_err(file_error("create", path))?;
+    let mut file = StagedFile::create(path).map_err(FileError::when("create", path))?;
     while let Some(piece) = stream.message().await.map_err(SnapshotError::CutOff)? {
         file.write_all(piece.blob())
-            .map_err(file_error("write", path))?;
+            .map_err(FileError::when("write", path))?;
     }
-    file.publish().map_err(file_error("write", path))
+    file.publish().map_err(FileError::when("write", path))?;
+    Ok(())
 }
 
 async fn etcdctl(program: &Program, arguments: &[String]) -> Result<(), SnapshotError> {
@@ -144,7 +131,8 @@ impl Snapshots {
         now: Timestamp,
     ) -> Result<PathBuf, SnapshotError> {
         let place = self.directory.snapshots();
-        bunraku_files::create_private_directory(&place).map_err(file_error("create", &place))?;
+        bunraku_files::create_private_directory(&place)
+            .map_err(FileError::when("create", &place))?;
         let path = place.join(format!("{}.db", now.strftime("%Y%m%dT%H%M%SZ")));
         save(admin, endpoint, &path).await?;
         if let Err(error) = verify(&self.program, &path).await {

@@ -6,7 +6,7 @@ use super::config_file::{self, Fate, NewFile};
 use super::{presence, single_line};
 use crate::spec::{argument, parameter};
 use crate::{
-    Applied, Change, Declaration, Hands, Provider, Refusal, Relations, ResourceType, Shown, Sight,
+    Applied, Change, Declaration, Hands, Provider, Refusal, Relations, ResourceType, Sight,
     StateFunction, StepError, Thing, TypeSpec,
 };
 
@@ -150,30 +150,14 @@ impl ResourceType for Host {
     }
 
     fn changes(&self, desired: &Wish, observed: &Option<Entry>) -> Vec<Change> {
-        match (desired.present, observed) {
-            (false, None) => Vec::new(),
-            (false, Some(_)) => vec![Change::new("ensure", json!("present"), json!("absent"))],
-            (true, None) => vec![Change::new("ensure", Shown::Absent, json!("present"))],
-            (true, Some(old)) => {
-                let new = desired.entry(Some(old));
-                let mut changes = Vec::new();
-                if new.ip != old.ip {
-                    changes.push(Change::new("ip", json!(old.ip), json!(new.ip)));
-                }
-                if new.aliases != old.aliases {
-                    let (old, new) = (json!(old.aliases), json!(new.aliases));
-                    changes.push(Change::new("host_aliases", old, new));
-                }
-                if new.comment != old.comment {
-                    changes.push(Change::new(
-                        "comment",
-                        json!(old.comment),
-                        json!(new.comment),
-                    ));
-                }
-                changes
-            }
-        }
+        presence::changes(desired.present, observed.as_ref(), |old| {
+            let new = desired.entry(Some(old));
+            presence::differing([
+                ("ip", json!(old.ip), json!(new.ip)),
+                ("host_aliases", json!(old.aliases), json!(new.aliases)),
+                ("comment", json!(old.comment), json!(new.comment)),
+            ])
+        })
     }
 
     fn relations(&self, desired: &Wish, relations: &mut Relations) {

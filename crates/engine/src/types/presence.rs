@@ -1,8 +1,36 @@
 //! `ensure => present` or `absent`, which most types know.
 
-use crate::{Declaration, Refusal};
+use serde_json::{Value, json};
 
-/// Whether the thing should be there.
+use crate::{Change, Declaration, Refusal, Shown};
+
+/// Whether the thing should exist.
 pub(crate) fn present(declaration: &Declaration) -> Result<bool, Refusal> {
     Ok(declaration.word("ensure", &["present", "absent"])? != Some("absent"))
+}
+
+/// The changes of a thing that is created, removed, or compared where it should
+/// exist and does.
+pub(crate) fn changes<T>(
+    should_exist: bool,
+    found: Option<&T>,
+    differences: impl FnOnce(&T) -> Vec<Change>,
+) -> Vec<Change> {
+    match (should_exist, found) {
+        (false, None) => Vec::new(),
+        (false, Some(_)) => vec![Change::new("ensure", json!("present"), json!("absent"))],
+        (true, None) => vec![Change::new("ensure", Shown::Absent, json!("present"))],
+        (true, Some(found)) => differences(found),
+    }
+}
+
+/// A change for each property that differs: its name, the old and the new value.
+pub(crate) fn differing<const N: usize>(
+    properties: [(&'static str, Value, Value); N],
+) -> Vec<Change> {
+    properties
+        .into_iter()
+        .filter(|(_, old, new)| old != new)
+        .map(|(property, old, new)| Change::new(property, old, new))
+        .collect()
 }

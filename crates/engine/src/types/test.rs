@@ -2,10 +2,10 @@
 
 use serde_json::json;
 
-use crate::spec::parameter;
+use crate::spec::{function, parameter};
 use crate::{
-    Applied, Change, Declaration, Hands, Provider, Refusal, ResourceType, Shown, Sight,
-    StateFunction, StepError, TypeSpec,
+    Applied, Change, Declaration, Hands, Provider, Refusal, ResourceType, Shown, Sight, StepError,
+    TypeSpec,
 };
 
 pub(crate) struct Test;
@@ -25,29 +25,19 @@ static SPEC: TypeSpec = TypeSpec {
         ),
     ],
     states: &[
-        function("test.nop", &[]),
-        function("test.succeed_without_changes", &[]),
-        function("test.succeed_with_changes", &[("changes", "true")]),
-        function("test.fail_without_changes", &[("result", "false")]),
+        function("test.nop", &[], &[]),
+        function("test.succeed_without_changes", &[], &[]),
+        function("test.succeed_with_changes", &[("changes", "true")], &[]),
+        function("test.fail_without_changes", &[("result", "false")], &[]),
         function(
             "test.fail_with_changes",
             &[("changes", "true"), ("result", "false")],
+            &[],
         ),
-        function("test.configurable_test_state", &[("changes", "true")]),
+        function("test.configurable_test_state", &[("changes", "true")], &[]),
     ],
     example: r#"[{"type": "Test", "title": "always new", "parameters": {"changes": true}}]"#,
 };
-
-const fn function(
-    function: &'static str,
-    implies: &'static [(&'static str, &'static str)],
-) -> StateFunction {
-    StateFunction {
-        function,
-        implies,
-        arguments: &[],
-    }
-}
 
 pub(crate) struct Told {
     changes: bool,

@@ -17,6 +17,7 @@ mod values;
 
 use std::collections::HashMap;
 
+use bunraku_model::Excerpt;
 use indexmap::IndexMap;
 
 use crate::ast::{Expression, Kind};
@@ -24,7 +25,7 @@ use crate::diagnostic::{Diagnostic, PuppetError};
 use crate::evaluate::{Declared, Evaluated, Evaluator, Role};
 use crate::limits::Limits;
 use crate::reference::Reference;
-use crate::source::{Excerpt, Sources, Span};
+use crate::source::{Sources, Span};
 use crate::value::Value;
 use crate::world::World;
 

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use bunraku_model::Excerpt;
+
 /// A query that makes no sense.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{message}")]
@@ -28,35 +30,7 @@ impl QueryError {
 
     /// The message, the line it is about, and a caret under the place.
     pub fn render(&self, text: &str) -> String {
-        let start = floor(text, self.span.start);
-        let end = floor(text, self.span.end.max(start));
-        let begin = text[..start].rfind('\n').map_or(0, |at| at + 1);
-        let number = text[..begin].matches('\n').count() + 1;
-        let line = text[begin..].lines().next().unwrap_or("");
-        let column = text[begin..start].chars().count();
-        let wide = text[start..end]
-            .lines()
-            .next()
-            .unwrap_or("")
-            .chars()
-            .count();
-        let margin = " ".repeat(number.to_string().len());
-        format!(
-            "{}\n{margin}--> {number}:{}\n{number} | {}\n{margin} | {}{}",
-            self.message,
-            column + 1,
-            line.replace('\t', " "),
-            " ".repeat(column),
-            "^".repeat(wide.max(1)),
-        )
+        let place = Excerpt::of("", text, self.span.clone());
+        format!("{}{}", self.message, place.primary(""))
     }
-}
-
-/// The nearest place at or before `at` where a character begins.
-fn floor(text: &str, at: usize) -> usize {
-    let at = at.min(text.len());
-    (0..=at)
-        .rev()
-        .find(|at| text.is_char_boundary(*at))
-        .unwrap_or(0)
 }

@@ -2,13 +2,14 @@
 
 use std::collections::{HashMap, HashSet};
 
+use bunraku_model::Glob;
 use serde_json::Value;
 
 use super::Chunk;
 use super::graph::Graph;
 use super::order;
 use crate::high::Wanted;
-use crate::matcher::{Glob, is_pattern};
+use crate::matcher::is_pattern;
 use crate::problem::Problem;
 
 /// Salt's kinds of requisites that order states; a larger weight counts more.
@@ -171,7 +172,7 @@ impl<'a> Index<'a> {
 
     fn find(&self, wanted: &Wanted) -> Option<Vec<u32>> {
         let pattern = is_pattern(&wanted.name);
-        let glob = Glob::new(&wanted.name);
+        let glob = Glob::with_sets(&wanted.name);
         let sorted = |found: &mut Vec<u32>| {
             found.sort_unstable();
             found.dedup();

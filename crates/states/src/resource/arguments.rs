@@ -27,7 +27,8 @@ const SALTS_OWN: [&str; 16] = [
     "cmd_opts_exclude",
     "state",
 ];
-const EVERYWHERE: [&str; 8] = [
+/// Arguments that every state may have and that the engine reads.
+pub(super) const EVERYWHERE: [&str; 8] = [
     "onlyif",
     "unless",
     "creates",

@@ -3,20 +3,9 @@
 use serde_json::{Map, Value, json};
 
 use super::Said;
+use super::arguments::EVERYWHERE;
 use crate::jinja::Scope;
 use crate::low::Chunk;
-
-/// Arguments that every state may have and that the engine reads.
-const EVERYWHERE: [&str; 8] = [
-    "onlyif",
-    "unless",
-    "creates",
-    "check_cmd",
-    "retry",
-    "failhard",
-    "register",
-    "noop",
-];
 
 /// Says a `test` state; nothing for all other modules.
 pub(super) fn say(chunk: &Chunk, full: &str, scope: &Scope) -> Option<Said> {

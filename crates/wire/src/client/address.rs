@@ -5,7 +5,6 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use rustls::pki_types::ServerName;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// The port when none is written.
 pub const DEFAULT_PORT: u16 = 8150;
@@ -93,19 +92,7 @@ impl fmt::Display for ServerAddress {
     }
 }
 
-impl Serialize for ServerAddress {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for ServerAddress {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?
-            .parse()
-            .map_err(serde::de::Error::custom)
-    }
-}
+crate::text_form::serde_as_text!(ServerAddress);
 
 #[cfg(test)]
 mod tests {

@@ -14,7 +14,7 @@ use serde_json::json;
 use super::exec::Run;
 use super::{accounts, config_file, presence, single_line, tool};
 use crate::{
-    Applied, Change, Declaration, Hands, Provider, Refusal, Relations, ResourceType, Shown, Sight,
+    Applied, Change, Declaration, Hands, Provider, Refusal, Relations, ResourceType, Sight,
     StepError, Thing, TypeSpec,
 };
 use crontab::Job;
@@ -86,27 +86,18 @@ impl ResourceType for Cron {
     }
 
     fn changes(&self, desired: &Wish, observed: &Option<Job>) -> Vec<Change> {
-        match (desired.present, observed) {
-            (false, None) => Vec::new(),
-            (false, Some(_)) => vec![Change::new("ensure", json!("present"), json!("absent"))],
-            (true, None) => vec![Change::new("ensure", Shown::Absent, json!("present"))],
-            (true, Some(old)) => {
-                let new = &desired.job;
-                let pairs = [
-                    ("schedule", json!(old.schedule), json!(new.schedule)),
-                    ("command", json!(old.command), json!(new.command)),
-                    (
-                        "environment",
-                        json!(old.environment),
-                        json!(new.environment),
-                    ),
-                ];
-                (pairs.into_iter())
-                    .filter(|(_, old, new)| old != new)
-                    .map(|(property, old, new)| Change::new(property, old, new))
-                    .collect()
-            }
-        }
+        presence::changes(desired.present, observed.as_ref(), |old| {
+            let new = &desired.job;
+            presence::differing([
+                ("schedule", json!(old.schedule), json!(new.schedule)),
+                ("command", json!(old.command), json!(new.command)),
+                (
+                    "environment",
+                    json!(old.environment),
+                    json!(new.environment),
+                ),
+            ])
+        })
     }
 
     fn relations(&self, desired: &Wish, relations: &mut Relations) {

@@ -10,7 +10,8 @@ use bunraku_files::{StagedFile, replace_link_in};
 use rustix::fs::{AtFlags, Gid, Mode, Uid, fchmod, fchown, unlinkat};
 use rustix::io::Errno;
 
-use super::look::{Attributes, Found};
+use super::look::{Attributes, Found, Seen};
+use super::mode::FileMode;
 use super::place::Place;
 use super::wish::Validate;
 use crate::types::exec::{Run, shell};
@@ -22,6 +23,25 @@ pub(super) struct Finish {
     pub(super) mode: u32,
     pub(super) uid: Option<u32>,
     pub(super) gid: Option<u32>,
+}
+
+impl Finish {
+    /// What a file or directory should have: the declared mode and owner, or
+    /// else those that it has now.
+    pub(super) fn wanted(
+        mode: Option<&FileMode>,
+        seen: &Seen,
+        directory: bool,
+        now: Option<Attributes>,
+    ) -> Self {
+        let usual = if directory { 0o755 } else { 0o644 };
+        let from = now.map_or(usual, |now| now.mode);
+        Self {
+            mode: mode.map_or(from, |mode| mode.applied_to(from, directory)),
+            uid: seen.uid.or(now.map(|now| now.uid)),
+            gid: seen.gid.or(now.map(|now| now.gid)),
+        }
+    }
 }
 
 fn cannot(what: &str, path: &Path) -> impl FnOnce(io::Error) -> StepError {

@@ -68,20 +68,11 @@ fn finish(wish: &Wish, seen: &Seen, kind: Kind) -> Finish {
         (Found::File(now), Kind::File) | (Found::Directory(now), Kind::Directory) => Some(*now),
         _ => None,
     };
-    let usual = if directory { 0o755 } else { 0o644 };
-    let from = now.map_or(usual, |now| now.mode);
-    let mode = if directory {
-        &wish.directory_mode
-    } else {
-        &wish.mode
+    let mode = match directory {
+        true => &wish.directory_mode,
+        false => &wish.mode,
     };
-    Finish {
-        mode: mode
-            .as_ref()
-            .map_or(from, |mode| mode.applied_to(from, directory)),
-        uid: seen.uid.or(now.map(|now| now.uid)),
-        gid: seen.gid.or(now.map(|now| now.gid)),
-    }
+    Finish::wanted(mode.as_ref(), seen, directory, now)
 }
 
 impl ResourceType for File {

@@ -75,16 +75,16 @@ impl Place {
     }
 }
 
+/// Opens a path in one call, unless a link is on it.
+fn open_without_links(path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let resolve = ResolveFlags::NO_SYMLINKS;
+    openat2(rustix::fs::CWD, path, flags, Mode::empty(), resolve)
+}
+
 /// Opens a directory to work in.
 pub(crate) fn directory(path: &Path) -> Result<OwnedFd, PlaceError> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    match openat2(
-        rustix::fs::CWD,
-        path,
-        flags,
-        Mode::empty(),
-        ResolveFlags::NO_SYMLINKS,
-    ) {
+    match open_without_links(path, flags) {
         Ok(directory) => Ok(directory),
         Err(Errno::NOENT) => Err(PlaceError::Missing(path.to_owned())),
         // A link on the way, or a kernel without the call: step by step.
@@ -132,13 +132,7 @@ pub(crate) fn path_of(file: impl AsFd) -> PathBuf {
 pub(crate) fn open_plain(path: &Path) -> Option<Result<OwnedFd, Errno>> {
     let flags =
         OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    match openat2(
-        rustix::fs::CWD,
-        path,
-        flags,
-        Mode::empty(),
-        ResolveFlags::NO_SYMLINKS,
-    ) {
+    match open_without_links(path, flags) {
         Ok(file) => Some(Ok(file)),
         Err(Errno::LOOP | Errno::NOSYS | Errno::PERM | Errno::NOTDIR | Errno::NXIO) => None,
         Err(error) => Some(Err(error)),

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
+use bunraku_model::Glob;
 use rustix::fs::{Dir, FileType};
 
 use super::land::{self, Finish};
@@ -114,38 +115,8 @@ fn source_entries(
 }
 
 fn ignored(tree: &Tree, name: &OsStr) -> bool {
-    tree.ignore.iter().any(|pattern| {
-        matches(
-            pattern.as_bytes(),
-            std::os::unix::ffi::OsStrExt::as_bytes(name),
-        )
-    })
-}
-
-/// `*` and `?`, without recursion.
-fn matches(pattern: &[u8], name: &[u8]) -> bool {
-    let (mut p, mut n, mut star) = (0, 0, None);
-    while n < name.len() {
-        match pattern.get(p) {
-            Some(b'*') => {
-                star = Some((p, n));
-                p += 1;
-            }
-            Some(byte) if *byte == b'?' || *byte == name[n] => {
-                p += 1;
-                n += 1;
-            }
-            _ => match star {
-                None => return false,
-                Some((star_p, star_n)) => {
-                    p = star_p + 1;
-                    n = star_n + 1;
-                    star = Some((star_p, star_n + 1));
-                }
-            },
-        }
-    }
-    pattern[p..].iter().all(|byte| *byte == b'*')
+    let name = name.to_string_lossy();
+    (tree.ignore.iter()).any(|pattern| Glob::with_wildcards(pattern).matches(&name))
 }
 
 /// All that is below a directory; links are not followed.
@@ -263,19 +234,11 @@ fn owned(wish: &Wish, seen: &Seen, path: &Path, found: &Found) -> Option<Below> 
 }
 
 fn finish(wish: &Wish, seen: &Seen, directory: bool, now: Option<Attributes>) -> Finish {
-    let (mode, usual) = if directory {
-        (&wish.directory_mode, 0o755)
-    } else {
-        (&wish.file_mode, 0o644)
+    let mode = match directory {
+        true => &wish.directory_mode,
+        false => &wish.file_mode,
     };
-    let from = now.map_or(usual, |now| now.mode);
-    Finish {
-        mode: mode
-            .as_ref()
-            .map_or(from, |mode| mode.applied_to(from, directory)),
-        uid: seen.uid.or(now.map(|now| now.uid)),
-        gid: seen.gid.or(now.map(|now| now.gid)),
-    }
+    Finish::wanted(mode.as_ref(), seen, directory, now)
 }
 
 /// How a difference below is told.

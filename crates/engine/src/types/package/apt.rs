@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::manager::{Manager, Transaction};
-use super::{Status, Statuses, holder};
+use super::{Statuses, holder, unknown};
 use crate::types::exec::{Done, Run};
 use crate::types::tool;
 use crate::{Hands, Sight, StepError};
@@ -341,10 +341,7 @@ fn candidates(text: &str) -> Vec<(String, String)> {
 }
 
 fn statuses(text: &str, names: &[&str]) -> Statuses {
-    let mut statuses: Statuses = names
-        .iter()
-        .map(|name| ((*name).to_owned(), Status::default()))
-        .collect();
+    let mut statuses = unknown(names);
     for line in text.lines() {
         let mut fields = line.split('\t');
         let [name, architecture, want, state, version, provides] =

@@ -55,6 +55,12 @@ pub(crate) struct Status {
 /// By name.
 pub(crate) type Statuses = HashMap<String, Status>;
 
+/// Nothing is known of these packages yet.
+fn unknown(names: &[&str]) -> Statuses {
+    let names = names.iter().map(|name| (*name).to_owned());
+    names.map(|name| (name, Status::default())).collect()
+}
+
 impl ResourceType for Package {
     type Desired = Wish;
     type Observed = Statuses;

@@ -1,20 +1,9 @@
 //! The parameters of packages.
 
-use crate::spec::{argument, parameter};
-use crate::{Argument, StateFunction, TypeSpec};
+use crate::spec::{argument, function, parameter};
+use crate::{Argument, TypeSpec};
 
 const ARGUMENTS: &[Argument] = &[argument("fromrepo", "repository")];
-
-const fn function(
-    function: &'static str,
-    implies: &'static [(&'static str, &'static str)],
-) -> StateFunction {
-    StateFunction {
-        function,
-        implies,
-        arguments: ARGUMENTS,
-    }
-}
 
 pub(super) static SPEC: TypeSpec = TypeSpec {
     name: "package",
@@ -73,11 +62,11 @@ pub(super) static SPEC: TypeSpec = TypeSpec {
         ),
     ],
     states: &[
-        function("pkg.installed", &[("ensure", "installed")]),
-        function("pkg.latest", &[("ensure", "latest")]),
-        function("pkg.removed", &[("ensure", "absent")]),
-        function("pkg.purged", &[("ensure", "purged")]),
-        function("pkg.held", &[("ensure", "held")]),
+        function("pkg.installed", &[("ensure", "installed")], ARGUMENTS),
+        function("pkg.latest", &[("ensure", "latest")], ARGUMENTS),
+        function("pkg.removed", &[("ensure", "absent")], ARGUMENTS),
+        function("pkg.purged", &[("ensure", "purged")], ARGUMENTS),
+        function("pkg.held", &[("ensure", "held")], ARGUMENTS),
     ],
     example: r#"[
   {"type": "Package", "title": "ca-certificates", "parameters": {"ensure": "installed"}},

@@ -14,7 +14,7 @@ use serde_json::json;
 use super::{accounts, presence, single_line};
 use crate::spec::{argument, parameter};
 use crate::{
-    Applied, Change, Declaration, Hands, Provider, Refusal, Relations, ResourceType, Shown, Sight,
+    Applied, Change, Declaration, Hands, Provider, Refusal, Relations, ResourceType, Sight,
     StateFunction, StepError, Thing, TypeSpec,
 };
 use line::Key;
@@ -115,24 +115,15 @@ impl ResourceType for SshAuthorizedKey {
     }
 
     fn changes(&self, desired: &Wish, observed: &Option<Key>) -> Vec<Change> {
-        match (desired.present, observed) {
-            (false, None) => Vec::new(),
-            (false, Some(_)) => vec![Change::new("ensure", json!("present"), json!("absent"))],
-            (true, None) => vec![Change::new("ensure", Shown::Absent, json!("present"))],
-            (true, Some(old)) => {
-                let new = &desired.key;
-                let pairs = [
-                    ("type", json!(old.kind), json!(new.kind)),
-                    ("key", json!(old.key), json!(new.key)),
-                    ("options", json!(old.options), json!(new.options)),
-                    ("comment", json!(old.comment), json!(new.comment)),
-                ];
-                (pairs.into_iter())
-                    .filter(|(_, old, new)| old != new)
-                    .map(|(property, old, new)| Change::new(property, old, new))
-                    .collect()
-            }
-        }
+        presence::changes(desired.present, observed.as_ref(), |old| {
+            let new = &desired.key;
+            presence::differing([
+                ("type", json!(old.kind), json!(new.kind)),
+                ("key", json!(old.key), json!(new.key)),
+                ("options", json!(old.options), json!(new.options)),
+                ("comment", json!(old.comment), json!(new.comment)),
+            ])
+        })
     }
 
     fn relations(&self, desired: &Wish, relations: &mut Relations) {

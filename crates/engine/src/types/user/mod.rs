@@ -12,6 +12,7 @@ mod wish;
 use serde_json::json;
 
 use super::accounts::{self, Account, Shadow};
+use super::presence;
 use crate::{Change, Declaration, Refusal, Relations, ResourceType, Shown, Thing, TypeSpec};
 use wish::Wish;
 
@@ -42,12 +43,9 @@ impl ResourceType for User {
     }
 
     fn changes(&self, desired: &Wish, observed: &Seen) -> Vec<Change> {
-        match (desired.present, &observed.account) {
-            (false, None) => Vec::new(),
-            (false, Some(_)) => vec![Change::new("ensure", json!("present"), json!("absent"))],
-            (true, None) => vec![Change::new("ensure", Shown::Absent, json!("present"))],
-            (true, Some(account)) => differences(desired, account, observed),
-        }
+        presence::changes(desired.present, observed.account.as_ref(), |account| {
+            differences(desired, account, observed)
+        })
     }
 
     fn relations(&self, desired: &Wish, relations: &mut Relations) {
