@@ -10,10 +10,9 @@ use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use bunraku_process::{Child, Program, Signal, Tail, shell_code};
 use bunraku_wire::ClientError;
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -42,42 +41,44 @@ pub(crate) enum Ended {
     Lost(String),
 }
 
-/// The end of what was printed.
-#[derive(Clone, Default)]
-pub(crate) struct Log(Arc<Mutex<Tail>>);
+/// The end of the output.
+#[derive(Clone)]
+pub(crate) struct Log(Arc<Mutex<Printed>>);
 
-#[derive(Default)]
-struct Tail {
-    bytes: Vec<u8>,
+struct Printed {
+    tail: Tail,
     /// Something was added since it was last taken.
     grew: bool,
 }
 
+impl Default for Log {
+    fn default() -> Self {
+        Self(Arc::new(Mutex::new(Printed {
+            tail: Tail::new(KEPT),
+            grew: false,
+        })))
+    }
+}
+
 impl Log {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Printed> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn add(&self, bytes: &[u8]) {
-        let mut tail = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        tail.bytes.extend_from_slice(bytes);
-        let surplus = tail.bytes.len().saturating_sub(KEPT);
-        // Now and then, not for every line.
-        if surplus > KEPT {
-            tail.bytes.drain(..surplus);
-        }
-        tail.grew = true;
+        let mut printed = self.lock();
+        printed.tail.push(bytes);
+        printed.grew = true;
     }
 
     pub(crate) fn text(&self) -> String {
-        let tail = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let start = tail.bytes.len().saturating_sub(KEPT);
-        String::from_utf8_lossy(&tail.bytes[start..]).into_owned()
+        self.lock().tail.text()
     }
 
     /// The text, if there is more than when it was last asked for.
     pub(crate) fn news(&self) -> Option<String> {
-        let mut tail = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::take(&mut tail.grew).then(|| {
-            drop(tail);
-            self.text()
-        })
+        let mut printed = self.lock();
+        std::mem::take(&mut printed.grew).then(|| printed.tail.text())
     }
 }
 
@@ -104,15 +105,15 @@ where
     loop {
         tokio::select! {
             status = child.process.wait() => {
-                let code = exit_code(status?);
+                let code = shell_code(status?);
                 child.drain().await;
                 return Ok(Ended::Exit(code));
             }
             why = &mut lost => {
-                child.end(grouped).await?;
+                child.end().await?;
                 return Ok(Ended::Lost(why));
             }
-            signal = signals.next() => child.signal(signal, grouped),
+            signal = signals.next() => child.process.signal(signal),
         }
     }
 }
@@ -157,22 +158,24 @@ struct Running {
 }
 
 fn start(job: Job, log: &Log, grouped: bool) -> Result<Running, Failure> {
-    let mut command = Command::new(std::env::current_exe()?);
-    command
+    let mut program = Program::new(std::env::current_exe()?)
         .args(["bound", "--parent", &std::process::id().to_string(), "--"])
         .args(&job.words)
-        .envs(job.environment)
-        .kill_on_drop(true);
-    if job.document.is_some() {
-        command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+        .background_may_stay();
+    for (name, value) in job.environment {
+        program = program.env(name, value);
     }
-    if grouped {
-        command.process_group(0);
+    program = match job.document.is_some() {
+        true => program.stdin(Stdio::piped()),
+        false => program
+            .stdin(Stdio::inherit())
+            .stdout(Stdio::inherit())
+            .stderr(Stdio::inherit()),
+    };
+    if !grouped {
+        program = program.in_our_group();
     }
-    let mut process = command.spawn()?;
+    let mut process = program.start()?;
     let mut pumps = Vec::new();
     if let (Some(mut stdin), Some(document)) = (process.stdin.take(), job.document) {
         // A program that does not read its input is no failure.
@@ -220,43 +223,11 @@ impl Running {
         let _ = tokio::time::timeout(Duration::from_secs(1), all).await;
     }
 
-    fn signal(&self, signal: Signal, grouped: bool) {
-        let Some(pid) = self
-            .process
-            .id()
-            .and_then(|id| Pid::from_raw(id.cast_signed()))
-        else {
-            return;
-        };
-        // It may have ended a moment ago.
-        let _ = match grouped {
-            true => kill_process_group(pid, signal),
-            false => kill_process(pid, signal),
-        };
-    }
-
-    async fn end(&mut self, grouped: bool) -> Result<(), Failure> {
-        self.signal(Signal::TERM, grouped);
-        if tokio::time::timeout(GRACE, self.process.wait())
-            .await
-            .is_err()
-        {
-            self.signal(Signal::KILL, grouped);
-            self.process.wait().await?;
-        }
+    async fn end(&mut self) -> Result<(), Failure> {
+        self.process.end(GRACE).await?;
         self.drain().await;
         Ok(())
     }
-}
-
-fn exit_code(status: std::process::ExitStatus) -> u8 {
-    use std::os::unix::process::ExitStatusExt;
-    let code = match (status.code(), status.signal()) {
-        (Some(code), _) => code,
-        (None, Some(signal)) => 128 + signal,
-        (None, None) => 1,
-    };
-    u8::try_from(code).unwrap_or(1)
 }
 
 struct Signals {

@@ -4,8 +4,10 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bunraku_engine::Registry;
+use bunraku_process::{OutputLimits, Program};
 use bunraku_states::{
     CompileError, Compiled, Function, Input, Lookup, Problem, Target, Tree, World, WorldError,
     compile, read_data,
@@ -346,6 +348,9 @@ fn described(
     }
 }
 
+/// How long a command of a template may take.
+const LONGEST_COMMAND: Duration = Duration::from_secs(3600);
+
 /// Who holds a lock, as the server says that this machine asks.
 fn lock_holders(name: &str) -> Result<Vec<String>, WorldError> {
     let cannot = |why: &str| WorldError::new(format!("the locks cannot be read: {why}"));
@@ -386,9 +391,11 @@ fn call(
     match function {
         "cmd.run" | "cmd.shell" | "cmd.run_stdout" | "cmd.retcode" | "cmd.run_all" => {
             let command = argument(0, "cmd")?;
-            let output = Command::new("/bin/sh").args(["-c", command]).output();
-            let output = output
-                .map_err(|error| WorldError::new(format!("`{command}` cannot be run: {error}")))?;
+            // In our group, so that Ctrl-C ends it too.
+            let program = Program::new("/bin/sh").args(["-c", command]).in_our_group();
+            let output = program
+                .output_blocking(OutputLimits::within(LONGEST_COMMAND))
+                .map_err(|error| WorldError::new(format!("`{command}` {error}")))?;
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_owned();
             let code = output.status.code().unwrap_or(-1);
             Ok(match function {

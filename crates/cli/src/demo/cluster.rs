@@ -2,10 +2,11 @@
 
 use std::time::Instant;
 
+use bunraku_process::Program;
 use bunraku_wire::api::cluster::{ClusterInvitation, ClusterInviteRequest, ClusterStatus};
 
 use super::fleet::{Fleet, LOOK, Ready};
-use super::process::Process;
+use super::process::{Process, ran};
 use super::stage::Stage;
 use crate::connection::failed;
 use crate::failure::Failure;
@@ -85,18 +86,11 @@ impl Fleet {
     }
 
     async fn cluster_command(&self, arguments: &[String]) -> Result<(), Failure> {
-        let output = tokio::process::Command::new(std::env::current_exe()?)
+        let program = Program::new(std::env::current_exe()?)
             .arg("cluster")
             .args(arguments)
-            .env_remove("BUNRAKU_CONFIG")
-            .output()
-            .await?;
-        match output.status.success() {
-            true => Ok(()),
-            false => Err(Failure::new(
-                String::from_utf8_lossy(&output.stderr).trim().to_owned(),
-            )),
-        }
+            .env_remove("BUNRAKU_CONFIG");
+        ran(program, "bunraku cluster").await.map(|_| ())
     }
 
     async fn start_member(&mut self, number: usize) -> Result<Ready, Failure> {

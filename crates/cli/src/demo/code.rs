@@ -5,11 +5,12 @@
 
 use std::path::{Path, PathBuf};
 
+use bunraku_process::Program;
 use bunraku_wire::api::{ReportEvent, ReportStreamMessage};
 use bunraku_wire::client::Lines;
-use tokio::process::Command;
 
 use super::fleet::Fleet;
+use super::process::ran;
 use super::stage::Stage;
 use crate::connection::failed;
 use crate::failure::Failure;
@@ -241,10 +242,10 @@ impl Fleet {
     }
 
     async fn quietly(&self, command: &[&str]) -> Result<String, Failure> {
-        let mut program = Command::new(std::env::current_exe()?);
-        program.args(command);
         let (server, credentials) = self.operator()?;
-        program.args(["--server", &server, "--credentials", &credentials]);
+        let program = Program::new(std::env::current_exe()?)
+            .args(command.iter().copied())
+            .args(["--server", &server, "--credentials", &credentials]);
         ran(program, &command.join(" ")).await
     }
 }
@@ -265,27 +266,16 @@ async fn commit(repository: &Path, message: &str) -> Result<(), Failure> {
 }
 
 async fn git(repository: &Path, arguments: &[&str]) -> Result<(), Failure> {
-    let mut git = Command::new("git");
-    git.arg("-C").arg(repository);
-    git.args([
-        "-c",
-        "user.name=Bunraku",
-        "-c",
-        "user.email=bunraku@devco.net",
-    ]);
-    git.args(["-c", "commit.gpgsign=false"]).args(arguments);
+    let git = Program::new("git")
+        .arg("-C")
+        .arg(repository)
+        .args(["-c", "user.name=Bunraku"])
+        .args(["-c", "user.email=bunraku@devco.net"])
+        .args(["-c", "commit.gpgsign=false"])
+        .args(arguments.iter().copied());
     ran(git, &format!("git {}", arguments.join(" ")))
         .await
         .map(|_| ())
-}
-
-async fn ran(mut program: Command, what: &str) -> Result<String, Failure> {
-    let output = program.kill_on_drop(true).output().await?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    match output.status.success() {
-        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-        false => Err(Failure::new(format!("`{what}` failed: {}", said.trim()))),
-    }
 }
 
 /// Where something of the demo lies.

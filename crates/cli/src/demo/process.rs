@@ -1,17 +1,18 @@
-//! A child process that ends with us.
+//! Child processes that end with us.
 
 use std::fs::File;
 use std::path::Path;
-use std::process::Stdio;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
-use tokio::process::{Child, Command};
+use bunraku_process::{Child, OutputLimits, Program, describe};
 
 use crate::failure::Failure;
 
 /// How long a child may take to end by itself.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long one command may take.
+const LONGEST: Duration = Duration::from_secs(600);
 
 pub(super) struct Process {
     name: String,
@@ -23,17 +24,13 @@ impl Process {
     pub(super) fn start(name: &str, log: &Path, arguments: &[String]) -> Result<Self, Failure> {
         let program = std::env::current_exe()?;
         let log = File::options().create(true).append(true).open(log)?;
-        let child = Command::new(program)
+        // Ctrl-C is for us; we end the children in order.
+        let child = Program::new(program)
             .args(arguments)
             .env_remove("BUNRAKU_CONFIG")
             .env_remove("BUNRAKU_SERVERS")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
             .stderr(log)
-            // Ctrl-C is for us; we end the children in order.
-            .process_group(0)
-            .kill_on_drop(true)
-            .spawn()?;
+            .start()?;
         Ok(Self {
             name: name.to_owned(),
             child,
@@ -53,8 +50,9 @@ impl Process {
         if line.is_empty() {
             let status = self.child.wait().await?;
             return Err(Failure::new(format!(
-                "{} ended before it was ready ({status})",
-                self.name
+                "{} ended before it was ready ({})",
+                self.name,
+                describe(status)
             )));
         }
         Ok(line)
@@ -62,23 +60,26 @@ impl Process {
 
     /// `kill -9`.
     pub(super) async fn kill(&mut self) -> Result<(), Failure> {
-        Ok(self.child.kill().await?)
+        self.child.kill();
+        self.child.wait().await?;
+        Ok(())
     }
 
     /// Asks it to end, and insists after a while.
     pub(super) async fn end(&mut self) {
-        let pid = self
-            .child
-            .id()
-            .and_then(|id| Pid::from_raw(id.cast_signed()));
-        if let Some(pid) = pid {
-            let _ = kill_process(pid, Signal::TERM);
-        }
-        if tokio::time::timeout(PATIENCE, self.child.wait())
-            .await
-            .is_err()
-        {
-            let _ = self.child.kill().await;
-        }
+        let _ = self.child.end(PATIENCE).await;
+    }
+}
+
+/// Runs a command to its end and returns its output.
+pub(super) async fn ran(program: Program, what: &str) -> Result<String, Failure> {
+    let output = program.output(OutputLimits::within(LONGEST)).await;
+    let output = output.map_err(|error| Failure::new(format!("`{what}` {error}")))?;
+    match output.status.success() {
+        true => Ok(output.stdout_text()),
+        false => Err(Failure::new(format!(
+            "`{what}` failed: {}",
+            output.stderr_text().trim()
+        ))),
     }
 }

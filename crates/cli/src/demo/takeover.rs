@@ -1,12 +1,10 @@
 //! The act in which the server that leads a run is killed in the middle of it.
 
-use std::process::Stdio;
-
 use bunraku_model::RunId;
 use bunraku_plan::run::RunSummary;
+use bunraku_process::Program;
 use bunraku_wire::api::{Cause, ReportPage, RunEnding};
-use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::Command;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 
 use super::fleet::{Fleet, LOOK};
 use super::stage::Stage;
@@ -22,16 +20,13 @@ impl Fleet {
         let site = self.write_site()?;
         stage.text(&format!("$ bunraku run --site {site} --yes"));
         let (servers, credentials) = self.operator()?;
-        let mut run = Command::new(std::env::current_exe()?)
+        let mut run = Program::new(std::env::current_exe()?)
             .args(["run", "--site", &site, "--yes"])
             .args(["--server", &servers, "--credentials", &credentials])
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()?;
-        let told = run.stderr.take();
-        let told = told.ok_or_else(|| Failure::new("its output was taken already"))?;
+            .start()?;
+        let taken = || Failure::new("its output was taken already");
+        let told = run.stderr.take().ok_or_else(taken)?;
+        let mut summary = run.stdout.take().ok_or_else(taken)?;
         let mut lines = BufReader::new(told).lines();
         let mut killed = None;
         while let Some(line) = lines.next_line().await? {
@@ -42,11 +37,12 @@ impl Fleet {
                 killed = Some(leader);
             }
         }
-        let output = run.wait_with_output().await?;
-        let text = String::from_utf8_lossy(&output.stdout);
+        let mut text = String::new();
+        summary.read_to_string(&mut text).await?;
+        let status = run.wait().await?;
         // The plan was shown before; the summary is what is new.
         stage.text(text.rsplit("\n\n").next().unwrap_or_default());
-        let Some(killed) = killed.filter(|_| output.status.success()) else {
+        let Some(killed) = killed.filter(|_| status.success()) else {
             return Err(Failure::new("the run did not succeed"));
         };
         let next = self.who_leads(&killed);

@@ -5,12 +5,10 @@
 //! question, and nothing of anyone's `~/.ssh` is used.
 
 use std::path::{Path, PathBuf};
-use std::process::{Output, Stdio};
 use std::time::Duration;
 
+use bunraku_process::{Output, OutputError, OutputLimits, Program};
 use bunraku_wire::api::cluster::SSH_PLACE;
-use tokio::io::AsyncWriteExt;
-use tokio::process::Command;
 
 use super::quoted;
 use crate::config::ClusterSshSection;
@@ -49,19 +47,21 @@ struct Login {
 }
 
 fn last_line(output: &Output) -> String {
-    let said = String::from_utf8_lossy(&output.stderr);
+    let said = output.stderr_text();
     let line = said.trim().lines().last().unwrap_or("it said nothing");
     line.trim().to_owned()
 }
 
 async fn keygen(arguments: &[&str]) -> Result<(), JoinError> {
     let program = "ssh-keygen";
-    let output = Command::new(program)
+    let output = Program::new(program)
         .args(arguments)
-        .stdin(Stdio::null())
-        .output()
+        .output(OutputLimits::within(PATIENCE))
         .await
-        .map_err(|source| JoinError::Program { program, source })?;
+        .map_err(|error| JoinError::Program {
+            program,
+            source: error.into_io(),
+        })?;
     match output.status.success() {
         true => Ok(()),
         false => Err(JoinError::Failed {
@@ -132,63 +132,47 @@ impl JoinOverSsh {
         })
     }
 
-    fn command(&self, host: &str, key: &Path, script: &str) -> Command {
+    fn command(&self, host: &str, key: &Path, script: &str) -> Program {
         let section = &self.section;
-        let mut command = Command::new("ssh");
         // No file of any user has a say in whom this server trusts.
-        command.args([
-            "-F",
-            "none",
-            "-T",
-            "-oBatchMode=yes",
-            "-oIdentitiesOnly=yes",
-        ]);
-        command.args([
-            "-oStrictHostKeyChecking=yes",
-            "-oGlobalKnownHostsFile=/dev/null",
-        ]);
-        command.args(["-oConnectTimeout=10", "-oIdentityAgent=none"]);
-        command.arg(format!(
-            "-oUserKnownHostsFile={}",
-            section.known_hosts.display()
-        ));
-        command.arg("-i").arg(key);
+        let known_hosts = section.known_hosts.display();
+        let mut command = Program::new("ssh")
+            .args(["-F", "none", "-T"])
+            .args(["-oBatchMode=yes", "-oIdentitiesOnly=yes"])
+            .args(["-oStrictHostKeyChecking=yes"])
+            .args(["-oGlobalKnownHostsFile=/dev/null"])
+            .args(["-oConnectTimeout=10", "-oIdentityAgent=none"])
+            .arg(format!("-oUserKnownHostsFile={known_hosts}"))
+            .arg("-i")
+            .arg(key);
         if let Some(port) = section.port {
-            command.arg(format!("-p{port}"));
+            command = command.arg(format!("-p{port}"));
         }
-        command.args(section.options.iter().map(|option| format!("-o{option}")));
-        command.arg("-l").arg(&section.user).arg("--").arg(host);
         let shell = match section.sudo {
             true => "sudo -n -H sh -c",
             false => "sh -c",
         };
-        command.arg(format!("{shell} {}", quoted(script)));
         command
+            .args(section.options.iter().map(|option| format!("-o{option}")))
+            .args(["-l", &section.user, "--", host])
+            .arg(format!("{shell} {}", quoted(script)))
     }
 
     async fn run(&self, host: &str, script: &str, input: &[u8]) -> Result<Output, Error> {
         let login = self.login().await?;
         let program = "ssh";
-        let mut child = self
+        let output = self
             .command(host, &login.key, script)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .map_err(|source| JoinError::Program { program, source })?;
-        let stdin = child.stdin.take();
-        let talking = async {
-            if let Some(mut stdin) = stdin {
-                // One that refuses closes its input early: what it says counts.
-                let _ = stdin.write_all(input).await;
-            }
-            child.wait_with_output().await
-        };
-        let output = match tokio::time::timeout(PATIENCE, talking).await {
-            Ok(output) => output?,
-            Err(_) => return Err(JoinError::TimedOut(host.to_owned()).into()),
-        };
+            .input(input)
+            .output(OutputLimits::within(PATIENCE))
+            .await
+            .map_err(|error| match error {
+                OutputError::TimeOut(_) => JoinError::TimedOut(host.to_owned()),
+                other => JoinError::Program {
+                    program,
+                    source: other.into_io(),
+                },
+            })?;
         match output.status.success() {
             true => Ok(output),
             false => Err(JoinError::Failed {
