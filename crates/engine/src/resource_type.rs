@@ -66,13 +66,7 @@ pub trait Provider: ResourceType {
     ) -> Result<Self::Observed, StepError>;
 
     /// Makes the changes that the type decided on.
-    fn apply(
-        &self,
-        desired: &Self::Desired,
-        observed: &Self::Observed,
-        changes: &[Change],
-        hands: &Hands<'_>,
-    ) -> Result<Applied, StepError>;
+    fn apply(&self, step: &Observation<'_, Self>) -> Result<Applied, StepError>;
 
     /// Does what [`ResourceType::refresh_change`] announced.
     fn refresh(
@@ -99,14 +93,11 @@ pub trait Provider: ResourceType {
     /// Applies a whole group in one transaction, where the tools allow it.
     /// One answer for each, in order.
     fn apply_group(&self, group: &[Observation<'_, Self>]) -> Vec<Result<Applied, StepError>> {
-        group
-            .iter()
-            .map(|one| self.apply(one.desired, one.observed, one.changes, one.hands))
-            .collect()
+        group.iter().map(|one| self.apply(one)).collect()
     }
 }
 
-/// One member of a group that has changes to make.
+/// A resource that has changes to make, as it should be and as it was observed.
 pub struct Observation<'a, T: ResourceType + ?Sized> {
     pub desired: &'a T::Desired,
     pub observed: &'a T::Observed,

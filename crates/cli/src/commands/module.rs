@@ -3,8 +3,7 @@
 mod published;
 mod source;
 
-use std::io::Write;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use bunraku_engine::modules::{Shelf, read_trust};

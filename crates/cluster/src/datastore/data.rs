@@ -1,6 +1,6 @@
 //! Data directories, and the fence around each.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use bunraku_files::FileError;
 use serde::{Deserialize, Serialize};

@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 
 use crate::types::testing::{catalog, lines};
 use crate::{
-    Applied, Cancellation, CarryOut, Change, Declaration, Hands, Mode, Observation, Plan,
-    PlanOptions, Provider, Refusal, Registry, ResourceType, Shown, Sight, StepError, Summary,
-    TypeSpec, carry_out,
+    Applied, Cancellation, CarryOut, Change, Declaration, Mode, Observation, Plan, PlanOptions,
+    Provider, Refusal, Registry, ResourceType, Shown, Sight, StepError, Summary, TypeSpec,
+    carry_out,
 };
 
 /// What was handed over together, in order.
@@ -66,13 +66,8 @@ impl Provider for Pack {
         Ok(())
     }
 
-    fn apply(
-        &self,
-        desired: &Wish,
-        (): &(),
-        _: &[Change],
-        hands: &Hands<'_>,
-    ) -> Result<Applied, StepError> {
+    fn apply(&self, step: &Observation<'_, Self>) -> Result<Applied, StepError> {
+        let Observation { desired, hands, .. } = *step;
         hands.once("metadata", || {
             self.0
                 .lock()

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use super::program::Program;
 use crate::{
-    Applied, Change, Declaration, Hands, Provider, Refusal, ResourceType, Shown, Sight, StepError,
-    TypeSpec,
+    Applied, Change, Declaration, Observation, Provider, Refusal, ResourceType, Shown, Sight,
+    StepError, TypeSpec,
 };
 
 /// One type of a module.
@@ -139,13 +139,13 @@ impl Provider for ModuleType {
     }
 
     /// What a module says it did is looked at again: it may be wrong, or lie.
-    fn apply(
-        &self,
-        desired: &Wish,
-        observed: &Seen,
-        changes: &[Change],
-        hands: &Hands<'_>,
-    ) -> Result<Applied, StepError> {
+    fn apply(&self, step: &Observation<'_, Self>) -> Result<Applied, StepError> {
+        let Observation {
+            desired,
+            observed,
+            changes,
+            hands,
+        } = *step;
         let _turn = self.program.turn_to_apply();
         if hands.cancellation().is_cancelled() {
             return Err(StepError::interrupted());

@@ -103,12 +103,12 @@ impl<T: Provider> AnyInstance for Instance<T> {
     }
 
     fn apply(&self, observing: &Observing, hands: &Hands<'_>) -> Result<Applied, StepError> {
-        (self.of).apply(
-            &self.desired,
-            self.seen(observing),
-            &observing.changes,
+        self.of.apply(&Observation {
+            desired: &self.desired,
+            observed: self.seen(observing),
+            changes: &observing.changes,
             hands,
-        )
+        })
     }
 
     fn verdict(&self, observing: &Observing, noop: bool) -> Result<(), StepError> {

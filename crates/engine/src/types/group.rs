@@ -7,8 +7,8 @@ use super::exec::Run;
 use super::{presence, tool};
 use crate::spec::{argument, parameter};
 use crate::{
-    Applied, Change, Declaration, Hands, Provider, Refusal, Relations, ResourceType, Shown, Sight,
-    StateFunction, StepError, Thing, TypeSpec,
+    Applied, Change, Declaration, Hands, Observation, Provider, Refusal, Relations, ResourceType,
+    Shown, Sight, StateFunction, StepError, Thing, TypeSpec,
 };
 
 pub(crate) struct Group;
@@ -164,13 +164,13 @@ impl Provider for Group {
         Ok(known.into_iter().find(|group| group.name == desired.name))
     }
 
-    fn apply(
-        &self,
-        desired: &Wish,
-        observed: &Option<GroupEntry>,
-        changes: &[Change],
-        hands: &Hands<'_>,
-    ) -> Result<Applied, StepError> {
+    fn apply(&self, step: &Observation<'_, Self>) -> Result<Applied, StepError> {
+        let Observation {
+            desired,
+            observed,
+            changes,
+            hands,
+        } = *step;
         for change in changes {
             match (change.property.as_str(), desired.present) {
                 ("ensure", true) => add(desired, hands)?,

@@ -6,7 +6,7 @@ use super::config_file::{self, Fate, NewFile};
 use super::{presence, single_line};
 use crate::spec::{argument, parameter};
 use crate::{
-    Applied, Change, Declaration, Hands, Provider, Refusal, Relations, ResourceType, Sight,
+    Applied, Change, Declaration, Observation, Provider, Refusal, Relations, ResourceType, Sight,
     StateFunction, StepError, Thing, TypeSpec,
 };
 
@@ -172,13 +172,8 @@ impl Provider for Host {
         Ok(find(content.as_deref().unwrap_or_default(), &desired.name))
     }
 
-    fn apply(
-        &self,
-        desired: &Wish,
-        _: &Option<Entry>,
-        _: &[Change],
-        hands: &Hands<'_>,
-    ) -> Result<Applied, StepError> {
+    fn apply(&self, step: &Observation<'_, Self>) -> Result<Applied, StepError> {
+        let Observation { desired, hands, .. } = *step;
         let path = hands.path(&desired.target);
         config_file::edit(&path, NewFile::PUBLIC, hands, |content| {
             desired.put(content)

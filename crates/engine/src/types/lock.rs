@@ -13,8 +13,8 @@ use serde_json::json;
 use super::surroundings::Surroundings;
 use crate::spec::{argument, parameter};
 use crate::{
-    Applied, Change, Declaration, Hands, Provider, Refusal, ResourceType, Sight, StateFunction,
-    StepError, TypeSpec,
+    Applied, Change, Declaration, Observation, Provider, Refusal, ResourceType, Sight,
+    StateFunction, StepError, TypeSpec,
 };
 
 /// Others hold it: the program's exit code.
@@ -157,13 +157,13 @@ impl Provider for Lock {
         }
     }
 
-    fn apply(
-        &self,
-        desired: &Wish,
-        observed: &Standing,
-        _changes: &[Change],
-        hands: &Hands<'_>,
-    ) -> Result<Applied, StepError> {
+    fn apply(&self, step: &Observation<'_, Self>) -> Result<Applied, StepError> {
+        let Observation {
+            desired,
+            observed,
+            hands,
+            ..
+        } = *step;
         let words = match observed {
             Standing::Here { token } => release(desired, *token),
             _ => acquire(desired),

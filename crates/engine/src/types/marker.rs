@@ -3,8 +3,8 @@
 
 use crate::spec::parameter;
 use crate::{
-    Applied, Change, Declaration, Hands, ParameterSpec, Provider, Refusal, ResourceType, Sight,
-    StepError, TypeSpec,
+    Applied, Change, Declaration, Observation, ParameterSpec, Provider, Refusal, ResourceType,
+    Sight, StepError, TypeSpec,
 };
 
 pub(crate) struct Marker(pub(crate) &'static TypeSpec);
@@ -79,13 +79,7 @@ impl Provider for Marker {
         Ok(())
     }
 
-    fn apply(
-        &self,
-        (): &(),
-        (): &(),
-        _changes: &[Change],
-        _hands: &Hands<'_>,
-    ) -> Result<Applied, StepError> {
+    fn apply(&self, _: &Observation<'_, Self>) -> Result<Applied, StepError> {
         Ok(Applied::default())
     }
 }

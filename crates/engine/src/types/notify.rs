@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::spec::{argument, parameter};
 use crate::{
-    Applied, Change, Declaration, Hands, Provider, Refusal, ResourceType, Shown, Sight,
+    Applied, Change, Declaration, Observation, Provider, Refusal, ResourceType, Shown, Sight,
     StateFunction, StepError, TypeSpec,
 };
 
@@ -72,13 +72,8 @@ impl Provider for Notify {
         Ok(())
     }
 
-    fn apply(
-        &self,
-        desired: &Message,
-        (): &(),
-        _changes: &[Change],
-        _hands: &Hands<'_>,
-    ) -> Result<Applied, StepError> {
+    fn apply(&self, step: &Observation<'_, Self>) -> Result<Applied, StepError> {
+        let desired = step.desired;
         Ok(Applied {
             message: Some(desired.text.clone()),
             ..Applied::default()

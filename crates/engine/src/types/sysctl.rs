@@ -6,8 +6,8 @@ use super::config_file::{self, Fate, NewFile};
 use super::{presence, single_line};
 use crate::spec::{argument, parameter};
 use crate::{
-    Applied, Change, Declaration, Hands, Provider, Refusal, Relations, ResourceType, Shown, Sight,
-    StateFunction, StepError, Thing, TypeSpec,
+    Applied, Change, Declaration, Observation, Provider, Refusal, Relations, ResourceType, Shown,
+    Sight, StateFunction, StepError, Thing, TypeSpec,
 };
 
 pub(crate) struct Sysctl;
@@ -187,13 +187,13 @@ impl Provider for Sysctl {
         })
     }
 
-    fn apply(
-        &self,
-        desired: &Wish,
-        _: &Seen,
-        changes: &[Change],
-        hands: &Hands<'_>,
-    ) -> Result<Applied, StepError> {
+    fn apply(&self, step: &Observation<'_, Self>) -> Result<Applied, StepError> {
+        let Observation {
+            desired,
+            changes,
+            hands,
+            ..
+        } = *step;
         for change in changes {
             if change.property == "value" {
                 // The kernel judges the value, before it lands in a file.

@@ -4,8 +4,8 @@ use serde_json::json;
 
 use crate::spec::{function, parameter};
 use crate::{
-    Applied, Change, Declaration, Hands, Provider, Refusal, ResourceType, Shown, Sight, StepError,
-    TypeSpec,
+    Applied, Change, Declaration, Observation, Provider, Refusal, ResourceType, Shown, Sight,
+    StepError, TypeSpec,
 };
 
 pub(crate) struct Test;
@@ -97,13 +97,8 @@ impl Provider for Test {
         Ok(())
     }
 
-    fn apply(
-        &self,
-        desired: &Told,
-        (): &(),
-        _changes: &[Change],
-        _hands: &Hands<'_>,
-    ) -> Result<Applied, StepError> {
+    fn apply(&self, step: &Observation<'_, Self>) -> Result<Applied, StepError> {
+        let desired = step.desired;
         if !desired.result {
             return Err(failure(desired).with_changes_made());
         }

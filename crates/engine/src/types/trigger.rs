@@ -11,8 +11,8 @@ use serde_json::json;
 use super::surroundings::Surroundings;
 use crate::spec::{argument, parameter};
 use crate::{
-    Applied, Change, Declaration, Hands, Provider, Refusal, ResourceType, Sight, StateFunction,
-    StepError, TypeSpec,
+    Applied, Change, Declaration, Hands, Observation, Provider, Refusal, ResourceType, Sight,
+    StateFunction, StepError, TypeSpec,
 };
 
 /// The program says so when a chain of causes ends: told, and no failure.
@@ -143,13 +143,7 @@ impl Provider for Trigger {
         Ok(())
     }
 
-    fn apply(
-        &self,
-        _desired: &Cue,
-        (): &(),
-        _changes: &[Change],
-        _hands: &Hands<'_>,
-    ) -> Result<Applied, StepError> {
+    fn apply(&self, _: &Observation<'_, Self>) -> Result<Applied, StepError> {
         Ok(Applied::default())
     }
 

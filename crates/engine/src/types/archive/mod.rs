@@ -16,8 +16,8 @@ use serde_json::json;
 
 use super::single_line;
 use crate::{
-    Applied, Change, Declaration, Hands, Provider, Refusal, Relations, ResourceType, Shown, Sight,
-    StepError, Thing, TypeSpec,
+    Applied, Change, Declaration, Observation, Provider, Refusal, Relations, ResourceType, Shown,
+    Sight, StepError, Thing, TypeSpec,
 };
 use checksum::Checksum;
 use format::Format;
@@ -144,13 +144,8 @@ impl Provider for Archive {
         })
     }
 
-    fn apply(
-        &self,
-        desired: &Wish,
-        _: &Seen,
-        _: &[Change],
-        hands: &Hands<'_>,
-    ) -> Result<Applied, StepError> {
+    fn apply(&self, step: &Observation<'_, Self>) -> Result<Applied, StepError> {
+        let Observation { desired, hands, .. } = *step;
         let record = unpack::unpack(desired, hands)?;
         let count = record.entries.len();
         record.save(desired, hands)?;

@@ -14,7 +14,7 @@ use serde_json::json;
 use super::exec::Run;
 use super::{accounts, config_file, presence, single_line, tool};
 use crate::{
-    Applied, Change, Declaration, Hands, Provider, Refusal, Relations, ResourceType, Sight,
+    Applied, Change, Declaration, Observation, Provider, Refusal, Relations, ResourceType, Sight,
     StepError, Thing, TypeSpec,
 };
 use crontab::Job;
@@ -132,13 +132,8 @@ impl Provider for Cron {
         Ok(crontab::find(&table, &desired.name, &desired.job))
     }
 
-    fn apply(
-        &self,
-        desired: &Wish,
-        _: &Option<Job>,
-        _: &[Change],
-        hands: &Hands<'_>,
-    ) -> Result<Applied, StepError> {
+    fn apply(&self, step: &Observation<'_, Self>) -> Result<Applied, StepError> {
+        let Observation { desired, hands, .. } = *step;
         let change =
             |table: &[u8]| crontab::put(table, &desired.name, &desired.job, desired.present);
         let account = accounts::find_user(hands, &desired.user)?;

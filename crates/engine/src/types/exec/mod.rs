@@ -16,8 +16,8 @@ pub use run::{Done, Run, RunError, shell};
 use serde_json::{Map, Value, json};
 
 use crate::{
-    Applied, Change, Declaration, Hands, Provider, Refusal, Relations, ResourceType, Sight,
-    StepError, TypeSpec,
+    Applied, Change, Declaration, Hands, Observation, Provider, Refusal, Relations, ResourceType,
+    Sight, StepError, TypeSpec,
 };
 use guards::Verdict;
 use wish::Wish;
@@ -61,13 +61,8 @@ impl Provider for Exec {
         guards::ask(desired, sight)
     }
 
-    fn apply(
-        &self,
-        desired: &Wish,
-        _: &Verdict,
-        _: &[Change],
-        hands: &Hands<'_>,
-    ) -> Result<Applied, StepError> {
+    fn apply(&self, step: &Observation<'_, Self>) -> Result<Applied, StepError> {
+        let Observation { desired, hands, .. } = *step;
         execute(desired, desired.command(), hands)
     }
 

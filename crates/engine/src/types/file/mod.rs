@@ -20,8 +20,8 @@ pub(crate) use backup::put_back;
 pub use backup::{Backup, BackupError, backups};
 
 use crate::{
-    Applied, Change, Declaration, Hands, Provider, Refusal, Relations, ResourceType, Shown, Sight,
-    StepError, TypeSpec,
+    Applied, Change, Declaration, Hands, Observation, Provider, Refusal, Relations, ResourceType,
+    Shown, Sight, StepError, TypeSpec,
 };
 use land::Finish;
 use look::{Attributes, Found, Seen};
@@ -192,13 +192,13 @@ impl Provider for File {
         look::observe(desired, sight)
     }
 
-    fn apply(
-        &self,
-        desired: &Wish,
-        observed: &Seen,
-        changes: &[Change],
-        hands: &Hands<'_>,
-    ) -> Result<Applied, StepError> {
+    fn apply(&self, step: &Observation<'_, Self>) -> Result<Applied, StepError> {
+        let Observation {
+            desired,
+            observed,
+            changes,
+            hands,
+        } = *step;
         let kind = kind_wished(desired, &observed.found);
         let finish = finish(desired, observed, kind);
         if observed.parents_missing && desired.makedirs {

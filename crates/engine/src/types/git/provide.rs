@@ -11,20 +11,20 @@ use super::{Checkout, Ensure, Git, Seen, Wish, shown};
 use crate::types::accounts;
 use crate::types::exec::Run;
 use crate::types::file::{land, place};
-use crate::{Applied, Change, Hands, Provider, Sight, StepError};
+use crate::{Applied, Change, Hands, Observation, Provider, Sight, StepError};
 
 impl Provider for Git {
     fn observe(&self, desired: &Wish, sight: &Sight<'_>) -> Result<Seen, StepError> {
         observe(desired, sight)
     }
 
-    fn apply(
-        &self,
-        desired: &Wish,
-        observed: &Seen,
-        changes: &[Change],
-        hands: &Hands<'_>,
-    ) -> Result<Applied, StepError> {
+    fn apply(&self, step: &Observation<'_, Self>) -> Result<Applied, StepError> {
+        let Observation {
+            desired,
+            observed,
+            changes,
+            hands,
+        } = *step;
         match (desired.ensure, observed) {
             (Ensure::Absent, _) => land::remove(&hands.path(&desired.path), hands)?,
             (_, Seen::Nothing) => clone(desired, hands)?,

@@ -12,8 +12,8 @@ use super::file::place;
 use super::{single_line, tool};
 use crate::spec::{argument, parameter};
 use crate::{
-    Applied, Change, Declaration, Hands, Provider, Refusal, Relations, ResourceType, Shown, Sight,
-    StateFunction, StepError, Thing, TypeSpec,
+    Applied, Change, Declaration, Hands, Observation, Provider, Refusal, Relations, ResourceType,
+    Shown, Sight, StateFunction, StepError, Thing, TypeSpec,
 };
 use fstab::Line;
 
@@ -244,13 +244,13 @@ impl Provider for Mount {
         })
     }
 
-    fn apply(
-        &self,
-        desired: &Wish,
-        observed: &Seen,
-        changes: &[Change],
-        hands: &Hands<'_>,
-    ) -> Result<Applied, StepError> {
+    fn apply(&self, step: &Observation<'_, Self>) -> Result<Applied, StepError> {
+        let Observation {
+            desired,
+            observed,
+            changes,
+            hands,
+        } = *step;
         if changes.iter().any(|change| change.property != "ensure") {
             let path = hands.path(&desired.target);
             let line = desired

@@ -370,6 +370,7 @@ fn statuses(text: &str, names: &[&str]) -> Statuses {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Status;
     use super::*;
 
     #[test]

@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 
 use crate::resource_type::Observation;
 use crate::{
-    Applied, Change, Declaration, Hands, Provider, Refusal, Relations, ResourceType, Shown, Sight,
+    Applied, Change, Declaration, Provider, Refusal, Relations, ResourceType, Shown, Sight,
     StepError, Thing, TypeSpec,
 };
 pub(crate) use apt::refresh_apt_file;
@@ -164,13 +164,13 @@ impl Provider for Package {
         }
     }
 
-    fn apply(
-        &self,
-        desired: &Wish,
-        observed: &Statuses,
-        _: &[Change],
-        hands: &Hands<'_>,
-    ) -> Result<Applied, StepError> {
+    fn apply(&self, step: &Observation<'_, Self>) -> Result<Applied, StepError> {
+        let Observation {
+            desired,
+            observed,
+            hands,
+            ..
+        } = *step;
         let manager = of_machine(desired.provider, hands)?;
         let mut answers = together::act(&*manager, &[(desired, observed)], hands);
         answers.pop().unwrap_or_else(|| Ok(Applied::default()))

@@ -129,13 +129,13 @@ impl Provider for Pkgrepo {
         Ok(seen)
     }
 
-    fn apply(
-        &self,
-        desired: &Wish,
-        observed: &Seen,
-        _: &[Change],
-        hands: &Hands<'_>,
-    ) -> Result<Applied, StepError> {
+    fn apply(&self, step: &Observation<'_, Self>) -> Result<Applied, StepError> {
+        let Observation {
+            desired,
+            observed,
+            hands,
+            ..
+        } = *step;
         write(desired, observed, hands)?;
         refresh::one(desired, hands).inspect_err(|_| undo(desired, observed, hands))?;
         Ok(Applied::default())

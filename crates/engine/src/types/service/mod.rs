@@ -12,8 +12,8 @@ mod wish;
 use serde_json::json;
 
 use crate::{
-    Applied, Change, Declaration, Hands, Provider, Refusal, Relations, ResourceType, Sight,
-    StepError, Thing, TypeSpec,
+    Applied, Change, Declaration, Hands, Observation, Provider, Refusal, Relations, ResourceType,
+    Sight, StepError, Thing, TypeSpec,
 };
 use wish::Wish;
 
@@ -172,13 +172,13 @@ impl Provider for Service {
         }
     }
 
-    fn apply(
-        &self,
-        desired: &Wish,
-        _: &Seen,
-        changes: &[Change],
-        hands: &Hands<'_>,
-    ) -> Result<Applied, StepError> {
+    fn apply(&self, step: &Observation<'_, Self>) -> Result<Applied, StepError> {
+        let Observation {
+            desired,
+            changes,
+            hands,
+            ..
+        } = *step;
         let keeper = keeper::of(desired, hands)?
             .ok_or_else(|| StepError::new(format!("there is no service `{}`", desired.name)))?;
         for change in changes {

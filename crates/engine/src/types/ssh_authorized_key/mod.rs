@@ -14,7 +14,7 @@ use serde_json::json;
 use super::{accounts, presence, single_line};
 use crate::spec::{argument, parameter};
 use crate::{
-    Applied, Change, Declaration, Hands, Provider, Refusal, Relations, ResourceType, Sight,
+    Applied, Change, Declaration, Observation, Provider, Refusal, Relations, ResourceType, Sight,
     StateFunction, StepError, Thing, TypeSpec,
 };
 use line::Key;
@@ -218,13 +218,8 @@ impl Provider for SshAuthorizedKey {
         Ok(line::find(&content, |key| desired.is(key)))
     }
 
-    fn apply(
-        &self,
-        desired: &Wish,
-        _: &Option<Key>,
-        _: &[Change],
-        hands: &Hands<'_>,
-    ) -> Result<Applied, StepError> {
+    fn apply(&self, step: &Observation<'_, Self>) -> Result<Applied, StepError> {
+        let Observation { desired, hands, .. } = *step;
         let account = accounts::find_user(hands, &desired.user)?;
         let account = account
             .ok_or_else(|| StepError::new(format!("there is no user `{}`", desired.user)))?;

@@ -9,7 +9,7 @@ use super::{Seen, User, Wish, wish};
 use crate::types::exec::Run;
 use crate::types::file::place;
 use crate::types::{accounts, tool};
-use crate::{Applied, Change, Hands, Provider, Sight, StepError};
+use crate::{Applied, Change, Hands, Observation, Provider, Sight, StepError};
 
 impl Provider for User {
     fn observe(&self, desired: &Wish, sight: &Sight<'_>) -> Result<Seen, StepError> {
@@ -38,13 +38,13 @@ impl Provider for User {
         })
     }
 
-    fn apply(
-        &self,
-        desired: &Wish,
-        observed: &Seen,
-        changes: &[Change],
-        hands: &Hands<'_>,
-    ) -> Result<Applied, StepError> {
+    fn apply(&self, step: &Observation<'_, Self>) -> Result<Applied, StepError> {
+        let Observation {
+            desired,
+            observed,
+            changes,
+            hands,
+        } = *step;
         match (desired.present, &observed.account) {
             (false, _) => {
                 let remove = desired.manage_home.then_some("--remove");
