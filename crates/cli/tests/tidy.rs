@@ -137,6 +137,34 @@ fn only_the_command_line_reads_the_environment() {
     check("libraries never read the environment", &reading, &allowed);
 }
 
+/// Every program starts under the same rules, and a new limit has one place.
+#[test]
+fn programs_are_started_in_one_place() {
+    let words = [
+        "process::Command",
+        "process::{Command",
+        "process::{Child, Command",
+    ];
+    let allowed = [
+        "process/src/",
+        // Programs that have our terminal, or outlive us.
+        "cli/src/commands/bound.rs",
+        "cli/src/commands/trigger/providers.rs",
+        "cli/src/cues/watch.rs",
+        "cli/src/run_hooks.rs",
+        "cli/src/ssh/connection.rs",
+        "cli/src/state_tree.rs",
+        // Tests.
+        "engine/src/types/hostile_parents.rs",
+        "engine/src/types/package/test_repository.rs",
+    ];
+    check(
+        "the process crate starts programs",
+        &product(&words),
+        &allowed,
+    );
+}
+
 /// A clock that is set back or forth must not end a wait early or let it last
 /// for ever: only the monotonic clock measures time. Services get the time from
 /// their clock, so that tests and the simulation decide what it is.
