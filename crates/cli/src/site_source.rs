@@ -179,7 +179,7 @@ async fn plan(
         },
         passes: arguments.passes,
     };
-    Plan::of(&site, &options).map_err(|error| Failure::new(error.to_string()))
+    bunraku_plan::plan_site(&site, &options).map_err(|error| Failure::new(error.to_string()))
 }
 
 /// The answers to what site files ask.

@@ -150,7 +150,7 @@ fn main() {
         let (mut planning, mut plan) = (f64::MAX, None);
         for _ in 0..5 {
             let before = processor_time();
-            plan = Some(Plan::of(&site, &PlanOptions::default()).expect("a plan"));
+            plan = Some(bunraku_plan::plan_site(&site, &PlanOptions::default()).expect("a plan"));
             planning = planning.min((processor_time() - before) as f64 / 1e6);
         }
         let plan = Arc::new(plan.expect("planned"));

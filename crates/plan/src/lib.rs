@@ -1,7 +1,7 @@
 //! Plans of ordered runs over many nodes, and such runs as a pure state machine.
 //!
 //! A [`Site`] says what there is: applications, their components, what these
-//! produce and consume, and where they run. [`Plan::of`] turns it into steps
+//! produce and consume, and where they run. [`plan_site`] turns it into steps
 //! in order, and leaves no meaningful choice to the execution. [`run::Run`]
 //! carries a plan out: events in, actions out.
 //!
@@ -11,17 +11,18 @@ mod build;
 mod filter;
 mod inventory;
 mod picture;
-mod plan;
 mod problem;
 mod read;
 pub mod run;
 mod site;
 
-pub use build::PlanOptions;
+pub use build::{PlanOptions, plan_site};
+pub use bunraku_wire::api::ordered_runs::{
+    Plan, PlanId, PlannedComponent, Reason, Step, StepIndex, Wait,
+};
 pub use filter::Filter;
 pub use inventory::{Inventory, NodePattern};
 pub use picture::{dot, plan_svg};
-pub use plan::{Plan, PlanId, PlannedComponent, Reason, Step, StepIndex, Wait};
 pub use problem::{PlanError, Problem};
 pub use read::{ReadError, environment_graph, site_file, site_manifest, site_queries};
 pub use site::{Application, Component, Named, NodeRead, Site, Values};

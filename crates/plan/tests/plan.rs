@@ -43,7 +43,7 @@ fn shown(plan: &Plan) -> String {
 }
 
 fn planned(site: &Site, options: &PlanOptions) -> String {
-    match Plan::of(site, options) {
+    match bunraku_plan::plan_site(site, options) {
         Ok(plan) => shown(&plan),
         Err(error) => format!("error: {error}\n"),
     }
@@ -106,8 +106,8 @@ fn puppets_environment_graph_gives_the_seeds_plan() {
 #[test]
 fn graph_and_manifest_of_one_site_give_one_plan() {
     let graph = environment_graph("graph.json", GRAPH).expect("a graph");
-    let one = Plan::of(&graph, &PlanOptions::default()).expect("a plan");
-    let other = Plan::of(&manifest(), &PlanOptions::default()).expect("a plan");
+    let one = bunraku_plan::plan_site(&graph, &PlanOptions::default()).expect("a plan");
+    let other = bunraku_plan::plan_site(&manifest(), &PlanOptions::default()).expect("a plan");
     assert_eq!(one.id, other.id);
     assert_eq!(shown(&one), shown(&other));
 }
@@ -496,7 +496,7 @@ fn an_instance_alone_is_planned_without_a_warning() {
 #[test]
 fn the_id_changes_with_what_would_be_done_and_with_nothing_else() {
     let id = |text: &str| {
-        Plan::of(&yaml(text), &PlanOptions::default())
+        bunraku_plan::plan_site(&yaml(text), &PlanOptions::default())
             .expect("a plan")
             .id
     };
@@ -537,7 +537,7 @@ fn site_files_say_what_they_do_not_understand() {
 fn pictures_escape_what_they_show() {
     let text = GRAPH.replace("app1", "a<b>&\\\"c");
     let site = environment_graph("graph.json", &text).expect("a graph");
-    let plan = Plan::of(&site, &PlanOptions::default()).expect("a plan");
+    let plan = bunraku_plan::plan_site(&site, &PlanOptions::default()).expect("a plan");
     let svg = plan_svg(&plan);
     assert!(svg.contains("Lamp::Mysql[a&lt;b&gt;&amp;&quot;c]"), "{svg}");
     assert!(!svg.contains("a<b>"));

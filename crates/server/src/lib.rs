@@ -15,6 +15,6 @@ mod server;
 mod upkeep;
 
 pub use cluster::{Cluster, ClusterLink, ClusterMember};
-pub use http::{AcceptOptions, RouterOptions, openapi_document};
+pub use http::{AcceptOptions, RouterOptions};
 pub use server::{Server, ServerOptions, StartError};
 pub use upkeep::UpkeepOptions;

@@ -6,7 +6,9 @@
 //! repeat (GET, PUT, DELETE) is repeated on another server when a connection
 //! breaks; a POST only when it surely never left.
 //!
-//! Absent: what the paths mean. Replies are values of the caller's types.
+//! Requests to the API go through [`Client::call`] and its siblings, which take
+//! an endpoint of [`crate::endpoints`]. Methods that take a path as text are
+//! for other paths, and for tests of the paths themselves.
 
 mod address;
 mod back_off;
@@ -14,6 +16,7 @@ mod call;
 mod conditional;
 mod connection;
 mod dial;
+mod endpoint;
 mod error;
 mod fetch;
 mod idle;
@@ -38,6 +41,7 @@ use tokio::time::Instant;
 pub use address::{DEFAULT_PORT, InvalidAddress, ServerAddress};
 pub use back_off::BackOff;
 pub use conditional::Fetched;
+pub use endpoint::{Decode, Encode, ReplyOf, Transfer};
 pub use error::{ClientError, ConnectError, Problem, ServerFailure};
 pub use lines::Lines;
 pub use refusal::Refusal;

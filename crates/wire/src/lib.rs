@@ -10,6 +10,7 @@ pub mod authority;
 pub mod certificate;
 pub mod client;
 pub mod credentials;
+pub mod endpoints;
 pub mod fingerprint;
 pub mod keep_alive;
 pub mod key;

@@ -283,7 +283,7 @@ mod tests {
 
     fn run(text: &str, options: RunOptions) -> Run {
         let site = site_file("site.yaml", text, &Inventory::default()).expect("a site");
-        let plan = Plan::of(&site, &PlanOptions::default()).expect("a plan");
+        let plan = bunraku_plan::plan_site(&site, &PlanOptions::default()).expect("a plan");
         Run::new(RunId(uuid::Uuid::nil()), Arc::new(plan), options, &[])
     }
 

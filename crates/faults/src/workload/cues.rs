@@ -32,7 +32,7 @@ fn plan() -> Plan {
     let nodes = AGENTS.map(|name| NodeName::new(name).expect("a name"));
     let inventory = Inventory::of(nodes.to_vec());
     let site = site_file("chain.yaml", SITE, &inventory).expect("a site");
-    Plan::of(&site, &PlanOptions::default()).expect("a plan")
+    bunraku_plan::plan_site(&site, &PlanOptions::default()).expect("a plan")
 }
 
 impl Worker {

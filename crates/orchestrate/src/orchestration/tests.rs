@@ -169,7 +169,7 @@ fn told(causes: Vec<bunraku_wire::api::Cause>) -> Vec<ReportEvent> {
 fn new_run() -> NewRun {
     let site = site_file("site.yaml", SITE, &Inventory::default()).expect("a site");
     NewRun {
-        plan: Plan::of(&site, &PlanOptions::default()).expect("a plan"),
+        plan: bunraku_plan::plan_site(&site, &PlanOptions::default()).expect("a plan"),
         options: RunOptions::default(),
         subject: Subject::Released,
         due: Due::default(),

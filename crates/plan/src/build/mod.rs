@@ -11,9 +11,11 @@ mod units;
 use std::collections::BTreeMap;
 
 use crate::filter::Filter;
-use crate::plan::{Plan, PlanId, PlannedComponent, Reason, Step, StepIndex, Wait};
 use crate::problem::PlanError;
 use crate::site::Site;
+use bunraku_wire::api::ordered_runs::{
+    Plan, PlanId, PlannedComponent, Reason, Step, StepIndex, Wait,
+};
 use graph::Graph;
 use units::{Unit, Units};
 
@@ -25,19 +27,17 @@ pub struct PlanOptions {
     pub passes: bool,
 }
 
-impl Plan {
-    /// Plans a site.
-    pub fn of(site: &Site, options: &PlanOptions) -> Result<Self, PlanError> {
-        let mut whole = units::read(site)?;
-        let mut warnings = site.notes.clone();
-        outputs::add(site, &mut whole, &mut warnings);
-        if let Some(problem) = cycle::between_components(&whole) {
-            return Err(problem.into());
-        }
-        let units = filtered::kept(whole, site, &options.filter, &mut warnings)?;
-        let groups = assigned(&units, options)?;
-        Ok(planned(site, &units, &groups, warnings))
+/// Plans a site.
+pub fn plan_site(site: &Site, options: &PlanOptions) -> Result<Plan, PlanError> {
+    let mut whole = units::read(site)?;
+    let mut warnings = site.notes.clone();
+    outputs::add(site, &mut whole, &mut warnings);
+    if let Some(problem) = cycle::between_components(&whole) {
+        return Err(problem.into());
     }
+    let units = filtered::kept(whole, site, &options.filter, &mut warnings)?;
+    let groups = assigned(&units, options)?;
+    Ok(planned(site, &units, &groups, warnings))
 }
 
 /// Which step each unit belongs to: by node, or by node and pass.

@@ -1,6 +1,6 @@
 //! A plan for Graphviz.
 
-use crate::plan::Plan;
+use bunraku_wire::api::ordered_runs::Plan;
 
 /// The plan as a `digraph`: nodes left to right in run order.
 pub fn dot(plan: &Plan) -> String {

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::shorten;
-use crate::plan::{Plan, Step};
+use bunraku_wire::api::ordered_runs::{Plan, Step};
 
 /// More steps than this are bundled.
 const MOST_SINGLE: usize = 40;

@@ -2,7 +2,7 @@
 
 use super::escape;
 use super::layout::{Bundle, Edge, MARGIN, Picture, TOP, layout};
-use crate::plan::Plan;
+use bunraku_wire::api::ordered_runs::Plan;
 
 const STYLE: &str = "text{font-family:system-ui,'DejaVu Sans',sans-serif;fill:#1d2b36}\
 .head{font-size:17px;font-weight:600}.sub{font-size:12px;fill:#5b6b78}\

@@ -12,11 +12,9 @@
 //! Absent: barriers between groups, unless asked for. A node starts as soon
 //! as what it needs is done.
 
+mod action;
 mod deadlines;
-mod event;
-mod options;
 mod ready;
-mod record;
 mod status;
 mod step;
 mod timeline;
@@ -28,15 +26,16 @@ use bunraku_model::{NodeRunId, RunId};
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
-use crate::plan::{Plan, StepIndex};
-use deadlines::Deadlines;
-pub use event::{Action, Ending, Entry, Event, Unfit, UnfitReason};
-pub use options::{OnFailure, RunOptions, Share};
-use ready::Ready;
-pub use record::{
-    Due, HookTrigger, NewRun, RunDetail, RunEnd, RunHooks, RunLog, RunRecord, RunSummary, Subject,
+pub use action::Action;
+pub use bunraku_wire::api::ordered_runs::{
+    Due, Ending, Entry, Event, HookTrigger, NewRun, OnFailure, RunDetail, RunEnd, RunHooks, RunLog,
+    RunLogReply, RunOptions, RunOutcome, RunRecord, RunSummary, Share, Subject, Tally, Unfit,
+    UnfitReason,
 };
-pub use status::{RunOutcome, RunPhase, StepState, StepStatus, Tally};
+use bunraku_wire::api::ordered_runs::{Plan, StepIndex};
+use deadlines::Deadlines;
+use ready::Ready;
+pub use status::{RunPhase, StepState, StepStatus};
 pub use timeline::{Bar, Timeline};
 pub use timeline_svg::timeline_svg;
 
@@ -215,7 +214,7 @@ impl Run {
 
     /// How many steps are in which state.
     pub fn tally(&self) -> Tally {
-        Tally::of(&self.statuses)
+        status::tally(&self.statuses)
     }
 
     /// The id of a step's node run: the same for everyone who computes it.

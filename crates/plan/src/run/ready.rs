@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use crate::plan::{Plan, StepIndex};
+use bunraku_wire::api::ordered_runs::{Plan, StepIndex};
 
 #[derive(Clone, Debug)]
 pub(super) struct Ready {

@@ -1,9 +1,8 @@
 //! Where a run and each of its steps stand.
 
+use bunraku_wire::api::ordered_runs::{Ending, RunOutcome, Tally};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-
-use super::event::Ending;
 
 /// Where one step stands. Each way of not succeeding is a state of its own.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -111,66 +110,23 @@ pub enum RunPhase {
     },
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RunOutcome {
-    Succeeded,
-    Failed,
-    /// A person stopped it, and nothing failed.
-    Cancelled,
-    /// Its time passed before it could begin.
-    Expired,
-}
-
-/// How many steps are in which state.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Tally {
-    pub waiting: usize,
-    pub starting: usize,
-    pub running: usize,
-    pub succeeded: usize,
-    pub failed: usize,
-    pub never_started: usize,
-    pub lost: usize,
-    pub disabled: usize,
-    pub timed_out: usize,
-    pub cancelled: usize,
-    pub skipped: usize,
-}
-
-impl Tally {
-    pub(super) fn of(statuses: &[StepStatus]) -> Self {
-        let mut tally = Self::default();
-        for status in statuses {
-            *match status.state {
-                StepState::Waiting => &mut tally.waiting,
-                StepState::Starting => &mut tally.starting,
-                StepState::Running => &mut tally.running,
-                StepState::Succeeded => &mut tally.succeeded,
-                StepState::Failed => &mut tally.failed,
-                StepState::NeverStarted => &mut tally.never_started,
-                StepState::Lost => &mut tally.lost,
-                StepState::Disabled => &mut tally.disabled,
-                StepState::TimedOut => &mut tally.timed_out,
-                StepState::Cancelled => &mut tally.cancelled,
-                StepState::Skipped { .. } => &mut tally.skipped,
-            } += 1;
-        }
-        tally
+/// Counts the steps in each state.
+pub(super) fn tally(statuses: &[StepStatus]) -> Tally {
+    let mut tally = Tally::default();
+    for status in statuses {
+        *match status.state {
+            StepState::Waiting => &mut tally.waiting,
+            StepState::Starting => &mut tally.starting,
+            StepState::Running => &mut tally.running,
+            StepState::Succeeded => &mut tally.succeeded,
+            StepState::Failed => &mut tally.failed,
+            StepState::NeverStarted => &mut tally.never_started,
+            StepState::Lost => &mut tally.lost,
+            StepState::Disabled => &mut tally.disabled,
+            StepState::TimedOut => &mut tally.timed_out,
+            StepState::Cancelled => &mut tally.cancelled,
+            StepState::Skipped { .. } => &mut tally.skipped,
+        } += 1;
     }
-
-    pub fn all(&self) -> usize {
-        self.waiting + self.starting + self.running + self.over()
-    }
-
-    pub fn over(&self) -> usize {
-        self.succeeded
-            + self.failed
-            + self.never_started
-            + self.lost
-            + self.disabled
-            + self.timed_out
-            + self.cancelled
-            + self.skipped
-    }
+    tally
 }

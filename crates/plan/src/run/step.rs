@@ -4,10 +4,12 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::Run;
 use super::deadlines::Deadline;
-use super::event::{Action, Ending, Event, UnfitReason};
-use super::options::OnFailure;
-use super::status::{RunOutcome, RunPhase, StepState};
-use crate::plan::StepIndex;
+use bunraku_wire::api::ordered_runs::{
+    Ending, Event, OnFailure, RunOutcome, StepIndex, Unfit, UnfitReason,
+};
+
+use super::action::Action;
+use super::status::{RunPhase, StepState};
 
 impl Run {
     /// Takes an event in. Events that say nothing new change nothing.
@@ -63,7 +65,7 @@ impl Run {
         }
     }
 
-    fn begin(&mut self, unfit: &[super::event::Unfit]) {
+    fn begin(&mut self, unfit: &[Unfit]) {
         if self.phase != RunPhase::Queued {
             return;
         }

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::Run;
 use super::status::StepState;
-use crate::plan::StepIndex;
+use bunraku_wire::api::ordered_runs::StepIndex;
 
 /// The steps that were asked for, in the order of their start.
 #[derive(Clone, PartialEq, Debug, Serialize)]

@@ -64,7 +64,7 @@ pub(crate) fn of_edges(edges: &[(String, Vec<String>)]) -> Arc<Plan> {
         }],
         ..Site::default()
     };
-    Arc::new(Plan::of(&site, &PlanOptions::default()).expect("a plan"))
+    Arc::new(bunraku_plan::plan_site(&site, &PlanOptions::default()).expect("a plan"))
 }
 
 /// A graph of `count` nodes with about `edges` edges, without circles.

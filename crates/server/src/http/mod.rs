@@ -5,6 +5,7 @@ mod access;
 mod byte_range;
 mod caller;
 mod command_stream;
+mod endpoint;
 mod gzip;
 mod health;
 mod old_data;
@@ -14,6 +15,6 @@ mod routes;
 
 pub use accept::AcceptOptions;
 pub(crate) use accept::serve;
-pub use router::{RouterOptions, openapi_document};
+pub use router::RouterOptions;
 pub(crate) use router::{health_router, router};
 pub(crate) use routes::{ServerIdentity, ServiceSet, Services};

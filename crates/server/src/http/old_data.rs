@@ -9,25 +9,12 @@ use axum::response::Response;
 use bunraku_store::Store;
 use bunraku_store::stale::{AllowedStream, Permission};
 use bunraku_wire::api::OLD_DATA_HEADER;
+use bunraku_wire::endpoints::{self, OldData};
 use http::{HeaderValue, Method};
 
-/// Readings that somebody acts upon, and a stream that marks its node connected.
-const NEVER: [&str; 3] = [
-    "/readyz",
-    "/v1/nodes/{node}/stream",
-    "/v1/once/{app}/standing",
-];
-
-/// Questions whose answer is no decision, though they are asked with a body.
-const QUESTIONS: [&str; 3] = ["/v1/query", "/v1/compiles/status", "/v1/catalogs/proposed"];
-
-/// Whether this route may be answered with what is old.
-pub(super) fn is_fine_for(method: &Method, route: &str) -> bool {
-    match *method {
-        Method::GET | Method::HEAD => !NEVER.contains(&route),
-        Method::POST => QUESTIONS.contains(&route),
-        _ => false,
-    }
+/// Whether this route may be answered with data that may be stale.
+pub(super) fn is_allowed_for(method: &Method, route: &str) -> bool {
+    endpoints::find(method, route).is_some_and(|known| known.old_data == OldData::Allowed)
 }
 
 /// Says so on the reply, if it may be old; its body is read on in the same way.
@@ -52,13 +39,13 @@ mod tests {
 
     #[test]
     fn what_decides_is_never_answered_with_what_is_old() {
-        assert!(is_fine_for(&Method::GET, "/v1/nodes"));
-        assert!(is_fine_for(&Method::HEAD, "/v1/content/{id}"));
-        assert!(is_fine_for(&Method::POST, "/v1/query"));
-        assert!(!is_fine_for(&Method::GET, "/v1/once/{app}/standing"));
-        assert!(!is_fine_for(&Method::GET, "/v1/nodes/{node}/stream"));
-        assert!(!is_fine_for(&Method::POST, "/v1/runs"));
-        assert!(!is_fine_for(&Method::PUT, "/v1/locks/{lock}/lease"));
-        assert!(!is_fine_for(&Method::DELETE, "/v1/nodes/{node}"));
+        assert!(is_allowed_for(&Method::GET, "/v1/nodes"));
+        assert!(is_allowed_for(&Method::HEAD, "/v1/content/{id}"));
+        assert!(is_allowed_for(&Method::POST, "/v1/query"));
+        assert!(!is_allowed_for(&Method::GET, "/v1/once/{app}/standing"));
+        assert!(!is_allowed_for(&Method::GET, "/v1/nodes/{node}/stream"));
+        assert!(!is_allowed_for(&Method::POST, "/v1/runs"));
+        assert!(!is_allowed_for(&Method::PUT, "/v1/locks/{lock}/lease"));
+        assert!(!is_allowed_for(&Method::DELETE, "/v1/nodes/{node}"));
     }
 }

@@ -76,6 +76,16 @@ impl Refusal {
         )
     }
 
+    pub(crate) fn unavailable(message: &str) -> Self {
+        let message = message.to_owned();
+        Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            ProblemCode::Unavailable,
+            message,
+            None,
+        )
+    }
+
     pub(crate) fn timed_out() -> Self {
         let message = "the request took too long".to_owned();
         Self::new(

@@ -8,7 +8,7 @@ use crate::support::TestServer;
 
 /// Every documented route: method, path with made-up names in it.
 fn documented(node: &str) -> Vec<(String, String, String)> {
-    let document = serde_json::to_value(bunraku_server::openapi_document()).expect("JSON");
+    let document = bunraku_wire::endpoints::openapi_document();
     let mut routes = Vec::new();
     for (path, item) in document["paths"].as_object().expect("paths") {
         for method in item.as_object().expect("methods").keys() {
@@ -183,10 +183,7 @@ async fn the_document_and_the_routes_are_the_same() {
         .get("/v1/openapi.json")
         .await
         .expect("the document");
-    assert_eq!(
-        served,
-        serde_json::to_value(bunraku_server::openapi_document()).expect("JSON")
-    );
+    assert_eq!(served, bunraku_wire::endpoints::openapi_document());
     let routes = documented("web-1");
     for (_, template, path) in &routes {
         for method in ["GET", "POST", "PUT", "DELETE"] {
@@ -222,5 +219,33 @@ async fn bodies_that_are_wrong_are_refused_with_the_reason() {
         .post("/v1/tokens", &json!({"node": "a".repeat(4_000)}))
         .await;
     assert_eq!(large.expect_err("too large").status(), Some(413));
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn parameters_that_are_wrong_are_refused_with_the_json_error() {
+    let mut server = TestServer::start().await;
+    for path in [
+        "/v1/reports?limit=abc",
+        "/v1/reports?node=not%20a%20node",
+        "/v1/reports?failed=perhaps",
+        "/v1/catalogs/not-an-id",
+        "/v1/nodes/web%2F1",
+        "/v1/environments/production/deploys/last",
+        "/v1/releases/production/newest",
+        "/v1/nodes/%FF",
+    ] {
+        let refused: Result<Value, _> = server.operator.get(path).await;
+        match refused.expect_err(path) {
+            ClientError::Api {
+                status, problem, ..
+            } => {
+                assert_eq!(status, 400, "{path}");
+                assert_eq!(problem.code, "invalid", "{path}");
+                assert!(!problem.message.is_empty(), "{path}");
+            }
+            other => panic!("{path}: {other}"),
+        }
+    }
     server.shutdown().await;
 }

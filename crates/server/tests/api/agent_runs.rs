@@ -388,7 +388,7 @@ async fn ordered(
     let text = "applications: {a: {components: {web: {node: web-1}}}}";
     let inventory = bunraku_plan::Inventory::default();
     let site = bunraku_plan::site_file("site.yaml", text, &inventory).expect("a site");
-    let plan = bunraku_plan::Plan::of(&site, &bunraku_plan::PlanOptions::default());
+    let plan = bunraku_plan::plan_site(&site, &bunraku_plan::PlanOptions::default());
     let new = NewRun {
         plan: plan.expect("a plan"),
         options: bunraku_plan::run::RunOptions::default(),

@@ -15,6 +15,7 @@ pub mod locks;
 pub mod modules;
 mod nodes;
 pub mod once;
+pub mod ordered_runs;
 pub mod outputs;
 mod problem;
 mod query;

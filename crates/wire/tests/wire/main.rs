@@ -5,6 +5,7 @@
 mod authority;
 mod client;
 mod connections;
+mod endpoints;
 mod openssl;
 mod parsers;
 mod puppet;

@@ -1,111 +1,57 @@
-//! Catalogs: what is kept, and what differs.
+//! Catalogs and what differs between them.
 
-use axum::Json;
-use axum::extract::{Query, State};
-use axum::response::Response;
-use bunraku_model::{CatalogId, EnvironmentName, NodeName, ReleaseNumber};
-use bunraku_wire::api::{CatalogDiffReply, CatalogSummary, FleetDiff, FleetDiffRequest, Problem};
-use http::{HeaderMap, Method};
-use serde::Deserialize;
-use utoipa::IntoParams;
+use bunraku_wire::endpoints::{
+    CompareCatalogs, CompareReleases, ListCatalogs, ProposeCatalogs, ShowCatalog,
+};
 
-use super::{Answer, Body, PathEnvironment, PathId, Services, targets};
-use crate::http::reply::Refusal;
+use super::targets;
+use crate::http::endpoint::{Answer, Call, Routes};
 
-/// Which ones.
-#[derive(Deserialize, IntoParams)]
-pub(crate) struct Which {
-    #[param(value_type = Option<String>)]
-    environment: Option<EnvironmentName>,
-    #[param(value_type = Option<String>)]
-    node: Option<NodeName>,
+/// Adds the handlers of this module.
+pub(crate) fn add_routes(routes: Routes) -> Routes {
+    routes
+        .add(ListCatalogs, list)
+        .add(ShowCatalog, show)
+        .add(CompareCatalogs, diff)
+        .add(ProposeCatalogs, proposed)
+        .add(CompareReleases, between_releases)
 }
 
-/// Where the catalogs of nodes stand: released, held, outdated.
-#[utoipa::path(get, path = "/v1/catalogs", tag = "catalogs", params(Which),
-    responses((status = 200, body = Vec<CatalogSummary>), (status = "default", body = Problem)))]
-pub(crate) async fn list(
-    State(services): State<Services>,
-    Query(which): Query<Which>,
-) -> Answer<Vec<CatalogSummary>> {
-    let (environment, node) = (which.environment.as_ref(), which.node.as_ref());
-    Ok(Json(services.diffs.list(environment, node).await?))
+async fn list(call: Call<ListCatalogs>) -> Answer<ListCatalogs> {
+    let (environment, node) = (call.query.environment.as_ref(), call.query.node.as_ref());
+    Ok(call.services.diffs.list(environment, node).await?)
 }
 
-/// A catalog, whichever node's it is.
-#[utoipa::path(get, path = "/v1/catalogs/{id}", tag = "catalogs", params(("id" = String, Path)),
-    responses((status = 200, body = Object), (status = "default", body = Problem)))]
-pub(crate) async fn show(
-    State(services): State<Services>,
-    PathId(id): PathId<CatalogId>,
-    method: Method,
-    headers: HeaderMap,
-) -> Result<Response, Refusal> {
-    targets::send_catalog(&services, id, &method, &headers).await
+async fn show(call: Call<ShowCatalog>) -> Answer<ShowCatalog> {
+    targets::send_catalog(&call.services, call.path, &call.method, &call.headers).await
 }
 
-/// What to compare with.
-#[derive(Deserialize, IntoParams)]
-pub(crate) struct With {
-    /// The catalog before.
-    #[param(value_type = String)]
-    before: CatalogId,
+async fn diff(call: Call<CompareCatalogs>) -> Answer<CompareCatalogs> {
+    Ok(call
+        .services
+        .diffs
+        .between(call.query.before, call.path)
+        .await?)
 }
 
-/// What differs between two catalogs.
-#[utoipa::path(get, path = "/v1/catalogs/{id}/diff", tag = "catalogs", params(("id" = String, Path), With),
-    responses((status = 200, body = CatalogDiffReply), (status = "default", body = Problem)))]
-pub(crate) async fn diff(
-    State(services): State<Services>,
-    PathId(id): PathId<CatalogId>,
-    Query(with): Query<With>,
-) -> Answer<CatalogDiffReply> {
-    Ok(Json(services.diffs.between(with.before, id).await?))
+async fn proposed(call: Call<ProposeCatalogs>) -> Answer<ProposeCatalogs> {
+    let (environments, compiles) = (&call.services.environments, &call.services.compiles);
+    let diff = call
+        .services
+        .diffs
+        .proposed(environments, compiles, &call.body);
+    Ok(diff.await?)
 }
 
-/// What a commit would change, on which nodes, equal changes told once.
-#[utoipa::path(post, path = "/v1/catalogs/proposed", tag = "catalogs", request_body = FleetDiffRequest,
-    responses((status = 200, body = FleetDiff), (status = "default", body = Problem)))]
-pub(crate) async fn proposed(
-    State(services): State<Services>,
-    Body(request): Body<FleetDiffRequest>,
-) -> Answer<FleetDiff> {
-    let (environments, compiles) = (&services.environments, &services.compiles);
-    let diff = services.diffs.proposed(environments, compiles, &request);
-    Ok(Json(diff.await?))
-}
-
-/// Which releases to compare.
-#[derive(Deserialize, IntoParams)]
-pub(crate) struct Releases {
-    /// The parent of the other one when not given; 0 for nothing.
-    #[param(value_type = Option<u64>)]
-    before: Option<ReleaseNumber>,
-    /// The newest when not given.
-    #[param(value_type = Option<u64>)]
-    after: Option<ReleaseNumber>,
-    /// Compare what is released with what is held instead.
-    #[serde(default)]
-    held: bool,
-}
-
-/// What one release changed against another, equal changes told once.
-#[utoipa::path(get, path = "/v1/releases/{environment}/diff", tag = "releases",
-    params(("environment" = String, Path), Releases),
-    responses((status = 200, body = FleetDiff), (status = "default", body = Problem)))]
-pub(crate) async fn between_releases(
-    State(services): State<Services>,
-    PathEnvironment(environment): PathEnvironment,
-    Query(releases): Query<Releases>,
-) -> Answer<FleetDiff> {
-    let diff = match releases.held {
-        true => services.diffs.held(&environment).await?,
+async fn between_releases(call: Call<CompareReleases>) -> Answer<CompareReleases> {
+    let diff = match call.query.held {
+        true => call.services.diffs.held(&call.path).await?,
         false => {
-            let diffs = &services.diffs;
+            let diffs = &call.services.diffs;
             diffs
-                .between_releases(&environment, releases.before, releases.after)
+                .between_releases(&call.path, call.query.before, call.query.after)
                 .await?
         }
     };
-    Ok(Json(diff))
+    Ok(diff)
 }

@@ -1,113 +1,73 @@
 //! Certificates and requests for them.
 
-use axum::Json;
-use axum::extract::State;
-use bunraku_wire::api::{
-    CertificateEntry, IssueRequest, IssuedCertificate, PendingRequest, Problem, RenewRequest,
-    RevokeRequest, SignRequest,
+use bunraku_wire::endpoints::{
+    IssueCertificate, ListCertificateRequests, ListCertificates, RejectCertificateRequest,
+    RenewCertificate, RevokeCertificates, ShowRevocationList, SignCertificateRequest,
 };
-use http::{StatusCode, header};
 
-use super::{Answer, Body, PathNode, Services};
-use crate::http::caller::Caller;
-use crate::http::reply::Refusal;
+use crate::http::endpoint::{Answer, Call, Routes};
 
-/// Every certificate that was signed.
-#[utoipa::path(get, path = "/v1/certificates", tag = "certificates",
-    responses((status = 200, body = Vec<CertificateEntry>), (status = "default", body = Problem)))]
-pub(crate) async fn list(State(services): State<Services>) -> Answer<Vec<CertificateEntry>> {
-    Ok(Json(services.certificates.list().await?))
+/// Adds the handlers of this module.
+pub(crate) fn add_routes(routes: Routes) -> Routes {
+    routes
+        .add(ListCertificates, list)
+        .add(ListCertificateRequests, requests)
+        .add(SignCertificateRequest, sign)
+        .add(RejectCertificateRequest, reject)
+        .add(IssueCertificate, issue)
+        .add(RenewCertificate, renew)
+        .add(RevokeCertificates, revoke)
+        .add(ShowRevocationList, revocation_list)
 }
 
-/// Requests that wait for an operator.
-#[utoipa::path(get, path = "/v1/certificate-requests", tag = "certificates",
-    responses((status = 200, body = Vec<PendingRequest>), (status = "default", body = Problem)))]
-pub(crate) async fn requests(State(services): State<Services>) -> Answer<Vec<PendingRequest>> {
-    Ok(Json(services.certificates.requests().await?))
+async fn list(call: Call<ListCertificates>) -> Answer<ListCertificates> {
+    Ok(call.services.certificates.list().await?)
 }
 
-/// Sign a waiting request.
-#[utoipa::path(post, path = "/v1/certificate-requests/{name}/sign", tag = "certificates", params(("name" = String, Path)),
-    request_body = SignRequest, responses((status = 204), (status = "default", body = Problem)))]
-pub(crate) async fn sign(
-    State(services): State<Services>,
-    caller: Caller,
-    PathNode(name): PathNode,
-    Body(request): Body<SignRequest>,
-) -> Result<StatusCode, Refusal> {
-    services
+async fn requests(call: Call<ListCertificateRequests>) -> Answer<ListCertificateRequests> {
+    Ok(call.services.certificates.requests().await?)
+}
+
+async fn sign(call: Call<SignCertificateRequest>) -> Answer<SignCertificateRequest> {
+    call.services
         .certificates
-        .sign(&name, &request, caller.name.as_str())
+        .sign(&call.path, &call.body, call.by()?)
         .await?;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(())
 }
 
-/// Throw a waiting request away.
-#[utoipa::path(delete, path = "/v1/certificate-requests/{name}", tag = "certificates", params(("name" = String, Path)),
-    responses((status = 204), (status = "default", body = Problem)))]
-pub(crate) async fn reject(
-    State(services): State<Services>,
-    PathNode(name): PathNode,
-) -> Result<StatusCode, Refusal> {
-    services.certificates.reject(&name).await?;
-    Ok(StatusCode::NO_CONTENT)
+async fn reject(call: Call<RejectCertificateRequest>) -> Answer<RejectCertificateRequest> {
+    call.services.certificates.reject(&call.path).await?;
+    Ok(())
 }
 
-/// Sign a certificate of any role.
-#[utoipa::path(post, path = "/v1/certificates/issue", tag = "certificates", request_body = IssueRequest,
-    responses((status = 200, body = IssuedCertificate), (status = "default", body = Problem)))]
-pub(crate) async fn issue(
-    State(services): State<Services>,
-    caller: Caller,
-    Body(request): Body<IssueRequest>,
-) -> Answer<IssuedCertificate> {
-    Ok(Json(
-        services
-            .certificates
-            .issue(&request, caller.name.as_str())
-            .await?,
-    ))
-}
-
-/// The caller's next certificate.
-#[utoipa::path(post, path = "/v1/certificates/renew", tag = "certificates", request_body = RenewRequest,
-    responses((status = 200, body = IssuedCertificate), (status = "default", body = Problem)))]
-pub(crate) async fn renew(
-    State(services): State<Services>,
-    caller: Caller,
-    Body(request): Body<RenewRequest>,
-) -> Answer<IssuedCertificate> {
-    Ok(Json(
-        services
-            .certificates
-            .renew(&caller.name, caller.role, &request)
-            .await?,
-    ))
-}
-
-/// Revoke the certificates of a name.
-#[utoipa::path(post, path = "/v1/certificates/{name}/revoke", tag = "certificates", params(("name" = String, Path)),
-    request_body = RevokeRequest, responses((status = 204), (status = "default", body = Problem)))]
-pub(crate) async fn revoke(
-    State(services): State<Services>,
-    caller: Caller,
-    PathNode(name): PathNode,
-    Body(request): Body<RevokeRequest>,
-) -> Result<StatusCode, Refusal> {
-    services
+async fn issue(call: Call<IssueCertificate>) -> Answer<IssueCertificate> {
+    Ok(call
+        .services
         .certificates
-        .revoke(&name, &request, caller.name.as_str())
-        .await?;
-    services.hub.disconnect(&name);
-    Ok(StatusCode::NO_CONTENT)
+        .issue(&call.body, call.by()?)
+        .await?)
 }
 
-/// The signed list of revoked certificates, in PEM.
-#[utoipa::path(get, path = "/v1/crl", tag = "certificates",
-    responses((status = 200, body = String, content_type = "application/x-pem-file"), (status = "default", body = Problem)))]
-pub(crate) async fn revocation_list(
-    State(services): State<Services>,
-) -> Result<([(header::HeaderName, &'static str); 1], String), Refusal> {
-    let list = services.certificates.revocation_lists_pem().await?;
-    Ok(([(header::CONTENT_TYPE, "application/x-pem-file")], list))
+async fn renew(call: Call<RenewCertificate>) -> Answer<RenewCertificate> {
+    let caller = call.caller()?;
+    Ok(call
+        .services
+        .certificates
+        .renew(&caller.name, caller.role, &call.body)
+        .await?)
+}
+
+async fn revoke(call: Call<RevokeCertificates>) -> Answer<RevokeCertificates> {
+    call.services
+        .certificates
+        .revoke(&call.path, &call.body, call.by()?)
+        .await?;
+    call.services.hub.disconnect(&call.path);
+    Ok(())
+}
+
+async fn revocation_list(call: Call<ShowRevocationList>) -> Answer<ShowRevocationList> {
+    let list = call.services.certificates.revocation_lists_pem().await?;
+    Ok(list)
 }

@@ -1,85 +1,51 @@
-//! The servers among themselves.
+//! The servers of a cluster.
 
-use axum::Json;
-use axum::extract::State;
-use bunraku_wire::api::Problem;
-use bunraku_wire::api::cluster::{
-    ClusterInvitation, ClusterInviteRequest, ClusterJoinRequest, ClusterSshJoinRequest,
-    ClusterSshWelcome, ClusterStatus, ClusterWelcome, DrainRequest, ServerList,
+use bunraku_wire::endpoints::{
+    DrainServer, InviteServer, JoinCluster, JoinClusterOverSsh, ListServers, RemoveServer,
+    ShowCluster,
 };
-use http::StatusCode;
 
-use super::{Answer, Body, PathNode, Services};
-use crate::http::caller::Caller;
-use crate::http::reply::Refusal;
+use crate::http::endpoint::{Answer, Call, Routes};
 
-/// The cluster, as this server sees it.
-#[utoipa::path(get, path = "/v1/cluster", tag = "cluster",
-    responses((status = 200, body = ClusterStatus), (status = "default", body = Problem)))]
-pub(crate) async fn status(State(services): State<Services>) -> Answer<ClusterStatus> {
-    Ok(Json(services.cluster.status().await?))
+/// Adds the handlers of this module.
+pub(crate) fn add_routes(routes: Routes) -> Routes {
+    routes
+        .add(ShowCluster, status)
+        .add(ListServers, servers)
+        .add(InviteServer, invite)
+        .add(JoinCluster, join)
+        .add(JoinClusterOverSsh, join_over_ssh)
+        .add(RemoveServer, remove)
+        .add(DrainServer, drain)
 }
 
-/// All servers that nodes and operators can go to.
-#[utoipa::path(get, path = "/v1/servers", tag = "cluster",
-    responses((status = 200, body = ServerList), (status = "default", body = Problem)))]
-pub(crate) async fn servers(State(services): State<Services>) -> Answer<ServerList> {
-    Ok(Json(services.cluster.servers()))
+async fn status(call: Call<ShowCluster>) -> Answer<ShowCluster> {
+    Ok(call.services.cluster.status().await?)
 }
 
-/// Make a one-time token for a server. It is shown only in this reply.
-#[utoipa::path(post, path = "/v1/cluster/invitations", tag = "cluster", request_body = ClusterInviteRequest,
-    responses((status = 200, body = ClusterInvitation), (status = "default", body = Problem)))]
-pub(crate) async fn invite(
-    State(services): State<Services>,
-    caller: Caller,
-    Body(request): Body<ClusterInviteRequest>,
-) -> Answer<ClusterInvitation> {
-    let by = caller.name.as_str();
-    Ok(Json(services.cluster.invite(&request, by).await?))
+async fn servers(call: Call<ListServers>) -> Answer<ListServers> {
+    Ok(call.services.cluster.servers())
 }
 
-/// Become a member, with a token.
-#[utoipa::path(post, path = "/v1/cluster/join", tag = "cluster", request_body = ClusterJoinRequest,
-    responses((status = 200, body = ClusterWelcome), (status = "default", body = Problem)))]
-pub(crate) async fn join(
-    State(services): State<Services>,
-    Body(request): Body<ClusterJoinRequest>,
-) -> Answer<ClusterWelcome> {
-    Ok(Json(services.cluster.join(&request).await?))
+async fn invite(call: Call<InviteServer>) -> Answer<InviteServer> {
+    let by = call.by()?;
+    Ok(call.services.cluster.invite(&call.body, by).await?)
 }
 
-/// Become a member that this server verifies over SSH. What a member needs is
-/// put in its place over SSH, not into the reply.
-#[utoipa::path(post, path = "/v1/cluster/join-over-ssh", tag = "cluster", request_body = ClusterSshJoinRequest,
-    responses((status = 200, body = ClusterSshWelcome), (status = "default", body = Problem)))]
-pub(crate) async fn join_over_ssh(
-    State(services): State<Services>,
-    Body(request): Body<ClusterSshJoinRequest>,
-) -> Answer<ClusterSshWelcome> {
-    Ok(Json(services.cluster.join_over_ssh(&request).await?))
+async fn join(call: Call<JoinCluster>) -> Answer<JoinCluster> {
+    Ok(call.services.cluster.join(&call.body).await?)
 }
 
-/// Take a server off the list for good. It keeps no data, and does not run.
-#[utoipa::path(delete, path = "/v1/cluster/members/{name}", tag = "cluster", params(("name" = String, Path)),
-    responses((status = 204), (status = "default", body = Problem)))]
-pub(crate) async fn remove(
-    State(services): State<Services>,
-    caller: Caller,
-    PathNode(name): PathNode,
-) -> Result<StatusCode, Refusal> {
-    services.cluster.remove(&name, caller.name.as_str()).await?;
-    Ok(StatusCode::NO_CONTENT)
+async fn join_over_ssh(call: Call<JoinClusterOverSsh>) -> Answer<JoinClusterOverSsh> {
+    Ok(call.services.cluster.join_over_ssh(&call.body).await?)
 }
 
-/// Move a server's role away, or stop doing so.
-#[utoipa::path(post, path = "/v1/cluster/members/{name}/drain", tag = "cluster", params(("name" = String, Path)), request_body = DrainRequest,
-    responses((status = 204), (status = "default", body = Problem)))]
-pub(crate) async fn drain(
-    State(services): State<Services>,
-    PathNode(name): PathNode,
-    Body(request): Body<DrainRequest>,
-) -> Result<StatusCode, Refusal> {
-    services.cluster.drain(&name, &request).await?;
-    Ok(StatusCode::NO_CONTENT)
+async fn remove(call: Call<RemoveServer>) -> Answer<RemoveServer> {
+    call.services.cluster.remove(&call.path, call.by()?).await?;
+    Ok(())
+}
+
+async fn drain(call: Call<DrainServer>) -> Answer<DrainServer> {
+    call.services.cluster.drain(&call.path, &call.body).await?;
+    Ok(())
 }

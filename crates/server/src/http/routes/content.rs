@@ -1,44 +1,36 @@
 //! Content by its address.
 
 use axum::body::Body as HttpBody;
-use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use bunraku_model::{ContentId, Role};
 use bunraku_store::blobs::{BlobError, BlobStream};
-use bunraku_wire::api::Problem;
+use bunraku_wire::endpoints::ShowContent;
 use bytes::Bytes;
 use futures::{Stream, StreamExt, stream};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 
-use super::{PathId, Services};
+use super::Services;
 use crate::http::byte_range::{self, Wanted};
 use crate::http::caller::Caller;
+use crate::http::endpoint::{Answer, Call, Routes};
 use crate::http::gzip;
-use crate::http::reply::Refusal;
 use bunraku_compile::content::no_such_content;
 use bunraku_control::ServiceError;
 
-/// A file by its content address; whole, or the part that `Range` asks for.
-///
-/// A node gets what the catalogs name that were released to it. The body is
-/// verified as it is sent: one that does not fit its address breaks off.
-#[utoipa::path(get, path = "/v1/content/{id}", tag = "content", params(("id" = String, Path)),
-    responses((status = 200, content_type = "application/octet-stream"), (status = 206), (status = 304), (status = 416),
-    (status = "default", body = Problem)))]
-pub(crate) async fn show(
-    State(services): State<Services>,
-    caller: Caller,
-    PathId(id): PathId<ContentId>,
-    method: Method,
-    headers: HeaderMap,
-) -> Result<Response, Refusal> {
-    may_read(&services, &caller, id).await?;
-    let size = services.contents.size(id).await?;
+/// Adds the handlers of this module.
+pub(crate) fn add_routes(routes: Routes) -> Routes {
+    routes.add(ShowContent, show)
+}
+
+async fn show(call: Call<ShowContent>) -> Answer<ShowContent> {
+    let (id, headers) = (call.path, &call.headers);
+    may_read(&call.services, call.caller()?, id).await?;
+    let size = call.services.contents.size(id).await?;
     let entity_tag = format!("\"{id}\"");
-    if byte_range::is_known(&headers, &entity_tag) {
+    if byte_range::is_known(headers, &entity_tag) {
         return Ok((StatusCode::NOT_MODIFIED, common(&entity_tag)).into_response());
     }
-    let (status, part, length) = match byte_range::wanted(&headers, &entity_tag, size) {
+    let (status, part, length) = match byte_range::wanted(headers, &entity_tag, size) {
         Wanted::Unsatisfiable => return Ok(unsatisfiable(&entity_tag, size)),
         Wanted::Everything => (StatusCode::OK, None, size),
         Wanted::Part(part) => {
@@ -51,15 +43,15 @@ pub(crate) async fn show(
         let range = format!("bytes {}-{}/{size}", part.start, part.end - 1);
         reply.insert(header::CONTENT_RANGE, ascii(&range));
     }
-    let packed = part.is_none() && size >= gzip::WORTH_IT && gzip::is_accepted(&headers);
+    let packed = part.is_none() && size >= gzip::WORTH_IT && gzip::is_accepted(headers);
     match packed {
         true => reply.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip")),
         false => reply.insert(header::CONTENT_LENGTH, HeaderValue::from(length)),
     };
-    if method == Method::HEAD {
+    if call.method == Method::HEAD {
         return Ok((status, reply).into_response());
     }
-    let verified = first_verified(services.contents.open(id, part).await?).await?;
+    let verified = first_verified(call.services.contents.open(id, part).await?).await?;
     let body = match packed {
         true => HttpBody::from_stream(gzip::pieces(verified)),
         false => HttpBody::from_stream(verified),

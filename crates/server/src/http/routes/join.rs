@@ -1,27 +1,23 @@
-//! The one route that answers without a certificate.
+//! Joining, which needs no certificate.
 
-use axum::Json;
-use axum::extract::State;
-use bunraku_wire::api::{JoinReply, JoinRequest, Problem};
+use bunraku_wire::endpoints::Join;
 
-use super::{Answer, Body, Services};
-use crate::http::caller::From;
+use crate::http::endpoint::{Answer, Call, Routes};
+use bunraku_control::ServiceError;
 
-/// Ask for a node's certificate.
-#[utoipa::path(post, path = "/v1/join", tag = "join", request_body = JoinRequest,
-    responses((status = 200, body = JoinReply), (status = "default", body = Problem)))]
-pub(crate) async fn join(
-    State(services): State<Services>,
-    From(address): From,
-    Body(request): Body<JoinRequest>,
-) -> Answer<JoinReply> {
-    let waiting = services.certificates.join(&request, &address);
+/// Adds the handlers of this module.
+pub(crate) fn add_routes(routes: Routes) -> Routes {
+    routes.add(Join, join)
+}
+
+async fn join(call: Call<Join>) -> Answer<Join> {
+    let waiting = call.services.certificates.join(&call.body, call.address());
     // A request that waits for an operator must not hold up a shutdown.
     let reply = tokio::select! {
         reply = waiting => reply?,
-        () = services.shutdown.cancelled() => {
-            return Err(bunraku_control::ServiceError::Busy { message: "the server shuts down".to_owned() }.into());
+        () = call.services.shutdown.cancelled() => {
+            return Err(ServiceError::Busy { message: "the server shuts down".to_owned() }.into());
         }
     };
-    Ok(Json(reply))
+    Ok(reply)
 }

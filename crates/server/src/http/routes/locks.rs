@@ -2,144 +2,81 @@
 
 use std::time::Duration;
 
-use axum::Json;
-use axum::extract::{FromRequestParts, State};
-use bunraku_model::LockName;
-use bunraku_wire::api::Problem;
-use bunraku_wire::api::locks::{
-    AcquireLock, BreakLock, DefineLock, LeaveLine, LockReply, LockStatus, LockToken,
+use bunraku_wire::endpoints::{
+    AcquireLock, BreakLock, DefineLock, LeaveLockLine, ListLocks, ReleaseLock, RenewLock, ShowLock,
 };
-use http::StatusCode;
-use http::request::Parts;
 
-use super::{Answer, Body, Services};
-use crate::http::caller::Caller;
-use crate::http::reply::Refusal;
+use super::longest_wait;
+use crate::http::endpoint::{Answer, Call, Routes};
 
-/// The longest that an answer is held back.
-const LONGEST_WAIT: u64 = 60;
-
-/// The lock in the path.
-pub(crate) struct PathLock(LockName);
-
-impl<S: Send + Sync> FromRequestParts<S> for PathLock {
-    type Rejection = Refusal;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
-        super::path_parameter(parts, state, &["lock"])
-            .await
-            .map(Self)
-    }
+/// Adds the handlers of this module.
+pub(crate) fn add_routes(routes: Routes) -> Routes {
+    routes
+        .add(ListLocks, list)
+        .add(ShowLock, show)
+        .add(DefineLock, define)
+        .add(AcquireLock, acquire)
+        .add(RenewLock, renew)
+        .add(ReleaseLock, release)
+        .add(LeaveLockLine, leave)
+        .add(BreakLock, break_lock)
 }
 
-/// All locks, with who holds them.
-#[utoipa::path(get, path = "/v1/locks", tag = "locks",
-    responses((status = 200, body = Vec<LockStatus>), (status = "default", body = Problem)))]
-pub(crate) async fn list(State(services): State<Services>) -> Answer<Vec<LockStatus>> {
-    Ok(Json(services.locks.list().await?))
+async fn list(call: Call<ListLocks>) -> Answer<ListLocks> {
+    Ok(call.services.locks.list().await?)
 }
 
-/// One lock, with who holds it and who waits.
-#[utoipa::path(get, path = "/v1/locks/{lock}", tag = "locks", params(("lock" = String, Path)),
-    responses((status = 200, body = LockStatus), (status = "default", body = Problem)))]
-pub(crate) async fn show(
-    State(services): State<Services>,
-    PathLock(name): PathLock,
-) -> Answer<LockStatus> {
-    Ok(Json(services.locks.show(&name).await?))
+async fn show(call: Call<ShowLock>) -> Answer<ShowLock> {
+    Ok(call.services.locks.show(&call.path).await?)
 }
 
-/// How many may hold it, and what is fired when the holders change.
-#[utoipa::path(put, path = "/v1/locks/{lock}", tag = "locks", params(("lock" = String, Path)),
-    request_body = DefineLock, responses((status = 204), (status = "default", body = Problem)))]
-pub(crate) async fn define(
-    State(services): State<Services>,
-    PathLock(name): PathLock,
-    Body(request): Body<DefineLock>,
-) -> Result<StatusCode, Refusal> {
-    services.locks.define(&name, &request).await?;
-    Ok(StatusCode::NO_CONTENT)
+async fn define(call: Call<DefineLock>) -> Answer<DefineLock> {
+    call.services.locks.define(&call.path, &call.body).await?;
+    Ok(())
 }
 
-/// Take a lock, or wait in line for it.
-#[utoipa::path(post, path = "/v1/locks/{lock}/acquire", tag = "locks", params(("lock" = String, Path)),
-    request_body = AcquireLock, responses((status = 200, body = LockReply), (status = "default", body = Problem)))]
-pub(crate) async fn acquire(
-    State(services): State<Services>,
-    caller: Caller,
-    PathLock(name): PathLock,
-    Body(request): Body<AcquireLock>,
-) -> Answer<LockReply> {
-    let owner = caller.name.as_str();
-    let most = Duration::from_secs(request.wait_seconds.min(LONGEST_WAIT));
-    let locks = &services.locks;
+async fn acquire(call: Call<AcquireLock>) -> Answer<AcquireLock> {
+    let owner = call.by()?;
+    let most = longest_wait(call.body.wait_seconds);
+    let locks = &call.services.locks;
     let reply = tokio::select! {
-        reply = locks.acquire(&name, owner, &request, most) => reply?,
-        () = services.shutdown.cancelled() => locks.acquire(&name, owner, &request, Duration::ZERO).await?,
+        reply = locks.acquire(&call.path, owner, &call.body, most) => reply?,
+        () = call.services.shutdown.cancelled() => locks.acquire(&call.path, owner, &call.body, Duration::ZERO).await?,
     };
-    Ok(Json(reply))
+    Ok(reply)
 }
 
-/// A sign of life from the holder.
-#[utoipa::path(put, path = "/v1/locks/{lock}/lease", tag = "locks", params(("lock" = String, Path)),
-    request_body = LockToken, responses((status = 204), (status = "default", body = Problem)))]
-pub(crate) async fn renew(
-    State(services): State<Services>,
-    caller: Caller,
-    PathLock(name): PathLock,
-    Body(request): Body<LockToken>,
-) -> Result<StatusCode, Refusal> {
-    let renewed = services
+async fn renew(call: Call<RenewLock>) -> Answer<RenewLock> {
+    let renewed = call
+        .services
         .locks
-        .renew(&name, caller.name.as_str(), request.token);
+        .renew(&call.path, call.by()?, call.body.token);
     renewed.await?;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(())
 }
 
-/// Give a lock back.
-#[utoipa::path(post, path = "/v1/locks/{lock}/release", tag = "locks", params(("lock" = String, Path)),
-    request_body = LockToken, responses((status = 204), (status = "default", body = Problem)))]
-pub(crate) async fn release(
-    State(services): State<Services>,
-    caller: Caller,
-    PathLock(name): PathLock,
-    Body(request): Body<LockToken>,
-) -> Result<StatusCode, Refusal> {
-    let released = services
+async fn release(call: Call<ReleaseLock>) -> Answer<ReleaseLock> {
+    let released = call
+        .services
         .locks
-        .release(&name, caller.name.as_str(), request.token);
+        .release(&call.path, call.by()?, call.body.token);
     released.await?;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(())
 }
 
-/// Give a place in line back.
-#[utoipa::path(post, path = "/v1/locks/{lock}/leave", tag = "locks", params(("lock" = String, Path)),
-    request_body = LeaveLine, responses((status = 204), (status = "default", body = Problem)))]
-pub(crate) async fn leave(
-    State(services): State<Services>,
-    caller: Caller,
-    PathLock(name): PathLock,
-    Body(request): Body<LeaveLine>,
-) -> Result<StatusCode, Refusal> {
-    let left = services
+async fn leave(call: Call<LeaveLockLine>) -> Answer<LeaveLockLine> {
+    let left = call
+        .services
         .locks
-        .leave(&name, caller.name.as_str(), &request.session);
+        .leave(&call.path, call.by()?, &call.body.session);
     left.await?;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(())
 }
 
-/// Take a lock away from its holder.
-#[utoipa::path(post, path = "/v1/locks/{lock}/break", tag = "locks", params(("lock" = String, Path)),
-    request_body = BreakLock, responses((status = 204), (status = "default", body = Problem)))]
-pub(crate) async fn break_lock(
-    State(services): State<Services>,
-    caller: Caller,
-    PathLock(name): PathLock,
-    Body(request): Body<BreakLock>,
-) -> Result<StatusCode, Refusal> {
-    let locks = &services.locks;
+async fn break_lock(call: Call<BreakLock>) -> Answer<BreakLock> {
+    let locks = &call.services.locks;
     locks
-        .break_lock(&name, request.token, &request.reason, caller.name.as_str())
+        .break_lock(&call.path, call.body.token, &call.body.reason, call.by()?)
         .await?;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(())
 }

@@ -26,15 +26,11 @@ pub(super) mod triggers;
 
 use std::sync::Arc;
 
-use axum::extract::{FromRequest, FromRequestParts, Request};
-use bunraku_model::{NodeName, ServerId};
+use bunraku_model::ServerId;
 use bunraku_store::SharedStore;
 use bunraku_wire::Revocations;
-use http::request::Parts;
 use jiff::Timestamp;
-use serde::de::DeserializeOwned;
 
-use super::reply::Refusal;
 use bunraku_compile::catalogs::Catalogs;
 use bunraku_compile::compiles::Compiles;
 use bunraku_compile::environments::Environments;
@@ -109,133 +105,7 @@ pub(crate) struct ServerIdentity {
     pub(crate) store: &'static str,
 }
 
-type Answer<T> = Result<axum::Json<T>, Refusal>;
-
-/// A JSON body, refused with a problem document that says where it is wrong.
-pub(crate) struct Body<T>(pub(crate) T);
-
-impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
-    type Rejection = Refusal;
-
-    async fn from_request(request: Request, state: &S) -> Result<Self, Self::Rejection> {
-        let bytes = whole_body(request, state).await?;
-        let mut deserializer = serde_json::Deserializer::from_slice(&bytes);
-        let value = T::deserialize(&mut deserializer)
-            .and_then(|value| deserializer.end().map(|()| value))
-            .map_err(|error| {
-                Refusal::invalid(format!("the body is not what this takes: {error}"))
-            })?;
-        Ok(Self(value))
-    }
-}
-
-pub(crate) async fn whole_body<S: Send + Sync>(
-    request: Request,
-    state: &S,
-) -> Result<bytes::Bytes, Refusal> {
-    use axum::extract::rejection::{BytesRejection, FailedToBufferBody};
-    let limit = request
-        .extensions()
-        .get::<super::router::BodyLimit>()
-        .map_or(0, |limit| limit.0);
-    bytes::Bytes::from_request(request, state)
-        .await
-        .map_err(|error| match error {
-            BytesRejection::FailedToBufferBody(FailedToBufferBody::LengthLimitError(_)) => {
-                Refusal::too_large(limit)
-            }
-            _ => Refusal::invalid("the body was cut off".to_owned()),
-        })
-}
-
-/// The node in the path.
-pub(crate) struct PathNode(pub(crate) NodeName);
-
-impl<S: Send + Sync> FromRequestParts<S> for PathNode {
-    type Rejection = Refusal;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
-        path_parameter(parts, state, &["node", "name"])
-            .await
-            .map(Self)
-    }
-}
-
-/// The command in the path.
-pub(crate) struct PathCommand(pub(crate) bunraku_model::CommandId);
-
-impl<S: Send + Sync> FromRequestParts<S> for PathCommand {
-    type Rejection = Refusal;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
-        path_parameter(parts, state, &["id"]).await.map(Self)
-    }
-}
-
-/// The id in the path, of whichever kind the route speaks of.
-pub(crate) struct PathId<T>(pub(crate) T);
-
-impl<S: Send + Sync, T> FromRequestParts<S> for PathId<T>
-where
-    T: std::str::FromStr + Send,
-    T::Err: std::fmt::Display,
-{
-    type Rejection = Refusal;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
-        path_parameter(parts, state, &["id"]).await.map(Self)
-    }
-}
-
-/// The environment in the path.
-pub(crate) struct PathEnvironment(pub(crate) bunraku_model::EnvironmentName);
-
-impl<S: Send + Sync> FromRequestParts<S> for PathEnvironment {
-    type Rejection = Refusal;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
-        let environment = path_parameter(parts, state, &["environment"]);
-        environment.await.map(Self)
-    }
-}
-
-/// The release in the path: its number, or `current` for the newest.
-pub(crate) struct PathNumber(pub(crate) Option<bunraku_model::ReleaseNumber>);
-
-impl<S: Send + Sync> FromRequestParts<S> for PathNumber {
-    type Rejection = Refusal;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
-        let text: String = path_parameter(parts, state, &["number"]).await?;
-        if text == "current" {
-            return Ok(Self(None));
-        }
-        let number = text.parse().map_err(|_| {
-            Refusal::invalid(format!(
-                "`{text}` is neither a release's number nor `current`"
-            ))
-        })?;
-        Ok(Self(Some(number)))
-    }
-}
-
-async fn path_parameter<S: Send + Sync, T>(
-    parts: &mut Parts,
-    state: &S,
-    names: &[&str],
-) -> Result<T, Refusal>
-where
-    T: std::str::FromStr,
-    T::Err: std::fmt::Display,
-{
-    let parameters = axum::extract::RawPathParams::from_request_parts(parts, state)
-        .await
-        .map_err(|error| Refusal::invalid(error.to_string()))?;
-    let text = parameters
-        .iter()
-        .find(|(name, _)| names.contains(name))
-        .map(|(_, value)| value)
-        .ok_or_else(|| Refusal::not_found("the path names nothing".to_owned()))?;
-    text.parse()
-        .map_err(|error: T::Err| Refusal::invalid(error.to_string()))
+/// The time that a reply may be held back, at most a minute.
+fn longest_wait(seconds: u64) -> std::time::Duration {
+    std::time::Duration::from_secs(seconds.min(60))
 }

@@ -1,122 +1,75 @@
-//! Extension modules: what is published, and whose signatures count.
+//! Extension modules and the keys that sign them.
 
-use axum::Json;
-use axum::extract::{Path, Request, State};
-use bunraku_wire::api::Problem;
-use bunraku_wire::api::modules::{
-    ModuleEvent, ModuleKeys, PublishedModule, RevokeModuleKey, RevokedModuleKey, TrustModuleKey,
-    TrustedModuleKey,
+use bunraku_wire::endpoints::{
+    ListModuleEvents, ListModuleVersions, ListModules, ListRevokedModuleKeys, PublishModule,
+    RemoveModuleVersion, RevokeModuleKey, ShowModuleKeys, ShowModuleVersion, TrustModuleKey,
 };
-use http::StatusCode;
 
-use super::{Answer, Body, Services, whole_body};
-use crate::http::caller::Caller;
-use crate::http::reply::Refusal;
+use crate::http::endpoint::{Answer, Call, Routes};
+
+/// Adds the handlers of this module.
+pub(crate) fn add_routes(routes: Routes) -> Routes {
+    routes
+        .add(ListModules, list)
+        .add(PublishModule, publish)
+        .add(ListModuleVersions, versions)
+        .add(ShowModuleVersion, show)
+        .add(RemoveModuleVersion, remove)
+        .add(ListModuleEvents, history)
+        .add(ShowModuleKeys, keys)
+        .add(TrustModuleKey, trust)
+        .add(RevokeModuleKey, revoke)
+        .add(ListRevokedModuleKeys, revoked)
+}
 
 /// Events that one answer has.
 const EVENTS: usize = 200;
 
-/// Every published version.
-#[utoipa::path(get, path = "/v1/modules", tag = "modules",
-    responses((status = 200, body = Vec<PublishedModule>), (status = "default", body = Problem)))]
-pub(crate) async fn list(State(services): State<Services>) -> Answer<Vec<PublishedModule>> {
-    Ok(Json(services.modules.list().await?))
+async fn list(call: Call<ListModules>) -> Answer<ListModules> {
+    Ok(call.services.modules.list().await?)
 }
 
-/// Publish a signed package: the body is its bytes.
-#[utoipa::path(post, path = "/v1/modules", tag = "modules",
-    request_body(content = Vec<u8>, content_type = "application/octet-stream"),
-    responses((status = 200, body = PublishedModule), (status = "default", body = Problem)))]
-pub(crate) async fn publish(
-    State(services): State<Services>,
-    caller: Caller,
-    request: Request,
-) -> Answer<PublishedModule> {
-    let package = whole_body(request, &services).await?;
-    let published = services.modules.publish(package, caller.name.as_str());
-    Ok(Json(published.await?))
+async fn publish(call: Call<PublishModule>) -> Answer<PublishModule> {
+    let by = call.by()?.to_owned();
+    let published = call.services.modules.publish(call.body, &by);
+    Ok(published.await?)
 }
 
-/// The versions of one module.
-#[utoipa::path(get, path = "/v1/modules/{module}", tag = "modules", params(("module" = String, Path)),
-    responses((status = 200, body = Vec<PublishedModule>), (status = "default", body = Problem)))]
-pub(crate) async fn versions(
-    State(services): State<Services>,
-    Path(module): Path<String>,
-) -> Answer<Vec<PublishedModule>> {
-    Ok(Json(services.modules.versions(&module).await?))
+async fn versions(call: Call<ListModuleVersions>) -> Answer<ListModuleVersions> {
+    Ok(call.services.modules.versions(&call.path).await?)
 }
 
-/// One version of a module.
-#[utoipa::path(get, path = "/v1/modules/{module}/{version}", tag = "modules",
-    params(("module" = String, Path), ("version" = String, Path)),
-    responses((status = 200, body = PublishedModule), (status = "default", body = Problem)))]
-pub(crate) async fn show(
-    State(services): State<Services>,
-    Path((module, version)): Path<(String, String)>,
-) -> Answer<PublishedModule> {
-    Ok(Json(services.modules.version(&module, &version).await?))
+async fn show(call: Call<ShowModuleVersion>) -> Answer<ShowModuleVersion> {
+    let (module, version) = &call.path;
+    Ok(call.services.modules.version(module, version).await?)
 }
 
-/// Take a version back; catalogs that pin it keep it.
-#[utoipa::path(delete, path = "/v1/modules/{module}/{version}", tag = "modules",
-    params(("module" = String, Path), ("version" = String, Path)),
-    responses((status = 204), (status = "default", body = Problem)))]
-pub(crate) async fn remove(
-    State(services): State<Services>,
-    caller: Caller,
-    Path((module, version)): Path<(String, String)>,
-) -> Result<StatusCode, Refusal> {
-    let by = caller.name.as_str();
-    services.modules.remove(&module, &version, by).await?;
-    Ok(StatusCode::NO_CONTENT)
+async fn remove(call: Call<RemoveModuleVersion>) -> Answer<RemoveModuleVersion> {
+    let (module, version) = &call.path;
+    let by = call.by()?;
+    call.services.modules.remove(module, version, by).await?;
+    Ok(())
 }
 
-/// Who published, removed, trusted and revoked what, newest first.
-#[utoipa::path(get, path = "/v1/module-events", tag = "modules",
-    responses((status = 200, body = Vec<ModuleEvent>), (status = "default", body = Problem)))]
-pub(crate) async fn history(State(services): State<Services>) -> Answer<Vec<ModuleEvent>> {
-    Ok(Json(services.modules.history(EVENTS).await?))
+async fn history(call: Call<ListModuleEvents>) -> Answer<ListModuleEvents> {
+    Ok(call.services.modules.history(EVENTS).await?)
 }
 
-/// Whose signatures count on servers.
-#[utoipa::path(get, path = "/v1/module-keys", tag = "modules",
-    responses((status = 200, body = ModuleKeys), (status = "default", body = Problem)))]
-pub(crate) async fn keys(State(services): State<Services>) -> Answer<ModuleKeys> {
-    Ok(Json(services.modules.keys().await?))
+async fn keys(call: Call<ShowModuleKeys>) -> Answer<ShowModuleKeys> {
+    Ok(call.services.modules.keys().await?)
 }
 
-/// Trust a key on servers; nodes trust keys of their own.
-#[utoipa::path(post, path = "/v1/module-keys", tag = "modules", request_body = TrustModuleKey,
-    responses((status = 200, body = TrustedModuleKey), (status = "default", body = Problem)))]
-pub(crate) async fn trust(
-    State(services): State<Services>,
-    caller: Caller,
-    Body(request): Body<TrustModuleKey>,
-) -> Answer<TrustedModuleKey> {
-    let trusted = services.modules.trust(&request.key, caller.name.as_str());
-    Ok(Json(trusted.await?))
+async fn trust(call: Call<TrustModuleKey>) -> Answer<TrustModuleKey> {
+    let trusted = call.services.modules.trust(&call.body.key, call.by()?);
+    Ok(trusted.await?)
 }
 
-/// Revoke a key, on servers and on every node, for ever.
-#[utoipa::path(post, path = "/v1/module-keys/revoke", tag = "modules", request_body = RevokeModuleKey,
-    responses((status = 200, body = RevokedModuleKey), (status = "default", body = Problem)))]
-pub(crate) async fn revoke(
-    State(services): State<Services>,
-    caller: Caller,
-    Body(request): Body<RevokeModuleKey>,
-) -> Answer<RevokedModuleKey> {
-    let RevokeModuleKey {
-        fingerprint,
-        reason,
-    } = request;
-    let revoked = (services.modules).revoke(&fingerprint, &reason, caller.name.as_str());
-    Ok(Json(revoked.await?))
+async fn revoke(call: Call<RevokeModuleKey>) -> Answer<RevokeModuleKey> {
+    let (by, request) = (call.by()?, &call.body);
+    let revoked = (call.services.modules).revoke(&request.fingerprint, &request.reason, by);
+    Ok(revoked.await?)
 }
 
-/// The fingerprints of revoked keys, for nodes.
-#[utoipa::path(get, path = "/v1/module-keys/revoked", tag = "modules",
-    responses((status = 200, body = Vec<String>), (status = "default", body = Problem)))]
-pub(crate) async fn revoked(State(services): State<Services>) -> Answer<Vec<String>> {
-    Ok(Json(services.modules.revoked().await?))
+async fn revoked(call: Call<ListRevokedModuleKeys>) -> Answer<ListRevokedModuleKeys> {
+    Ok(call.services.modules.revoked().await?)
 }

@@ -1,33 +1,29 @@
 //! Queries.
 
-use axum::Json;
-use axum::extract::State;
-use bunraku_wire::api::{Problem, QueryNodes, QueryReply, QueryRequest};
+use bunraku_wire::api::{QueryNodes, QueryReply};
+use bunraku_wire::endpoints::{QueryNodeNames, RunQuery};
 
-use super::{Answer, Body, Services};
+use crate::http::endpoint::{Answer, Call, Routes};
 
-/// Ask about nodes, facts, resources, classes, reports and events.
-#[utoipa::path(post, path = "/v1/query", tag = "queries", request_body = QueryRequest,
-    responses((status = 200, body = QueryReply), (status = "default", body = Problem)))]
-pub(crate) async fn query(
-    State(services): State<Services>,
-    Body(request): Body<QueryRequest>,
-) -> Answer<QueryReply> {
-    let answer = services.queries.answer(&request.query).await?;
-    Ok(Json(QueryReply {
+/// Adds the handlers of this module.
+pub(crate) fn add_routes(routes: Routes) -> Routes {
+    routes.add(RunQuery, query).add(QueryNodeNames, nodes)
+}
+
+async fn query(call: Call<RunQuery>) -> Answer<RunQuery> {
+    let answer = call.services.queries.answer(&call.body.query).await?;
+    Ok(QueryReply {
         rows: answer.objects(),
         columns: answer.columns,
         warnings: answer.warnings,
-    }))
+    })
 }
 
-/// The nodes that a query names: those of any row that it finds.
-#[utoipa::path(post, path = "/v1/query/nodes", tag = "queries", request_body = QueryRequest,
-    responses((status = 200, body = QueryNodes), (status = "default", body = Problem)))]
-pub(crate) async fn nodes(
-    State(services): State<Services>,
-    Body(request): Body<QueryRequest>,
-) -> Answer<QueryNodes> {
-    let nodes = services.queries.nodes_matching(&request.query).await?;
-    Ok(Json(QueryNodes { nodes }))
+async fn nodes(call: Call<QueryNodeNames>) -> Answer<QueryNodeNames> {
+    let nodes = call
+        .services
+        .queries
+        .nodes_matching(&call.body.query)
+        .await?;
+    Ok(QueryNodes { nodes })
 }

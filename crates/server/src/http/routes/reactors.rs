@@ -1,44 +1,32 @@
-//! Reactors, and the hooks that tell them of events from outside.
+//! Reactors, and the webhook that reports outside events to them.
 
-use axum::Json;
-use axum::extract::{Path, Request, State};
-use bunraku_wire::api::Problem;
-use bunraku_wire::api::reactors::{EventHookReply, ReactorStatus, ReactorVerdict, TestReactors};
+use bunraku_wire::endpoints::{ListReactors, ReceiveEvents, TestReactors};
 
-use super::super::reply::Refusal;
 use super::environments::header;
-use super::{Answer, Body, Services, whole_body};
+use crate::http::endpoint::{Answer, Call, Routes};
+use crate::http::reply::Refusal;
 use bunraku_cues::reactors::Proof;
 
-/// Every rule of every environment.
-#[utoipa::path(get, path = "/v1/reactors", tag = "reactors",
-    responses((status = 200, body = Vec<ReactorStatus>), (status = "default", body = Problem)))]
-pub(crate) async fn list(State(services): State<Services>) -> Answer<Vec<ReactorStatus>> {
-    Ok(Json(services.reactors.list().await?))
+/// Adds the handlers of this module.
+pub(crate) fn add_routes(routes: Routes) -> Routes {
+    routes
+        .add(ListReactors, list)
+        .add(TestReactors, test)
+        .add(ReceiveEvents, hook)
 }
 
-/// What each rule would make of an event; nothing is fired.
-#[utoipa::path(post, path = "/v1/reactors/test", tag = "reactors", request_body = TestReactors,
-    responses((status = 200, body = Vec<ReactorVerdict>), (status = "default", body = Problem)))]
-pub(crate) async fn test(
-    State(services): State<Services>,
-    Body(request): Body<TestReactors>,
-) -> Answer<Vec<ReactorVerdict>> {
-    Ok(Json(services.reactors.test(&request).await?))
+async fn list(call: Call<ListReactors>) -> Answer<ListReactors> {
+    Ok(call.services.reactors.list().await?)
 }
 
-/// Events from outside, signed in `X-Hub-Signature-256` or with a bearer token: the environment's secret.
-#[utoipa::path(post, path = "/v1/hooks/{environment}/events/{hook}", tag = "reactors",
-    params(("environment" = String, Path), ("hook" = String, Path)), request_body = Object,
-    responses((status = 200, body = EventHookReply), (status = "default", body = Problem)))]
-pub(crate) async fn hook(
-    State(services): State<Services>,
-    Path((environment, hook)): Path<(String, String)>,
-    request: Request,
-) -> Answer<EventHookReply> {
-    let signature = header(request.headers(), "x-hub-signature-256");
-    let authorization = header(request.headers(), "authorization");
-    let body = whole_body(request, &()).await?;
+async fn test(call: Call<TestReactors>) -> Answer<TestReactors> {
+    Ok(call.services.reactors.test(&call.body).await?)
+}
+
+async fn hook(call: Call<ReceiveEvents>) -> Answer<ReceiveEvents> {
+    let (environment, hook) = &call.path;
+    let signature = header(&call.headers, "x-hub-signature-256");
+    let authorization = header(&call.headers, "authorization");
     // Who does not know the secret learns nothing, not even which names there are.
     let unproven = || {
         Refusal::unauthenticated(
@@ -51,8 +39,9 @@ pub(crate) async fn hook(
         signature: signature.as_deref(),
         authorization: authorization.as_deref(),
     };
-    let delivered = services
+    let delivered = call
+        .services
         .reactors
-        .deliver(&environment, &hook, &proof, &body);
-    delivered.await?.map(Json).ok_or_else(unproven)
+        .deliver(&environment, hook, &proof, &call.body);
+    delivered.await?.ok_or_else(unproven)
 }

@@ -2,127 +2,71 @@
 
 use std::time::Duration;
 
-use axum::Json;
-use axum::extract::{Path, Query, State};
-use bunraku_plan::run::{NewRun, RunDetail, RunEnd, RunLog, RunRecord, RunSummary};
-use bunraku_wire::api::Problem;
-use http::StatusCode;
-use serde::{Deserialize, Serialize};
-use utoipa::IntoParams;
+use bunraku_wire::api::ordered_runs::RunLogReply;
+use bunraku_wire::endpoints::{CancelRun, CreateRun, ListRuns, ShowRun, ShowRunLog, StopRun};
 
-use super::{Answer, Body, Services};
-use crate::http::caller::Caller;
+use super::{Services, longest_wait};
+use crate::http::endpoint::{Answer, Call, Routes};
 use crate::http::reply::Refusal;
 use bunraku_control::RunRequestKind;
 
-/// The longest that an answer is held back.
-const LONGEST_WAIT: u64 = 60;
-
-/// All runs, newest first.
-#[utoipa::path(get, path = "/v1/runs", tag = "runs",
-    responses((status = 200, body = Vec<serde_json::Value>), (status = "default", body = Problem)))]
-pub(crate) async fn list(State(services): State<Services>) -> Answer<Vec<RunSummary>> {
-    Ok(Json(services.orchestration.list().await?))
+/// Adds the handlers of this module.
+pub(crate) fn add_routes(routes: Routes) -> Routes {
+    routes
+        .add(ListRuns, list)
+        .add(CreateRun, create)
+        .add(ShowRun, show)
+        .add(ShowRunLog, log)
+        .add(StopRun, stop)
+        .add(CancelRun, cancel)
 }
 
-/// Start a run.
-#[utoipa::path(post, path = "/v1/runs", tag = "runs", request_body = serde_json::Value,
-    responses((status = 200, body = serde_json::Value), (status = "default", body = Problem)))]
-pub(crate) async fn create(
-    State(services): State<Services>,
-    caller: Caller,
-    Body(new): Body<NewRun>,
-) -> Answer<RunRecord> {
-    let record = services
+async fn list(call: Call<ListRuns>) -> Answer<ListRuns> {
+    Ok(call.services.orchestration.list().await?)
+}
+
+async fn create(call: Call<CreateRun>) -> Answer<CreateRun> {
+    let by = call.by()?.to_owned();
+    Ok(call.services.orchestration.create(call.body, &by).await?)
+}
+
+async fn show(call: Call<ShowRun>) -> Answer<ShowRun> {
+    let run = call.services.orchestration.find(&call.path).await?;
+    Ok(call.services.orchestration.show(run).await?)
+}
+
+async fn log(call: Call<ShowRunLog>) -> Answer<ShowRunLog> {
+    let run = call.services.orchestration.find(&call.path).await?;
+    let most = longest_wait(call.query.wait_seconds);
+    let following = call
+        .services
         .orchestration
-        .create(new, caller.name.as_str())
-        .await?;
-    Ok(Json(record))
-}
-
-/// One run, with its plan and its log so far.
-#[utoipa::path(get, path = "/v1/runs/{id}", tag = "runs", params(("id" = String, Path)),
-    responses((status = 200, body = serde_json::Value), (status = "default", body = Problem)))]
-pub(crate) async fn show(
-    State(services): State<Services>,
-    Path(id): Path<String>,
-) -> Answer<RunDetail> {
-    let run = services.orchestration.find(&id).await?;
-    Ok(Json(services.orchestration.show(run).await?))
-}
-
-/// Where to go on, and how long to hold the answer back.
-#[derive(Deserialize, IntoParams)]
-pub(crate) struct From {
-    /// What the last answer said as `next`.
-    #[serde(default)]
-    after: u64,
-    /// Seconds to wait for something new, at most 60.
-    #[serde(default)]
-    wait_seconds: u64,
-}
-
-/// A part of a run's log, and how the run went once it is over.
-#[derive(Serialize)]
-pub(crate) struct LogReply {
-    #[serde(flatten)]
-    log: RunLog,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    end: Option<RunEnd>,
-}
-
-/// What happened in a run since.
-#[utoipa::path(get, path = "/v1/runs/{id}/log", tag = "runs", params(("id" = String, Path), From),
-    responses((status = 200, body = serde_json::Value), (status = "default", body = Problem)))]
-pub(crate) async fn log(
-    State(services): State<Services>,
-    Path(id): Path<String>,
-    Query(from): Query<From>,
-) -> Answer<LogReply> {
-    let run = services.orchestration.find(&id).await?;
-    let most = Duration::from_secs(from.wait_seconds.min(LONGEST_WAIT));
-    let following = services.orchestration.follow_log(run, from.after, most);
+        .follow_log(run, call.query.after, most);
     let (log, end) = tokio::select! {
         told = following => told?,
-        () = services.shutdown.cancelled() => {
-            services.orchestration.follow_log(run, from.after, Duration::ZERO).await?
+        () = call.services.shutdown.cancelled() => {
+            call.services.orchestration.follow_log(run, call.query.after, Duration::ZERO).await?
         }
     };
-    Ok(Json(LogReply { log, end }))
+    Ok(RunLogReply { log, end })
 }
 
-/// Start nothing new; what runs, ends by itself.
-#[utoipa::path(post, path = "/v1/runs/{id}/stop", tag = "runs", params(("id" = String, Path)),
-    responses((status = 204), (status = "default", body = Problem)))]
-pub(crate) async fn stop(
-    State(services): State<Services>,
-    caller: Caller,
-    Path(id): Path<String>,
-) -> Result<StatusCode, Refusal> {
-    ask(&services, &caller, &id, RunRequestKind::Stop).await
+async fn stop(call: Call<StopRun>) -> Answer<StopRun> {
+    ask(&call.services, call.by()?, &call.path, RunRequestKind::Stop).await
 }
 
-/// End what runs.
-#[utoipa::path(post, path = "/v1/runs/{id}/cancel", tag = "runs", params(("id" = String, Path)),
-    responses((status = 204), (status = "default", body = Problem)))]
-pub(crate) async fn cancel(
-    State(services): State<Services>,
-    caller: Caller,
-    Path(id): Path<String>,
-) -> Result<StatusCode, Refusal> {
-    ask(&services, &caller, &id, RunRequestKind::Cancel).await
+async fn cancel(call: Call<CancelRun>) -> Answer<CancelRun> {
+    ask(
+        &call.services,
+        call.by()?,
+        &call.path,
+        RunRequestKind::Cancel,
+    )
+    .await
 }
 
-async fn ask(
-    services: &Services,
-    caller: &Caller,
-    id: &str,
-    what: RunRequestKind,
-) -> Result<StatusCode, Refusal> {
+async fn ask(services: &Services, by: &str, id: &str, what: RunRequestKind) -> Result<(), Refusal> {
     let run = services.orchestration.find(id).await?;
-    services
-        .orchestration
-        .ask(run, what, caller.name.as_str())
-        .await?;
-    Ok(StatusCode::NO_CONTENT)
+    services.orchestration.ask(run, what, by).await?;
+    Ok(())
 }

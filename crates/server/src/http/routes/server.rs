@@ -1,27 +1,26 @@
-//! What a server says of itself.
+//! What a server says about itself.
 
-use axum::Json;
-use axum::extract::State;
-use bunraku_wire::api::{Problem, ServerStatus};
+use bunraku_wire::api::ServerStatus;
+use bunraku_wire::endpoints::{self, ShowOpenApi, ShowServer};
 
-use super::{Answer, Services};
+use crate::http::endpoint::{Answer, Call, Routes};
 
-/// This server.
-#[utoipa::path(get, path = "/v1/server", tag = "server",
-    responses((status = 200, body = ServerStatus), (status = "default", body = Problem)))]
-pub(crate) async fn show(State(services): State<Services>) -> Answer<ServerStatus> {
-    Ok(Json(ServerStatus {
-        id: services.identity.id,
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        started: services.identity.started,
-        store: services.identity.store.to_owned(),
-        connected_agents: services.presence.connected(),
-        ca_fingerprint: services.certificates.ca_fingerprint(),
-    }))
+/// Adds the handlers of this module.
+pub(crate) fn add_routes(routes: Routes) -> Routes {
+    routes.add(ShowServer, show).add(ShowOpenApi, openapi)
 }
 
-/// The description of this API.
-#[utoipa::path(get, path = "/v1/openapi.json", tag = "server", responses((status = 200, body = Object)))]
-pub(crate) async fn openapi() -> Json<utoipa::openapi::OpenApi> {
-    Json(crate::http::openapi_document())
+async fn show(call: Call<ShowServer>) -> Answer<ShowServer> {
+    Ok(ServerStatus {
+        id: call.services.identity.id,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        started: call.services.identity.started,
+        store: call.services.identity.store.to_owned(),
+        connected_agents: call.services.presence.connected(),
+        ca_fingerprint: call.services.certificates.ca_fingerprint(),
+    })
+}
+
+async fn openapi(_: Call<ShowOpenApi>) -> Answer<ShowOpenApi> {
+    Ok(endpoints::openapi_document())
 }

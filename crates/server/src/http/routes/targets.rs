@@ -1,73 +1,60 @@
 //! What a node should look like, and the catalog that says it.
 
 use axum::body::Body as HttpBody;
-use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use bunraku_model::{CatalogId, NodeName, Role};
 use bunraku_store::{NoMajority, Store, StoreError};
-use bunraku_wire::api::{Problem, Target};
+use bunraku_wire::endpoints::{ShowNodeCatalog, ShowTarget};
 use futures::StreamExt;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 
-use super::{PathId, PathNode, Services};
+use super::Services;
 use crate::http::byte_range;
-use crate::http::caller::Caller;
+use crate::http::endpoint::{Answer, Call, Routes};
 use crate::http::gzip;
 use crate::http::reply::Refusal;
 use bunraku_control::ServiceError;
 
-/// The node's released catalog: 304 if `If-None-Match` names it, from memory.
-#[utoipa::path(get, path = "/v1/nodes/{node}/target", tag = "releases", params(("node" = String, Path)),
-    responses((status = 200, body = Target), (status = 304), (status = "default", body = Problem)))]
-pub(crate) async fn show(
-    State(services): State<Services>,
-    PathNode(node): PathNode,
-    headers: HeaderMap,
-) -> Result<Response, Refusal> {
-    let Some(known) = services.board.get(&node).await? else {
-        return Err(nothing_known(&*services.store, &node).into());
+/// Adds the handlers of this module.
+pub(crate) fn add_routes(routes: Routes) -> Routes {
+    routes.add(ShowTarget, show).add(ShowNodeCatalog, catalog)
+}
+
+async fn show(call: Call<ShowTarget>) -> Answer<ShowTarget> {
+    let Some(known) = call.services.board.get(&call.path).await? else {
+        return Err(nothing_known(&*call.services.store, &call.path).into());
     };
     let tag = HeaderValue::from_str(&known.entity_tag).expect("names and numbers are ASCII");
     let common = [
         (header::ETAG, tag),
         (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
     ];
-    if byte_range::is_known(&headers, &known.entity_tag) {
+    if byte_range::is_known(&call.headers, &known.entity_tag) {
         return Ok((StatusCode::NOT_MODIFIED, common).into_response());
     }
     Ok((common, axum::Json(&known.stored.target)).into_response())
 }
 
-/// A catalog of the node. A node gets the one that is its target, or was
-/// before; what is held for it is not there for it.
-#[utoipa::path(get, path = "/v1/nodes/{node}/catalogs/{id}", tag = "catalogs",
-    params(("node" = String, Path), ("id" = String, Path)),
-    responses((status = 200, body = Object), (status = 304), (status = "default", body = Problem)))]
-pub(crate) async fn catalog(
-    State(services): State<Services>,
-    caller: Caller,
-    PathNode(node): PathNode,
-    PathId(id): PathId<CatalogId>,
-    method: Method,
-    headers: HeaderMap,
-) -> Result<Response, Refusal> {
-    if caller.role == Role::Node && !services.board.may_read(&node, id).await? {
+async fn catalog(call: Call<ShowNodeCatalog>) -> Answer<ShowNodeCatalog> {
+    let (node, id) = (&call.path.0, call.path.1);
+    if call.caller()?.role == Role::Node && !call.services.board.may_read(node, id).await? {
         return Err(
             ServiceError::from(bunraku_compile::catalogs::CatalogError::Missing(id)).into(),
         );
     }
-    let record = services
+    let record = call
+        .services
         .catalogs
         .record(id)
         .await
         .map_err(ServiceError::from)?;
     // The id holds the node's name, so it cannot be another node's catalog by chance.
-    if record.is_none_or(|record| record.node != node) {
+    if record.is_none_or(|record| record.node != *node) {
         return Err(
             ServiceError::from(bunraku_compile::catalogs::CatalogError::Missing(id)).into(),
         );
     }
-    send_catalog(&services, id, &method, &headers).await
+    send_catalog(&call.services, id, &call.method, &call.headers).await
 }
 
 /// The catalog's text, compressed where the caller takes that.

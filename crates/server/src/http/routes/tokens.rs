@@ -1,44 +1,30 @@
 //! Join tokens.
 
-use axum::Json;
-use axum::extract::{Path, State};
-use bunraku_wire::api::{NewToken, Problem, TokenEntry, TokenRequest};
-use http::StatusCode;
+use bunraku_wire::endpoints::{CreateToken, ListTokens, RevokeToken};
 
-use super::{Answer, Body, Services};
-use crate::http::caller::Caller;
-use crate::http::reply::Refusal;
+use crate::http::endpoint::{Answer, Call, Routes};
 
-/// Tokens that can still be used.
-#[utoipa::path(get, path = "/v1/tokens", tag = "join",
-    responses((status = 200, body = Vec<TokenEntry>), (status = "default", body = Problem)))]
-pub(crate) async fn list(State(services): State<Services>) -> Answer<Vec<TokenEntry>> {
-    Ok(Json(services.certificates.tokens().await?))
+/// Adds the handlers of this module.
+pub(crate) fn add_routes(routes: Routes) -> Routes {
+    routes
+        .add(ListTokens, list)
+        .add(CreateToken, create)
+        .add(RevokeToken, revoke)
 }
 
-/// Make a one-time token. It is shown only in this reply.
-#[utoipa::path(post, path = "/v1/tokens", tag = "join", request_body = TokenRequest,
-    responses((status = 200, body = NewToken), (status = "default", body = Problem)))]
-pub(crate) async fn create(
-    State(services): State<Services>,
-    caller: Caller,
-    Body(request): Body<TokenRequest>,
-) -> Answer<NewToken> {
-    Ok(Json(
-        services
-            .certificates
-            .create_token(&request, caller.name.as_str())
-            .await?,
-    ))
+async fn list(call: Call<ListTokens>) -> Answer<ListTokens> {
+    Ok(call.services.certificates.tokens().await?)
 }
 
-/// Take a token back.
-#[utoipa::path(delete, path = "/v1/tokens/{id}", tag = "join", params(("id" = String, Path)),
-    responses((status = 204), (status = "default", body = Problem)))]
-pub(crate) async fn revoke(
-    State(services): State<Services>,
-    Path(id): Path<String>,
-) -> Result<StatusCode, Refusal> {
-    services.certificates.revoke_token(&id).await?;
-    Ok(StatusCode::NO_CONTENT)
+async fn create(call: Call<CreateToken>) -> Answer<CreateToken> {
+    Ok(call
+        .services
+        .certificates
+        .create_token(&call.body, call.by()?)
+        .await?)
+}
+
+async fn revoke(call: Call<RevokeToken>) -> Answer<RevokeToken> {
+    call.services.certificates.revoke_token(&call.path).await?;
+    Ok(())
 }

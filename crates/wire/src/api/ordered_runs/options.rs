@@ -3,9 +3,10 @@
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// A number of nodes, or a part of all.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Share {
     Count(u32),
@@ -60,7 +61,7 @@ impl std::fmt::Display for Share {
 }
 
 /// What a failed node means for those that do not wait for it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnFailure {
     /// Nothing new starts.
@@ -69,7 +70,7 @@ pub enum OnFailure {
     ContinueIndependent,
 }
 
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RunOptions {
     /// Only say what would change.
@@ -137,7 +138,7 @@ impl Default for RunOptions {
 
 impl RunOptions {
     /// How many may fail before the run stops.
-    pub(super) fn tolerated(&self, steps: usize) -> usize {
+    pub fn tolerated(&self, steps: usize) -> usize {
         match (self.max_failures, self.on_failure) {
             (Some(most), _) => most.at_most(steps),
             (None, OnFailure::ContinueIndependent) => usize::MAX,
@@ -146,7 +147,7 @@ impl RunOptions {
     }
 
     /// How many may run at a time.
-    pub(super) fn at_once(&self, steps: usize) -> usize {
+    pub fn at_once(&self, steps: usize) -> usize {
         self.batch
             .map_or(usize::MAX, |batch| batch.at_least(steps).max(1))
     }

@@ -1,20 +1,21 @@
-//! What happens to a run, and what follows for others to do.
+//! The log of a run: what happened to it.
 
-use bunraku_model::NodeRunId;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
-use crate::plan::StepIndex;
+use super::plan::StepIndex;
 
 /// An event in the log.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Entry {
+    #[schema(value_type = String, format = DateTime)]
     pub at: Timestamp,
     #[serde(flatten)]
     pub event: Event,
 }
 
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
     /// Its turn has come and the nodes were looked at.
@@ -51,13 +52,13 @@ pub enum Event {
 }
 
 /// A node that cannot run now.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Unfit {
     pub step: StepIndex,
     pub reason: UnfitReason,
 }
 
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum UnfitReason {
     Disabled { reason: String },
@@ -66,7 +67,7 @@ pub enum UnfitReason {
 }
 
 /// How the report says it ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Ending {
     Succeeded,
@@ -77,18 +78,4 @@ pub enum Ending {
     Cancelled,
     Disabled,
     Interrupted,
-}
-
-/// What is to be done, after the event that led to it is stored.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Action {
-    Start {
-        step: StepIndex,
-        node_run: NodeRunId,
-    },
-    Cancel {
-        step: StepIndex,
-        node_run: NodeRunId,
-        reason: String,
-    },
 }

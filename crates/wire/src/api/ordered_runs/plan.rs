@@ -4,11 +4,15 @@ use std::collections::BTreeMap;
 
 use bunraku_model::{ContentId, NodeName, content_id_of_json};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// The hash of everything that a plan was made from. Equal ids mean that
 /// nothing changed.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize, ToSchema,
+)]
 #[serde(transparent)]
+#[schema(value_type = String)]
 pub struct PlanId(pub ContentId);
 
 impl std::fmt::Display for PlanId {
@@ -18,7 +22,9 @@ impl std::fmt::Display for PlanId {
 }
 
 /// A step by its place in [`Plan::steps`].
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize, ToSchema,
+)]
 #[serde(transparent)]
 pub struct StepIndex(pub u32);
 
@@ -30,7 +36,7 @@ impl StepIndex {
 
 /// What a run would do. Steps are in an order in which they could be done one
 /// after the other.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Plan {
     pub id: PlanId,
     pub environment: String,
@@ -38,6 +44,7 @@ pub struct Plan {
     pub code_id: Option<String>,
     pub applications: Vec<String>,
     /// Nodes that could run at the same time, in run order.
+    #[schema(value_type = Vec<Vec<String>>)]
     pub groups: Vec<Vec<NodeName>>,
     pub steps: Vec<Step>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -45,8 +52,9 @@ pub struct Plan {
 }
 
 /// One node's part. A node has one step, unless the plan is split into passes.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Step {
+    #[schema(value_type = String)]
     pub node: NodeName,
     /// From 1; nodes that run once have pass 1.
     pub pass: u32,
@@ -59,7 +67,7 @@ pub struct Step {
     pub tags: Vec<String>,
 }
 
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, ToSchema)]
 pub struct PlannedComponent {
     pub application: String,
     pub component: String,
@@ -70,15 +78,16 @@ pub struct PlannedComponent {
 }
 
 /// Another step that has to be done first, and why.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Wait {
+    #[schema(value_type = String)]
     pub node: NodeName,
     pub step: StepIndex,
     pub reasons: Vec<Reason>,
 }
 
 /// `component` needs `needs`, which comes `from` a component of the other step.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Reason {
     pub component: String,
     /// A capability; nothing where order alone was asked for.
@@ -151,7 +160,7 @@ impl Plan {
     }
 
     /// The hash over everything but warnings.
-    pub(crate) fn identity(&self) -> PlanId {
+    pub fn identity(&self) -> PlanId {
         let body = serde_json::json!({
             "environment": self.environment,
             "code_id": self.code_id,

@@ -1,0 +1,352 @@
+//! Handlers of endpoints: a [`Call`] in, the endpoint's reply out.
+//!
+//! A handler is registered for an endpoint that `wire` defines, and the types
+//! of its input and output follow from that definition. There is no other way
+//! to add a route.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::marker::PhantomData;
+
+use axum::RequestPartsExt;
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{RawPathParams, Request, State};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodFilter, on};
+use bunraku_wire::endpoints::{
+    BinaryContent, BodyLimit, CatalogDocument, Conditional, Definition, Endpoint, Json, JsonLines,
+    JsonObject, List, MediaType, NoBody, Nothing, Package, PathParameters, ReplyKind, RequestKind,
+    SignedDelivery, Text, Verb,
+};
+use bytes::Bytes;
+use futures::{Stream, StreamExt};
+use http::request::Parts;
+use http::{HeaderMap, Method, StatusCode, header};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::caller::{Caller, ConnectionInfo};
+use super::reply::Refusal;
+use super::router::RouterOptions;
+use super::routes::Services;
+
+/// One request to an endpoint, parsed.
+pub(crate) struct Call<E: Endpoint<Request: Receive>> {
+    pub(crate) services: Services,
+    pub(crate) path: E::Path,
+    pub(crate) query: E::Query,
+    pub(crate) body: <E::Request as Receive>::Body,
+    pub(crate) method: Method,
+    pub(crate) headers: HeaderMap,
+    caller: Option<Caller>,
+    address: Option<String>,
+}
+
+/// What a handler returns.
+pub(crate) type Answer<E> = Result<<<E as Endpoint>::Reply as Respond>::Value, Refusal>;
+
+impl<E: Endpoint<Request: Receive>> Call<E> {
+    /// The holder of the certificate. Fails only for anonymous endpoints.
+    pub(crate) fn caller(&self) -> Result<&Caller, Refusal> {
+        self.caller.as_ref().ok_or_else(|| {
+            Refusal::unauthenticated("this needs a client certificate", "join first")
+        })
+    }
+
+    /// The caller's name.
+    pub(crate) fn by(&self) -> Result<&str, Refusal> {
+        self.caller().map(|caller| caller.name.as_str())
+    }
+
+    /// The caller's address, for logs and lists.
+    pub(crate) fn address(&self) -> &str {
+        self.address.as_deref().unwrap_or("unknown")
+    }
+
+    async fn read(services: Services, request: Request, limit: usize) -> Result<Self, Refusal> {
+        let (mut parts, body) = request.into_parts();
+        let path = path_of::<E>(&mut parts).await?;
+        let query =
+            serde_urlencoded::from_str(parts.uri.query().unwrap_or_default()).map_err(|error| {
+                Refusal::invalid(format!("the query parameters are not valid: {error}"))
+            })?;
+        let extensions = &parts.extensions;
+        let address = extensions.get::<ConnectionInfo>();
+        Ok(Self {
+            services,
+            path,
+            query,
+            caller: extensions.get::<Caller>().cloned(),
+            address: address.map(|connection| connection.address.ip().to_string()),
+            body: E::Request::receive(body, limit).await?,
+            method: parts.method,
+            headers: parts.headers,
+        })
+    }
+}
+
+async fn path_of<E: Endpoint>(parts: &mut Parts) -> Result<E::Path, Refusal> {
+    let values = parts
+        .extract::<RawPathParams>()
+        .await
+        .map_err(|error| Refusal::invalid(error.to_string()))?;
+    let values: Vec<&str> = values.iter().map(|(_, value)| value).collect();
+    E::Path::parse(&values).map_err(Refusal::invalid)
+}
+
+/// How the server reads a kind of request body.
+pub(crate) trait Receive: RequestKind {
+    type Body: Send;
+
+    fn receive(
+        body: Body,
+        limit: usize,
+    ) -> impl Future<Output = Result<Self::Body, Refusal>> + Send;
+}
+
+impl Receive for NoBody {
+    type Body = ();
+
+    async fn receive(_: Body, _: usize) -> Result<(), Refusal> {
+        Ok(())
+    }
+}
+
+impl<T: DeserializeOwned + Send + 'static> Receive for Json<T>
+where
+    Self: RequestKind,
+{
+    type Body = T;
+
+    async fn receive(body: Body, limit: usize) -> Result<T, Refusal> {
+        decoded(&whole(body, limit).await?)
+    }
+}
+
+impl<T: DeserializeOwned + Send + 'static> Receive for JsonObject<T>
+where
+    Self: RequestKind,
+{
+    type Body = T;
+
+    async fn receive(body: Body, limit: usize) -> Result<T, Refusal> {
+        decoded(&whole(body, limit).await?)
+    }
+}
+
+impl Receive for Package {
+    type Body = Bytes;
+
+    async fn receive(body: Body, limit: usize) -> Result<Bytes, Refusal> {
+        whole(body, limit).await
+    }
+}
+
+impl Receive for SignedDelivery {
+    type Body = Bytes;
+
+    async fn receive(body: Body, limit: usize) -> Result<Bytes, Refusal> {
+        whole(body, limit).await
+    }
+}
+
+fn decoded<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
+    serde_json::from_slice(bytes)
+        .map_err(|error| Refusal::invalid(format!("the body is not what this takes: {error}")))
+}
+
+async fn whole(body: Body, limit: usize) -> Result<Bytes, Refusal> {
+    axum::body::to_bytes(body, limit).await.map_err(|error| {
+        let mut cause: Option<&dyn std::error::Error> = Some(&error);
+        while let Some(error) = cause {
+            if error.is::<http_body_util::LengthLimitError>() {
+                return Refusal::too_large(limit);
+            }
+            cause = error.source();
+        }
+        Refusal::invalid("the body was cut off".to_owned())
+    })
+}
+
+/// How the server writes a kind of reply.
+pub(crate) trait Respond: ReplyKind {
+    type Value;
+
+    fn respond(value: Self::Value) -> Response;
+}
+
+impl<T: Serialize> Respond for Json<T>
+where
+    Self: ReplyKind,
+{
+    type Value = T;
+
+    fn respond(value: T) -> Response {
+        axum::Json(value).into_response()
+    }
+}
+
+impl<T: Serialize> Respond for JsonObject<T>
+where
+    Self: ReplyKind,
+{
+    type Value = T;
+
+    fn respond(value: T) -> Response {
+        axum::Json(value).into_response()
+    }
+}
+
+impl<T: Serialize> Respond for List<T>
+where
+    Self: ReplyKind,
+{
+    type Value = Vec<T>;
+
+    fn respond(value: Vec<T>) -> Response {
+        axum::Json(value).into_response()
+    }
+}
+
+impl Respond for Nothing {
+    type Value = ();
+
+    fn respond((): ()) -> Response {
+        StatusCode::NO_CONTENT.into_response()
+    }
+}
+
+impl<M: MediaType> Respond for Text<M> {
+    type Value = String;
+
+    fn respond(text: String) -> Response {
+        ([(header::CONTENT_TYPE, M::NAME)], text).into_response()
+    }
+}
+
+impl<T> Respond for JsonLines<T>
+where
+    Self: ReplyKind,
+{
+    type Value = LineBody<T>;
+
+    fn respond(lines: LineBody<T>) -> Response {
+        let headers = [
+            (header::CONTENT_TYPE, "application/x-ndjson"),
+            (header::CACHE_CONTROL, "no-store"),
+        ];
+        (headers, lines.body).into_response()
+    }
+}
+
+/// These handlers write the head themselves: entity tags, ranges, encodings.
+macro_rules! respond_with_head {
+    ($(($($generics:tt)*) $kind:ty),+) => {
+        $(impl $($generics)* Respond for $kind where Self: ReplyKind {
+            type Value = Response;
+
+            fn respond(response: Response) -> Response {
+                response
+            }
+        })+
+    };
+}
+
+respond_with_head!((<T>) Conditional<T>, () CatalogDocument, () BinaryContent);
+
+/// A stream of values, one per line.
+pub(crate) struct LineBody<T> {
+    body: Body,
+    values: PhantomData<fn() -> T>,
+}
+
+impl<T: Serialize> LineBody<T> {
+    /// Sends values as they come; `None` is a heartbeat.
+    pub(crate) fn new(values: impl Stream<Item = Option<T>> + Send + 'static) -> Self {
+        let lines = values.map(|value| {
+            Ok::<_, Infallible>(value.map_or(Bytes::from_static(b"\n"), |value| line(&value)))
+        });
+        Self::from_body(Body::from_stream(lines))
+    }
+
+    /// Takes a body that writes such lines.
+    pub(crate) fn from_body(body: Body) -> Self {
+        Self {
+            body,
+            values: PhantomData,
+        }
+    }
+}
+
+fn line<T: Serialize>(value: &T) -> Bytes {
+    let mut line = serde_json::to_vec(value).expect("messages are plain data that JSON can hold");
+    line.push(b'\n');
+    Bytes::from(line)
+}
+
+/// Routes, each with its definition.
+pub(crate) struct Routes {
+    router: Router<Services>,
+    options: RouterOptions,
+    registered: Vec<Definition>,
+}
+
+impl Routes {
+    pub(crate) fn new(options: &RouterOptions) -> Self {
+        Self {
+            router: Router::new(),
+            options: options.clone(),
+            registered: Vec::new(),
+        }
+    }
+
+    /// Adds the handler of an endpoint.
+    pub(crate) fn add<E, F, A>(mut self, _: E, handler: F) -> Self
+    where
+        E: Endpoint<Request: Receive, Reply: Respond>,
+        F: Fn(Call<E>) -> A + Clone + Send + Sync + 'static,
+        A: Future<Output = Answer<E>> + Send + 'static,
+    {
+        let limit = self.options.limit(E::DEFINITION.body_limit);
+        let serve = move |State(services): State<Services>, request: Request| {
+            let handler = handler.clone();
+            async move {
+                let call = Call::<E>::read(services, request, limit).await?;
+                Ok::<_, Refusal>(E::Reply::respond(handler(call).await?))
+            }
+        };
+        let methods = on(filter(E::DEFINITION.verb), serve);
+        self.router = self.router.route(E::DEFINITION.template, methods);
+        self.registered.push(E::DEFINITION);
+        self
+    }
+
+    pub(crate) fn into_router(self) -> Router<Services> {
+        self.router
+    }
+
+    #[cfg(test)]
+    pub(crate) fn registered(&self) -> &[Definition] {
+        &self.registered
+    }
+}
+
+fn filter(verb: Verb) -> MethodFilter {
+    match verb {
+        Verb::Get => MethodFilter::GET,
+        Verb::Post => MethodFilter::POST,
+        Verb::Put => MethodFilter::PUT,
+        Verb::Delete => MethodFilter::DELETE,
+    }
+}
+
+impl RouterOptions {
+    fn limit(&self, kind: BodyLimit) -> usize {
+        match kind {
+            BodyLimit::Usual => self.body_limit,
+            BodyLimit::Large => self.facts_limit,
+            BodyLimit::Package => bunraku_compile::modules::LARGEST_PACKAGE as usize,
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Calls to the endpoints of the API, typed by their definitions.
+//!
+//! [`Client::call`] is for endpoints without a request body, and
+//! [`Client::call_with`] for those with one. Streams, transfers and
+//! conditional requests have methods of their own.
+
+use bytes::Bytes;
+use futures::Stream;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::{BoxError, Call, Client, ClientError, Download, Fetched, Lines};
+use crate::endpoints::{
+    BinaryContent, CatalogDocument, Conditional, Endpoint, Json, JsonLines, JsonObject, List,
+    Locate, NoBody, Nothing, Package, ReplyKind, RequestKind,
+};
+
+/// A request body that the client writes as JSON.
+pub trait Encode: RequestKind {
+    type Value: Serialize;
+}
+
+impl<T: Serialize> Encode for Json<T>
+where
+    Self: RequestKind,
+{
+    type Value = T;
+}
+
+impl<T: Serialize> Encode for JsonObject<T>
+where
+    Self: RequestKind,
+{
+    type Value = T;
+}
+
+/// A reply that the client reads as one JSON value.
+pub trait Decode: ReplyKind {
+    type Value: DeserializeOwned;
+}
+
+impl<T: DeserializeOwned> Decode for Json<T>
+where
+    Self: ReplyKind,
+{
+    type Value = T;
+}
+
+impl<T: DeserializeOwned> Decode for JsonObject<T>
+where
+    Self: ReplyKind,
+{
+    type Value = T;
+}
+
+impl<T: DeserializeOwned> Decode for List<T>
+where
+    Self: ReplyKind,
+{
+    type Value = Vec<T>;
+}
+
+impl<T: DeserializeOwned> Decode for Conditional<T>
+where
+    Self: ReplyKind,
+{
+    type Value = T;
+}
+
+impl Decode for CatalogDocument {
+    type Value = serde_json::Value;
+}
+
+impl Decode for Nothing {
+    type Value = ();
+}
+
+/// A reply that the client reads piece by piece.
+pub trait Transfer: ReplyKind {}
+
+impl Transfer for BinaryContent {}
+impl Transfer for CatalogDocument {}
+
+/// The value that an endpoint replies with.
+pub type ReplyOf<E> = <<E as Endpoint>::Reply as Decode>::Value;
+
+impl Client {
+    /// Calls an endpoint that takes no body.
+    ///
+    /// ```no_run
+    /// # async fn list(client: &bunraku_wire::Client) -> Result<(), bunraku_wire::ClientError> {
+    /// use bunraku_wire::endpoints::ListNodes;
+    /// let nodes = client.call(ListNodes).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn call<L>(&self, at: L) -> Result<ReplyOf<L::Endpoint>, ClientError>
+    where
+        L: Locate<Endpoint: Endpoint<Request = NoBody, Reply: Decode>>,
+    {
+        self.json(new_call(at)).await
+    }
+
+    /// Calls an endpoint with a body. A POST is never sent twice.
+    pub async fn call_with<L, B>(
+        &self,
+        at: L,
+        body: &B,
+    ) -> Result<ReplyOf<L::Endpoint>, ClientError>
+    where
+        L: Locate<Endpoint: Endpoint<Request: Encode<Value = B>, Reply: Decode>>,
+        B: Serialize,
+    {
+        self.json(new_call(at).with_json(body)?).await
+    }
+
+    /// Calls an endpoint, unless its reply still has this entity tag.
+    pub async fn call_if_changed<L, T>(
+        &self,
+        at: L,
+        etag: Option<&str>,
+    ) -> Result<Fetched<T>, ClientError>
+    where
+        L: Locate<Endpoint: Endpoint<Request = NoBody, Reply = Conditional<T>>>,
+        T: DeserializeOwned,
+    {
+        self.get_if_changed(at.location().as_str(), etag).await
+    }
+
+    /// Opens a stream of JSON lines.
+    pub async fn follow<L, T>(&self, at: L) -> Result<Lines<T>, ClientError>
+    where
+        L: Locate<Endpoint: Endpoint<Request = NoBody, Reply = JsonLines<T>>>,
+        T: DeserializeOwned,
+    {
+        self.stream(at.location().as_str()).await
+    }
+
+    /// Fetches content piece by piece.
+    pub async fn fetch_pieces<L>(&self, at: L) -> Result<Download, ClientError>
+    where
+        L: Locate<Endpoint: Endpoint<Request = NoBody, Reply: Transfer>>,
+    {
+        self.download(at.location().as_str()).await
+    }
+
+    /// Fetches content piece by piece. It may be compressed with gzip: check
+    /// its encoding.
+    pub async fn fetch_compressed<L>(&self, at: L) -> Result<Download, ClientError>
+    where
+        L: Locate<Endpoint: Endpoint<Request = NoBody, Reply: Transfer>>,
+    {
+        self.download_compressed(at.location().as_str()).await
+    }
+
+    /// Sends a package piece by piece.
+    pub async fn send_pieces<L, E>(
+        &self,
+        at: L,
+        pieces: impl Stream<Item = Result<Bytes, E>> + Send + 'static,
+    ) -> Result<ReplyOf<L::Endpoint>, ClientError>
+    where
+        L: Locate<Endpoint: Endpoint<Request = Package, Reply: Decode>>,
+        E: Into<BoxError> + 'static,
+    {
+        let verb = L::Endpoint::DEFINITION.verb;
+        self.upload_stream(verb.into(), at.location().as_str(), pieces)
+            .await
+    }
+}
+
+fn new_call<L: Locate>(at: L) -> Call {
+    let verb = L::Endpoint::DEFINITION.verb;
+    Call::new(verb.into(), at.location().as_str())
+}

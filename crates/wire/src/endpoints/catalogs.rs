@@ -1,0 +1,91 @@
+//! Catalogs, content, and the target of a node.
+
+use bunraku_model::{CatalogId, ContentId, EnvironmentName, NodeName};
+use serde::{Deserialize, Serialize};
+use utoipa::IntoParams;
+
+use super::definition::endpoints;
+use super::{BinaryContent, CatalogDocument, Conditional, Json, List};
+use crate::api::{CatalogDiffReply, CatalogSummary, FleetDiff, FleetDiffRequest, Target};
+
+/// Which catalogs to list.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct CatalogsQuery {
+    /// Only nodes of this environment.
+    #[param(value_type = Option<String>)]
+    pub environment: Option<EnvironmentName>,
+    /// Only this node.
+    #[param(value_type = Option<String>)]
+    pub node: Option<NodeName>,
+}
+
+/// The catalog to compare with.
+#[derive(Clone, Debug, Serialize, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct CatalogDiffQuery {
+    /// The older catalog.
+    #[param(value_type = String)]
+    pub before: CatalogId,
+}
+
+endpoints! {
+    tag "catalogs";
+
+    /// List the catalogs of nodes and whether they are released.
+    ListCatalogs: Get "/v1/catalogs" {
+        access: Operator,
+        query: CatalogsQuery,
+        reply: List<CatalogSummary>,
+    }
+
+    /// Compile a commit without deploying it, and show what it would change.
+    ProposeCatalogs: Post "/v1/catalogs/proposed" {
+        access: Operator,
+        body: Json<FleetDiffRequest>,
+        reply: Json<FleetDiff>,
+        old_data: Allowed,
+    }
+
+    /// Return a catalog.
+    ShowCatalog: Get "/v1/catalogs/{id}" {
+        access: Operator,
+        path: CatalogId,
+        reply: CatalogDocument,
+    }
+
+    /// Compare two catalogs.
+    CompareCatalogs: Get "/v1/catalogs/{id}/diff" {
+        access: Operator,
+        path: CatalogId,
+        query: CatalogDiffQuery,
+        reply: Json<CatalogDiffReply>,
+    }
+
+    /// Return a catalog of a node.
+    ///
+    /// A node can read its target and the catalog that was its target before. A catalog that is
+    /// held does not exist for the node.
+    ShowNodeCatalog: Get "/v1/nodes/{node}/catalogs/{id}" {
+        access: OwnNodeOrOperator,
+        path: (NodeName, CatalogId),
+        reply: CatalogDocument,
+    }
+
+    /// Show the released catalog that a node should apply.
+    ShowTarget: Get "/v1/nodes/{node}/target" {
+        access: OwnNodeOrOperator,
+        path: NodeName,
+        reply: Conditional<Target>,
+    }
+
+    /// Return a file by its content id, whole or in part.
+    ///
+    /// A node can read the files that its released catalogs name. The body is verified while it
+    /// is sent; if it does not match its id, the connection is closed.
+    ShowContent: Get "/v1/content/{id}" {
+        access: AnyRole,
+        path: ContentId,
+        reply: BinaryContent,
+    }
+}

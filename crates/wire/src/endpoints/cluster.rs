@@ -1,0 +1,69 @@
+//! The servers of a cluster.
+
+use bunraku_model::NodeName;
+
+use super::definition::endpoints;
+use super::{Json, Nothing};
+use crate::api::cluster::{
+    ClusterInvitation, ClusterInviteRequest, ClusterJoinRequest, ClusterSshJoinRequest,
+    ClusterSshWelcome, ClusterStatus, ClusterWelcome, DrainRequest, ServerList,
+};
+
+endpoints! {
+    tag "cluster";
+
+    /// Show the cluster as this server sees it.
+    ShowCluster: Get "/v1/cluster" {
+        access: Operator,
+        reply: Json<ClusterStatus>,
+    }
+
+    /// List the servers that nodes and operators can use.
+    ListServers: Get "/v1/servers" {
+        access: AnyRole,
+        reply: Json<ServerList>,
+    }
+
+    /// Create a token with which one server can join.
+    ///
+    /// Only this reply shows the token.
+    InviteServer: Post "/v1/cluster/invitations" {
+        access: Operator,
+        body: Json<ClusterInviteRequest>,
+        reply: Json<ClusterInvitation>,
+    }
+
+    /// Join the cluster with a token.
+    ///
+    /// The token in the body authenticates the caller.
+    JoinCluster: Post "/v1/cluster/join" {
+        access: Anonymous,
+        body: Json<ClusterJoinRequest>,
+        reply: Json<ClusterWelcome>,
+    }
+
+    /// Join the cluster and be verified over SSH.
+    ///
+    /// This server connects to the new one over SSH and writes the secrets there; the reply has
+    /// none.
+    JoinClusterOverSsh: Post "/v1/cluster/join-over-ssh" {
+        access: Anonymous,
+        body: Json<ClusterSshJoinRequest>,
+        reply: Json<ClusterSshWelcome>,
+    }
+
+    /// Remove a server from the cluster.
+    RemoveServer: Delete "/v1/cluster/members/{name}" {
+        access: Operator,
+        path: NodeName,
+        reply: Nothing,
+    }
+
+    /// Start or stop draining a server.
+    DrainServer: Post "/v1/cluster/members/{name}/drain" {
+        access: Operator,
+        path: NodeName,
+        body: Json<DrainRequest>,
+        reply: Nothing,
+    }
+}

@@ -1,0 +1,32 @@
+//! The compile queue.
+
+use super::definition::endpoints;
+use super::{Json, List};
+use crate::api::{
+    CompileRequested, CompileSelection, CompileStatus, CompileStatusRequest, QueuedCompile,
+};
+
+endpoints! {
+    tag "compiles";
+
+    /// Add nodes to the compile queue.
+    RequestCompiles: Post "/v1/compiles" {
+        access: Operator,
+        body: Json<CompileSelection>,
+        reply: Json<CompileRequested>,
+    }
+
+    /// List the compile queue in order.
+    ListCompileQueue: Get "/v1/compiles/queue" {
+        access: Operator,
+        reply: List<QueuedCompile>,
+    }
+
+    /// Show how compiling nodes went; can wait until none of them is queued.
+    ShowCompiles: Post "/v1/compiles/status" {
+        access: Operator,
+        body: Json<CompileStatusRequest>,
+        reply: List<CompileStatus>,
+        old_data: Allowed,
+    }
+}

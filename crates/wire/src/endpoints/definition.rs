@@ -1,0 +1,254 @@
+//! What an endpoint is, and the macro that defines some.
+
+use std::fmt;
+
+use serde_json::Value;
+
+use super::kinds::{QueryParameters, ReplyKind, RequestKind};
+use super::location::Location;
+use super::openapi::Schemas;
+use super::path::PathParameters;
+
+/// One endpoint: a unit type that names its messages.
+///
+/// Only [`endpoints!`] implements it, so every endpoint is in [`super::all`].
+pub trait Endpoint: Copy + Send + Sync + 'static + sealed::Sealed {
+    /// The values in the path, in its order; `()` for none.
+    type Path: PathParameters;
+    /// The parameters after the `?`.
+    type Query: QueryParameters;
+    type Request: RequestKind;
+    type Reply: ReplyKind;
+
+    const DEFINITION: Definition;
+
+    /// The endpoint with these values in its path.
+    fn at(self, path: <Self::Path as PathParameters>::Borrowed<'_>) -> Location<Self>
+    where
+        Self::Query: Default,
+    {
+        Location::new::<Self>(path, &Self::Query::default())
+    }
+
+    /// The endpoint with these values in its path and query.
+    fn with_query(
+        self,
+        path: <Self::Path as PathParameters>::Borrowed<'_>,
+        query: &Self::Query,
+    ) -> Location<Self> {
+        Location::new::<Self>(path, query)
+    }
+}
+
+pub(super) mod sealed {
+    pub trait Sealed {}
+}
+
+/// Everything about an endpoint but its types.
+#[derive(Clone, Copy, Debug)]
+pub struct Definition {
+    /// The name of the type, such as `ListNodes`.
+    pub name: &'static str,
+    pub verb: Verb,
+    /// The path, with `{node}` for a value.
+    pub template: &'static str,
+    pub access: Access,
+    /// The group that it belongs to in the OpenAPI document.
+    pub tag: &'static str,
+    /// The doc comment of the type.
+    pub documentation: &'static str,
+    pub old_data: OldData,
+    pub body_limit: BodyLimit,
+    /// Parameters, body and replies for the OpenAPI document.
+    pub(super) describe: fn(&mut Schemas) -> Value,
+}
+
+impl Definition {
+    /// The names of the values in the path, in its order.
+    pub fn parameters(&self) -> impl Iterator<Item = &'static str> {
+        let pieces = self.template.split('{').skip(1);
+        pieces.filter_map(|piece| piece.split_once('}').map(|(name, _)| name))
+    }
+
+    /// The first paragraph of the documentation.
+    pub fn summary(&self) -> String {
+        self.paragraphs().next().unwrap_or_default()
+    }
+
+    /// The other paragraphs of the documentation.
+    pub fn details(&self) -> String {
+        let rest: Vec<String> = self.paragraphs().skip(1).collect();
+        rest.join("\n\n")
+    }
+
+    fn paragraphs(&self) -> impl Iterator<Item = String> {
+        let paragraphs = self
+            .documentation
+            .split("\n \n")
+            .flat_map(|text| text.split("\n\n"));
+        paragraphs
+            .map(|text| text.split_whitespace().collect::<Vec<_>>().join(" "))
+            .filter(|text| !text.is_empty())
+    }
+}
+
+/// The HTTP method of an endpoint.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Verb {
+    Get,
+    Post,
+    Put,
+    Delete,
+}
+
+impl Verb {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Post => "POST",
+            Self::Put => "PUT",
+            Self::Delete => "DELETE",
+        }
+    }
+}
+
+impl From<Verb> for http::Method {
+    fn from(verb: Verb) -> Self {
+        match verb {
+            Verb::Get => Self::GET,
+            Verb::Post => Self::POST,
+            Verb::Put => Self::PUT,
+            Verb::Delete => Self::DELETE,
+        }
+    }
+}
+
+impl fmt::Display for Verb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The callers that an endpoint answers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// Anybody, without a certificate.
+    Anonymous,
+    /// Anybody with a valid certificate.
+    AnyRole,
+    Operator,
+    /// The node in the path and nobody else.
+    OwnNode,
+    OwnNodeOrOperator,
+}
+
+impl Access {
+    /// The callers in words, for the OpenAPI document.
+    pub fn description(self) -> &'static str {
+        match self {
+            Self::Anonymous => "anybody, without a certificate",
+            Self::AnyRole => "anybody with a valid certificate",
+            Self::Operator => "operators",
+            Self::OwnNode => "the node in the path",
+            Self::OwnNodeOrOperator => "the node in the path, and operators",
+        }
+    }
+}
+
+/// Whether an endpoint may answer from data that may be stale, while no
+/// majority of the datastores answers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OldData {
+    /// It only shows something.
+    Allowed,
+    /// It changes something, or somebody acts on the reply.
+    Refused,
+}
+
+impl OldData {
+    /// The rule for endpoints that do not state one.
+    pub(super) const fn usual(verb: Verb) -> Self {
+        match verb {
+            Verb::Get => Self::Allowed,
+            Verb::Post | Verb::Put | Verb::Delete => Self::Refused,
+        }
+    }
+}
+
+/// The server's limit for the size of the request body.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BodyLimit {
+    Usual,
+    /// Fact sets, and plans of thousands of nodes.
+    Large,
+    /// Module packages.
+    Package,
+}
+
+/// Defines endpoints, and `DEFINITIONS` with all of them.
+macro_rules! endpoints {
+    (tag $tag:literal; $(
+        $(#[doc = $doc:literal])+
+        $name:ident: $verb:ident $template:literal {
+            access: $access:ident,
+            $(path: $path:ty,)?
+            $(query: $query:ty,)?
+            $(body: $body:ty,)?
+            reply: $reply:ty,
+            $(old_data: $old_data:ident,)?
+            $(body_limit: $limit:ident,)?
+        }
+    )+) => {
+        $(
+            $(#[doc = $doc])+
+            #[derive(Clone, Copy, Debug)]
+            pub struct $name;
+
+            impl $crate::endpoints::definition::sealed::Sealed for $name {}
+
+            impl $crate::endpoints::Endpoint for $name {
+                type Path = $crate::endpoints::definition::first_type!($($path,)? (),);
+                type Query =
+                    $crate::endpoints::definition::first_type!($($query,)? $crate::endpoints::NoQuery,);
+                type Request =
+                    $crate::endpoints::definition::first_type!($($body,)? $crate::endpoints::NoBody,);
+                type Reply = $reply;
+
+                const DEFINITION: $crate::endpoints::Definition = $crate::endpoints::Definition {
+                    name: stringify!($name),
+                    verb: $crate::endpoints::Verb::$verb,
+                    template: $template,
+                    access: $crate::endpoints::Access::$access,
+                    tag: $tag,
+                    documentation: concat!($($doc, "\n"),+),
+                    old_data: $crate::endpoints::definition::first_value!(
+                        $($crate::endpoints::OldData::$old_data,)?
+                        $crate::endpoints::OldData::usual($crate::endpoints::Verb::$verb),
+                    ),
+                    body_limit: $crate::endpoints::definition::first_value!(
+                        $($crate::endpoints::BodyLimit::$limit,)?
+                        $crate::endpoints::BodyLimit::Usual,
+                    ),
+                    describe: $crate::endpoints::openapi::describe::<$name>,
+                };
+            }
+        )+
+
+        pub(super) const DEFINITIONS: &[$crate::endpoints::Definition] =
+            &[$(<$name as $crate::endpoints::Endpoint>::DEFINITION),+];
+    };
+}
+
+macro_rules! first_type {
+    ($first:ty, $($rest:ty,)*) => {
+        $first
+    };
+}
+
+macro_rules! first_value {
+    ($first:expr, $($rest:expr,)*) => {
+        $first
+    };
+}
+
+pub(super) use {endpoints, first_type, first_value};

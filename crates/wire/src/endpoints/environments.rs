@@ -1,0 +1,75 @@
+//! Environments, their deploys, and their webhook.
+
+use bunraku_model::EnvironmentName;
+
+use super::definition::endpoints;
+use super::{Json, List, Nothing, SignedDelivery, WaitQuery};
+use crate::api::{
+    Deploy, DeployRequest, DeployStatus, EnvironmentChange, EnvironmentChanged, EnvironmentDetail,
+    EnvironmentSummary, HookReply, NewEnvironment,
+};
+
+endpoints! {
+    tag "environments";
+
+    /// List all environments.
+    ListEnvironments: Get "/v1/environments" {
+        access: Operator,
+        reply: List<EnvironmentSummary>,
+    }
+
+    /// Create an environment.
+    CreateEnvironment: Post "/v1/environments" {
+        access: Operator,
+        body: Json<NewEnvironment>,
+        reply: Json<EnvironmentChanged>,
+    }
+
+    /// Show an environment with its deploys and current problems.
+    ShowEnvironment: Get "/v1/environments/{environment}" {
+        access: Operator,
+        path: EnvironmentName,
+        reply: Json<EnvironmentDetail>,
+    }
+
+    /// Change the settings of an environment.
+    ChangeEnvironment: Put "/v1/environments/{environment}" {
+        access: Operator,
+        path: EnvironmentName,
+        body: Json<EnvironmentChange>,
+        reply: Json<EnvironmentChanged>,
+    }
+
+    /// Remove an environment that has no nodes.
+    RemoveEnvironment: Delete "/v1/environments/{environment}" {
+        access: Operator,
+        path: EnvironmentName,
+        reply: Nothing,
+    }
+
+    /// Deploy code.
+    DeployEnvironment: Post "/v1/environments/{environment}/deploys" {
+        access: Operator,
+        path: EnvironmentName,
+        body: Json<DeployRequest>,
+        reply: Json<Deploy>,
+    }
+
+    /// Show the state of a deploy; can wait until it is finished.
+    ShowDeploy: Get "/v1/environments/{environment}/deploys/{number}" {
+        access: Operator,
+        path: (EnvironmentName, u64),
+        query: WaitQuery,
+        reply: Json<DeployStatus>,
+    }
+
+    /// Receive a push webhook and deploy.
+    ///
+    /// `X-Hub-Signature-256` has the HMAC-SHA256 of the body with the secret of the environment.
+    ReceivePush: Post "/v1/hooks/{environment}" {
+        access: Anonymous,
+        path: String,
+        body: SignedDelivery,
+        reply: Json<HookReply>,
+    }
+}

@@ -1,0 +1,233 @@
+//! The kinds of request bodies and replies.
+//!
+//! Absent: how a kind is read and written. The server and the client each
+//! implement that for the kinds that they handle.
+
+use std::marker::PhantomData;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use utoipa::openapi::path::ParameterIn;
+use utoipa::{IntoParams, ToSchema};
+
+use super::openapi::Schemas;
+
+/// The parameters after the `?` of a request.
+pub trait QueryParameters: IntoParams + Serialize + DeserializeOwned + Send {}
+
+impl<T: IntoParams + Serialize + DeserializeOwned + Send> QueryParameters for T {}
+
+/// A query without parameters.
+#[derive(Clone, Copy, Default, Debug, Serialize, Deserialize)]
+pub struct NoQuery {}
+
+impl IntoParams for NoQuery {
+    fn into_params(_: impl Fn() -> Option<ParameterIn>) -> Vec<utoipa::openapi::path::Parameter> {
+        Vec::new()
+    }
+}
+
+/// The body of a request.
+pub trait RequestKind: Send + 'static {
+    /// The media type and its schema, for the OpenAPI document.
+    fn describe(schemas: &mut Schemas) -> Option<(&'static str, Value)>;
+}
+
+/// No body; one that is sent is ignored.
+#[derive(Debug)]
+pub struct NoBody;
+
+/// A JSON value of one type.
+#[derive(Debug)]
+pub struct Json<T>(PhantomData<fn() -> T>);
+
+/// A JSON object whose members the API does not fix: facts, catalogs.
+#[derive(Debug)]
+pub struct JsonObject<T>(PhantomData<fn() -> T>);
+
+/// A signed module package.
+#[derive(Debug)]
+pub struct Package;
+
+/// A webhook delivery. The server reads the signature or the bearer token in
+/// its headers.
+#[derive(Debug)]
+pub struct SignedDelivery;
+
+impl RequestKind for NoBody {
+    fn describe(_: &mut Schemas) -> Option<(&'static str, Value)> {
+        None
+    }
+}
+
+impl<T: ToSchema + 'static> RequestKind for Json<T> {
+    fn describe(schemas: &mut Schemas) -> Option<(&'static str, Value)> {
+        Some((JSON, schemas.reference::<T>()))
+    }
+}
+
+impl<T: 'static> RequestKind for JsonObject<T> {
+    fn describe(_: &mut Schemas) -> Option<(&'static str, Value)> {
+        Some((JSON, json!({"type": "object"})))
+    }
+}
+
+impl RequestKind for Package {
+    fn describe(_: &mut Schemas) -> Option<(&'static str, Value)> {
+        Some((OCTETS, json!({})))
+    }
+}
+
+impl RequestKind for SignedDelivery {
+    fn describe(_: &mut Schemas) -> Option<(&'static str, Value)> {
+        Some((JSON, json!({"type": "object"})))
+    }
+}
+
+/// A successful reply.
+pub trait ReplyKind: Send + 'static {
+    /// Status and response, for the OpenAPI document.
+    fn describe(schemas: &mut Schemas) -> Vec<(u16, Value)>;
+}
+
+/// A JSON array of one type.
+#[derive(Debug)]
+pub struct List<T>(PhantomData<fn() -> T>);
+
+/// Status 204 and no body.
+#[derive(Debug)]
+pub struct Nothing;
+
+/// A stream of JSON values, one per line; an empty line is a heartbeat.
+#[derive(Debug)]
+pub struct JsonLines<T>(PhantomData<fn() -> T>);
+
+/// A JSON value with an entity tag, or "not modified".
+#[derive(Debug)]
+pub struct Conditional<T>(PhantomData<fn() -> T>);
+
+/// A catalog as JSON text, streamed, with an entity tag; may be compressed.
+#[derive(Debug)]
+pub struct CatalogDocument;
+
+/// Bytes by their content id: whole or a range, with an entity tag.
+#[derive(Debug)]
+pub struct BinaryContent;
+
+/// Text of one media type.
+#[derive(Debug)]
+pub struct Text<M>(PhantomData<fn() -> M>);
+
+/// The media type of a [`Text`] reply.
+pub trait MediaType: 'static {
+    const NAME: &'static str;
+}
+
+/// `text/plain`.
+#[derive(Debug)]
+pub struct PlainText;
+
+/// PEM blocks.
+#[derive(Debug)]
+pub struct Pem;
+
+/// Metrics as Prometheus scrapes them.
+#[derive(Debug)]
+pub struct OpenMetrics;
+
+impl MediaType for PlainText {
+    const NAME: &'static str = "text/plain; charset=utf-8";
+}
+
+impl MediaType for Pem {
+    const NAME: &'static str = "application/x-pem-file";
+}
+
+impl MediaType for OpenMetrics {
+    const NAME: &'static str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+}
+
+const JSON: &str = "application/json";
+const OCTETS: &str = "application/octet-stream";
+
+impl<T: ToSchema + 'static> ReplyKind for Json<T> {
+    fn describe(schemas: &mut Schemas) -> Vec<(u16, Value)> {
+        vec![(200, response("Success.", JSON, &schemas.reference::<T>()))]
+    }
+}
+
+impl<T: 'static> ReplyKind for JsonObject<T> {
+    fn describe(_: &mut Schemas) -> Vec<(u16, Value)> {
+        vec![(200, response("Success.", JSON, &json!({"type": "object"})))]
+    }
+}
+
+impl<T: ToSchema + 'static> ReplyKind for List<T> {
+    fn describe(schemas: &mut Schemas) -> Vec<(u16, Value)> {
+        let items = schemas.reference::<T>();
+        let schema = json!({"type": "array", "items": items});
+        vec![(200, response("Success.", JSON, &schema))]
+    }
+}
+
+impl ReplyKind for Nothing {
+    fn describe(_: &mut Schemas) -> Vec<(u16, Value)> {
+        vec![(204, json!({"description": "Success, without a body."}))]
+    }
+}
+
+impl<T: ToSchema + 'static> ReplyKind for JsonLines<T> {
+    fn describe(schemas: &mut Schemas) -> Vec<(u16, Value)> {
+        let words = "A stream of JSON values, one per line. An empty line is a heartbeat.";
+        let schema = schemas.reference::<T>();
+        vec![(200, response(words, "application/x-ndjson", &schema))]
+    }
+}
+
+impl<T: ToSchema + 'static> ReplyKind for Conditional<T> {
+    fn describe(schemas: &mut Schemas) -> Vec<(u16, Value)> {
+        let schema = schemas.reference::<T>();
+        vec![(200, response("Success.", JSON, &schema)), not_modified()]
+    }
+}
+
+impl ReplyKind for CatalogDocument {
+    fn describe(_: &mut Schemas) -> Vec<(u16, Value)> {
+        let schema = json!({"type": "object"});
+        let catalog = response("The catalog, in Puppet's format.", JSON, &schema);
+        vec![(200, catalog), not_modified()]
+    }
+}
+
+impl ReplyKind for BinaryContent {
+    fn describe(_: &mut Schemas) -> Vec<(u16, Value)> {
+        vec![
+            (200, response("The whole content.", OCTETS, &json!({}))),
+            (206, response("The range in `Range`.", OCTETS, &json!({}))),
+            not_modified(),
+            (
+                416,
+                json!({"description": "The content has no such range."}),
+            ),
+        ]
+    }
+}
+
+impl<M: MediaType> ReplyKind for Text<M> {
+    fn describe(_: &mut Schemas) -> Vec<(u16, Value)> {
+        vec![(
+            200,
+            response("Success.", M::NAME, &json!({"type": "string"})),
+        )]
+    }
+}
+
+fn not_modified() -> (u16, Value) {
+    let words = "`If-None-Match` names the current entity tag.";
+    (304, json!({"description": words}))
+}
+
+fn response(description: &str, media_type: &str, schema: &Value) -> Value {
+    json!({"description": description, "content": {media_type: {"schema": schema}}})
+}

@@ -1,0 +1,75 @@
+//! Locks with leases and fencing tokens.
+
+use bunraku_model::LockName;
+
+use super::definition::endpoints;
+use super::{Json, List, Nothing};
+use crate::api::locks::{
+    AcquireLock as AcquireLockRequest, BreakLock as BreakLockRequest,
+    DefineLock as DefineLockRequest, LeaveLine, LockReply, LockStatus, LockToken,
+};
+
+endpoints! {
+    tag "locks";
+
+    /// List all locks with their holders.
+    ListLocks: Get "/v1/locks" {
+        access: AnyRole,
+        reply: List<LockStatus>,
+    }
+
+    /// Show a lock with its holders and waiters.
+    ShowLock: Get "/v1/locks/{lock}" {
+        access: AnyRole,
+        path: LockName,
+        reply: Json<LockStatus>,
+    }
+
+    /// Define the number of slots of a lock, and the trigger that fires when holders change.
+    DefineLock: Put "/v1/locks/{lock}" {
+        access: Operator,
+        path: LockName,
+        body: Json<DefineLockRequest>,
+        reply: Nothing,
+    }
+
+    /// Acquire a lock, or wait in line for it.
+    AcquireLock: Post "/v1/locks/{lock}/acquire" {
+        access: AnyRole,
+        path: LockName,
+        body: Json<AcquireLockRequest>,
+        reply: Json<LockReply>,
+    }
+
+    /// Renew the lease of a lock.
+    RenewLock: Put "/v1/locks/{lock}/lease" {
+        access: AnyRole,
+        path: LockName,
+        body: Json<LockToken>,
+        reply: Nothing,
+    }
+
+    /// Release a lock.
+    ReleaseLock: Post "/v1/locks/{lock}/release" {
+        access: AnyRole,
+        path: LockName,
+        body: Json<LockToken>,
+        reply: Nothing,
+    }
+
+    /// Leave the line for a lock.
+    LeaveLockLine: Post "/v1/locks/{lock}/leave" {
+        access: AnyRole,
+        path: LockName,
+        body: Json<LeaveLine>,
+        reply: Nothing,
+    }
+
+    /// Take a lock away from its holder.
+    BreakLock: Post "/v1/locks/{lock}/break" {
+        access: Operator,
+        path: LockName,
+        body: Json<BreakLockRequest>,
+        reply: Nothing,
+    }
+}

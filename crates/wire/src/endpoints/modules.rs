@@ -1,0 +1,85 @@
+//! Extension modules and the keys that sign them.
+
+use super::definition::endpoints;
+use super::{Json, List, Nothing, Package};
+use crate::api::modules::{
+    ModuleEvent, ModuleKeys, PublishedModule, RevokeModuleKey as RevokeModuleKeyRequest,
+    RevokedModuleKey, TrustModuleKey as TrustModuleKeyRequest, TrustedModuleKey,
+};
+
+endpoints! {
+    tag "modules";
+
+    /// List all published versions of all modules.
+    ListModules: Get "/v1/modules" {
+        access: Operator,
+        reply: List<PublishedModule>,
+    }
+
+    /// Publish a signed module package.
+    PublishModule: Post "/v1/modules" {
+        access: Operator,
+        body: Package,
+        reply: Json<PublishedModule>,
+        body_limit: Package,
+    }
+
+    /// List the published versions of a module.
+    ListModuleVersions: Get "/v1/modules/{module}" {
+        access: Operator,
+        path: String,
+        reply: List<PublishedModule>,
+    }
+
+    /// Show one version of a module.
+    ShowModuleVersion: Get "/v1/modules/{module}/{version}" {
+        access: Operator,
+        path: (String, String),
+        reply: Json<PublishedModule>,
+    }
+
+    /// Remove a version of a module.
+    ///
+    /// Catalogs that use it keep it.
+    RemoveModuleVersion: Delete "/v1/modules/{module}/{version}" {
+        access: Operator,
+        path: (String, String),
+        reply: Nothing,
+    }
+
+    /// List module events, newest first: published, removed, trusted, revoked.
+    ListModuleEvents: Get "/v1/module-events" {
+        access: Operator,
+        reply: List<ModuleEvent>,
+    }
+
+    /// Show the module keys that servers trust, and the revoked ones.
+    ShowModuleKeys: Get "/v1/module-keys" {
+        access: Operator,
+        reply: Json<ModuleKeys>,
+    }
+
+    /// Trust a module key on servers.
+    ///
+    /// Nodes have their own list of trusted keys.
+    TrustModuleKey: Post "/v1/module-keys" {
+        access: Operator,
+        body: Json<TrustModuleKeyRequest>,
+        reply: Json<TrustedModuleKey>,
+    }
+
+    /// Revoke a module key on servers and on all nodes.
+    ///
+    /// This cannot be undone.
+    RevokeModuleKey: Post "/v1/module-keys/revoke" {
+        access: Operator,
+        body: Json<RevokeModuleKeyRequest>,
+        reply: Json<RevokedModuleKey>,
+    }
+
+    /// List the fingerprints of revoked module keys.
+    ListRevokedModuleKeys: Get "/v1/module-keys/revoked" {
+        access: AnyRole,
+        reply: List<String>,
+    }
+}

@@ -1,0 +1,82 @@
+//! Nodes: where they stand, their run queue, whether they may run.
+
+use bunraku_model::NodeName;
+
+use super::definition::endpoints;
+use super::{Json, List, Nothing};
+use crate::api::{
+    ActivityReceipt, ActivityReport, AssignRequest, DisableRequest, NodeQueue, NodeSummary,
+    QueueReport,
+};
+
+endpoints! {
+    tag "nodes";
+
+    /// List all nodes by name.
+    ListNodes: Get "/v1/nodes" {
+        access: Operator,
+        reply: List<NodeSummary>,
+    }
+
+    /// Show one node.
+    ShowNode: Get "/v1/nodes/{node}" {
+        access: OwnNodeOrOperator,
+        path: NodeName,
+        reply: Json<NodeSummary>,
+    }
+
+    /// Remove a node.
+    ///
+    /// Its certificates are revoked and its data is deleted.
+    RemoveNode: Delete "/v1/nodes/{node}" {
+        access: Operator,
+        path: NodeName,
+        reply: Nothing,
+    }
+
+    /// Disable runs on a node.
+    DisableNode: Post "/v1/nodes/{node}/disable" {
+        access: Operator,
+        path: NodeName,
+        body: Json<DisableRequest>,
+        reply: Nothing,
+    }
+
+    /// Enable runs on a node.
+    EnableNode: Post "/v1/nodes/{node}/enable" {
+        access: Operator,
+        path: NodeName,
+        reply: Nothing,
+    }
+
+    /// Assign a node to an environment.
+    AssignEnvironment: Put "/v1/nodes/{node}/environment" {
+        access: Operator,
+        path: NodeName,
+        body: Json<AssignRequest>,
+        reply: Nothing,
+    }
+
+    /// Report what the agent is doing.
+    ReportActivity: Put "/v1/nodes/{node}/activity" {
+        access: OwnNode,
+        path: NodeName,
+        body: Json<ActivityReport>,
+        reply: Json<ActivityReceipt>,
+    }
+
+    /// Report the run queue of the agent.
+    ReportQueue: Put "/v1/nodes/{node}/queue" {
+        access: OwnNode,
+        path: NodeName,
+        body: Json<QueueReport>,
+        reply: Nothing,
+    }
+
+    /// Show the current run and the run queue of a node.
+    ShowNodeQueue: Get "/v1/nodes/{node}/queue" {
+        access: OwnNodeOrOperator,
+        path: NodeName,
+        reply: Json<NodeQueue>,
+    }
+}

@@ -1,0 +1,120 @@
+//! Tasks that are done once.
+
+use bunraku_model::{AppName, NodeName};
+use serde::{Deserialize, Serialize};
+use utoipa::IntoParams;
+
+use super::definition::endpoints;
+use super::{Json, List, Nothing, WaitQuery};
+use crate::api::once::{
+    Attempt, ClaimOnce, ClaimReply, ContributeFragment, DefineOnce, FinishClaim, KeepClaim,
+    OnceReport, OnceStanding, OnceSummary, ResetOnce, StatOnce,
+};
+
+/// How to evaluate a task.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct StandingQuery {
+    /// Evaluate as if a failed attempt may be repeated.
+    #[serde(default)]
+    pub retry: bool,
+}
+
+endpoints! {
+    tag "once";
+
+    /// List all once tasks.
+    ListOnceTasks: Get "/v1/once" {
+        access: Operator,
+        reply: List<OnceSummary>,
+    }
+
+    /// Show a once task with its history.
+    ShowOnceTask: Get "/v1/once/{app}" {
+        access: Operator,
+        path: AppName,
+        reply: Json<OnceReport>,
+    }
+
+    /// Check whether the caller could claim a task now.
+    ShowOnceStanding: Get "/v1/once/{app}/standing" {
+        access: AnyRole,
+        path: AppName,
+        query: StandingQuery,
+        reply: Json<OnceStanding>,
+        old_data: Refused,
+    }
+
+    /// Check whether the caller could claim a task with this definition.
+    ///
+    /// The definition is not stored.
+    CheckOnceStanding: Post "/v1/once/{app}/standing" {
+        access: AnyRole,
+        path: AppName,
+        body: Json<StatOnce>,
+        reply: Json<OnceStanding>,
+    }
+
+    /// Define a once task.
+    DefineOnceTask: Put "/v1/once/{app}/definition" {
+        access: AnyRole,
+        path: AppName,
+        body: Json<DefineOnce>,
+        reply: Nothing,
+    }
+
+    /// Add the fragment of a node to the definition of a task.
+    AddOnceFragment: Put "/v1/once/{app}/fragments/{node}" {
+        access: OwnNodeOrOperator,
+        path: (AppName, NodeName),
+        body: Json<ContributeFragment>,
+        reply: Nothing,
+    }
+
+    /// Remove the fragment of a node from the definition of a task.
+    RemoveOnceFragment: Delete "/v1/once/{app}/fragments/{node}" {
+        access: OwnNodeOrOperator,
+        path: (AppName, NodeName),
+        reply: Nothing,
+    }
+
+    /// Claim a task. Only one caller succeeds.
+    ClaimOnceTask: Post "/v1/once/{app}/claims" {
+        access: AnyRole,
+        path: AppName,
+        body: Json<ClaimOnce>,
+        reply: Json<ClaimReply>,
+    }
+
+    /// Renew the lease of a claim.
+    KeepOnceClaim: Put "/v1/once/{app}/claims/{token}" {
+        access: AnyRole,
+        path: (AppName, u64),
+        body: Json<KeepClaim>,
+        reply: Nothing,
+    }
+
+    /// Report the outcome of a claim.
+    FinishOnceClaim: Put "/v1/once/{app}/claims/{token}/outcome" {
+        access: AnyRole,
+        path: (AppName, u64),
+        body: Json<FinishClaim>,
+        reply: Nothing,
+    }
+
+    /// Show an attempt that has ended; can wait for its end.
+    ShowOnceAttempt: Get "/v1/once/{app}/attempts/{token}" {
+        access: AnyRole,
+        path: (AppName, u64),
+        query: WaitQuery,
+        reply: Json<Attempt>,
+    }
+
+    /// Reset a task so that it can be done again.
+    ResetOnceTask: Post "/v1/once/{app}/reset" {
+        access: Operator,
+        path: AppName,
+        body: Json<ResetOnce>,
+        reply: Nothing,
+    }
+}

@@ -1,0 +1,24 @@
+//! Queries over nodes, facts, catalogs and reports.
+
+use super::Json;
+use super::definition::endpoints;
+use crate::api::{QueryNodes, QueryReply, QueryRequest};
+
+endpoints! {
+    tag "queries";
+
+    /// Query nodes, facts, resources, classes, reports and events.
+    RunQuery: Post "/v1/query" {
+        access: Operator,
+        body: Json<QueryRequest>,
+        reply: Json<QueryReply>,
+        old_data: Allowed,
+    }
+
+    /// List the nodes of all rows that a query finds.
+    QueryNodeNames: Post "/v1/query/nodes" {
+        access: Operator,
+        body: Json<QueryRequest>,
+        reply: Json<QueryNodes>,
+    }
+}

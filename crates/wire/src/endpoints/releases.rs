@@ -1,0 +1,87 @@
+//! Releases: created, compared, rolled back, held.
+
+use bunraku_model::{EnvironmentName, ReleaseNumber};
+use serde::{Deserialize, Serialize};
+use utoipa::IntoParams;
+
+use super::definition::endpoints;
+use super::{Json, Nothing, ReleaseSelector, WaitQuery};
+use crate::api::{
+    CreateRelease as CreateReleaseRequest, FleetDiff, HoldRequest, ReleaseDetail, ReleaseHold,
+    ReleaseList, ReleaseReply, RollbackRequest,
+};
+
+/// Which releases to compare.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct ReleaseDiffQuery {
+    /// The older release; 0 for an empty one. Default: the parent of `after`.
+    #[param(value_type = Option<u64>)]
+    pub before: Option<ReleaseNumber>,
+    /// The newer release. Default: the newest one.
+    #[param(value_type = Option<u64>)]
+    pub after: Option<ReleaseNumber>,
+    /// Compare the newest release with the catalogs that are held.
+    #[serde(default)]
+    pub held: bool,
+}
+
+endpoints! {
+    tag "releases";
+
+    /// List the releases of an environment, newest first.
+    ListReleases: Get "/v1/releases/{environment}" {
+        access: Operator,
+        path: EnvironmentName,
+        reply: Json<ReleaseList>,
+    }
+
+    /// Create a release.
+    CreateRelease: Post "/v1/releases/{environment}" {
+        access: Operator,
+        path: EnvironmentName,
+        body: Json<CreateReleaseRequest>,
+        reply: Json<ReleaseReply>,
+    }
+
+    /// Show a release with its catalogs; can wait until it is applied.
+    ///
+    /// `current` is the newest release.
+    ShowRelease: Get "/v1/releases/{environment}/{number}" {
+        access: Operator,
+        path: (EnvironmentName, ReleaseSelector),
+        query: WaitQuery,
+        reply: Json<ReleaseDetail>,
+    }
+
+    /// Create a release with the catalogs of an older one.
+    RollBackRelease: Post "/v1/releases/{environment}/rollback" {
+        access: Operator,
+        path: EnvironmentName,
+        body: Json<RollbackRequest>,
+        reply: Json<ReleaseReply>,
+    }
+
+    /// Compare two releases.
+    CompareReleases: Get "/v1/releases/{environment}/diff" {
+        access: Operator,
+        path: EnvironmentName,
+        query: ReleaseDiffQuery,
+        reply: Json<FleetDiff>,
+    }
+
+    /// Stop automatic releases of an environment.
+    HoldReleases: Put "/v1/releases/{environment}/hold" {
+        access: Operator,
+        path: EnvironmentName,
+        body: Json<HoldRequest>,
+        reply: Json<ReleaseHold>,
+    }
+
+    /// Resume automatic releases of an environment.
+    ResumeReleases: Delete "/v1/releases/{environment}/hold" {
+        access: Operator,
+        path: EnvironmentName,
+        reply: Nothing,
+    }
+}

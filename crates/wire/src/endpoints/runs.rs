@@ -1,0 +1,69 @@
+//! Ordered runs over many nodes.
+
+use serde::{Deserialize, Serialize};
+use utoipa::IntoParams;
+
+use super::definition::endpoints;
+use super::{Json, List, Nothing};
+use crate::api::ordered_runs::{NewRun, RunDetail, RunLogReply, RunRecord, RunSummary};
+
+/// Where to continue in the log of a run.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct RunLogQuery {
+    /// The `next` of the last reply.
+    #[serde(default)]
+    pub after: u64,
+    /// Seconds to wait for new entries, at most 60. Default: do not wait.
+    #[serde(default)]
+    pub wait_seconds: u64,
+}
+
+endpoints! {
+    tag "runs";
+
+    /// List all runs, newest first.
+    ListRuns: Get "/v1/runs" {
+        access: Operator,
+        reply: List<RunSummary>,
+    }
+
+    /// Start a run, or schedule it.
+    CreateRun: Post "/v1/runs" {
+        access: Operator,
+        body: Json<NewRun>,
+        reply: Json<RunRecord>,
+        body_limit: Large,
+    }
+
+    /// Show a run with its plan and its log.
+    ///
+    /// `id` may be the beginning of a run id.
+    ShowRun: Get "/v1/runs/{id}" {
+        access: Operator,
+        path: String,
+        reply: Json<RunDetail>,
+    }
+
+    /// Show the log of a run; can wait for new entries.
+    ShowRunLog: Get "/v1/runs/{id}/log" {
+        access: Operator,
+        path: String,
+        query: RunLogQuery,
+        reply: Json<RunLogReply>,
+    }
+
+    /// Stop a run: start no more nodes, and let running ones finish.
+    StopRun: Post "/v1/runs/{id}/stop" {
+        access: Operator,
+        path: String,
+        reply: Nothing,
+    }
+
+    /// Cancel a run: start no more nodes, and end running ones.
+    CancelRun: Post "/v1/runs/{id}/cancel" {
+        access: Operator,
+        path: String,
+        reply: Nothing,
+    }
+}

@@ -1,0 +1,69 @@
+//! Triggers: fired, limited, listed.
+
+use bunraku_model::TriggerName;
+use serde::{Deserialize, Serialize};
+use utoipa::IntoParams;
+
+use super::definition::endpoints;
+use super::{Json, List, Nothing};
+use crate::api::triggers::{
+    FireReply, FireTrigger as FireTriggerRequest, TriggerEvent, TriggerLimits, TriggerSummary,
+};
+
+/// Which trigger events to list.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct TriggerEventsQuery {
+    /// Only events of this trigger.
+    #[param(value_type = Option<String>)]
+    pub trigger: Option<TriggerName>,
+    /// The largest number of events, newest first. Default: 50.
+    pub most: Option<usize>,
+}
+
+endpoints! {
+    tag "triggers";
+
+    /// Fire a trigger: start a run on each of its nodes.
+    FireTrigger: Post "/v1/triggers/{trigger}/fire" {
+        access: AnyRole,
+        path: TriggerName,
+        body: Json<FireTriggerRequest>,
+        reply: Json<FireReply>,
+    }
+
+    /// List the triggers that have limits or pending firings.
+    ListTriggers: Get "/v1/triggers" {
+        access: Operator,
+        reply: List<TriggerSummary>,
+    }
+
+    /// Show a trigger.
+    ShowTrigger: Get "/v1/triggers/{trigger}" {
+        access: Operator,
+        path: TriggerName,
+        reply: Json<TriggerSummary>,
+    }
+
+    /// Set the limits of a trigger.
+    LimitTrigger: Put "/v1/triggers/{trigger}" {
+        access: Operator,
+        path: TriggerName,
+        body: Json<TriggerLimits>,
+        reply: Nothing,
+    }
+
+    /// Remove the limits of a trigger.
+    RemoveTriggerLimits: Delete "/v1/triggers/{trigger}" {
+        access: Operator,
+        path: TriggerName,
+        reply: Nothing,
+    }
+
+    /// List trigger events, newest first.
+    ListTriggerEvents: Get "/v1/trigger-events" {
+        access: Operator,
+        query: TriggerEventsQuery,
+        reply: List<TriggerEvent>,
+    }
+}
