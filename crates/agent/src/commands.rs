@@ -2,8 +2,9 @@
 
 use bunraku_model::{Activity, NodeRunId};
 use bunraku_wire::api::{
-    ActivityReceipt, ActivityReport, Command, CommandOutcome, CommandResult, Envelope, RunRequest,
+    ActivityReport, Command, CommandOutcome, CommandResult, Envelope, RunRequest,
 };
+use bunraku_wire::endpoints::{Endpoint, ReportActivity};
 use jiff::Timestamp;
 
 use crate::Shared;
@@ -97,10 +98,10 @@ async fn refresh_facts(shared: &Shared) -> CommandResult {
 
 /// Tells the server what the agent does. Losing this loses no work.
 pub(crate) async fn report_activity(shared: &Shared, activity: Activity) {
-    let path = format!("/v1/nodes/{}/activity", shared.options.name);
+    let at = ReportActivity.at(&shared.options.name);
     if let Err(error) = shared
         .client
-        .put::<_, ActivityReceipt>(&path, &ActivityReport { activity })
+        .call_with(at, &ActivityReport { activity })
         .await
     {
         tracing::warn!(error = %error, "cannot tell the server what the agent does");

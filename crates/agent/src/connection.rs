@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use bunraku_model::CommandId;
 use bunraku_wire::api::{CommandOutcome, CommandResult, Envelope, StreamMessage};
 use bunraku_wire::client::{BackOff, Lines};
+use bunraku_wire::endpoints::{AgentQuery, AnswerCommand, Endpoint, OpenCommandStream};
 use bunraku_wire::{Client, ClientError, ClientOptions, ReloadableClientTls};
 use jiff::Timestamp;
 use serde_json::Value;
@@ -146,14 +147,14 @@ async fn one_stream(
     journal: &mut Journal,
     shutdown: &CancellationToken,
 ) -> Option<Ended> {
-    let path = format!(
-        "/v1/nodes/{}/stream?version={}",
-        shared.options.name,
-        env!("CARGO_PKG_VERSION")
-    );
+    let query = AgentQuery {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+    };
+    let at = OpenCommandStream.with_query(&shared.options.name, &query);
     let mut lines: Lines<Value> = tokio::select! {
         () = shutdown.cancelled() => return None,
-        opened = shared.client.stream(&path) => match opened {
+        // As plain JSON: a newer server may send messages that this agent does not know.
+        opened = shared.client.stream(at.as_str()) => match opened {
             Ok(lines) => lines,
             Err(error) => return Some(Ended::Broken(error)),
         },
@@ -268,8 +269,8 @@ async fn send_answer(
     id: CommandId,
     result: &CommandResult,
 ) {
-    let path = format!("/v1/nodes/{}/commands/{id}/result", shared.options.name);
-    match shared.client.put::<_, ()>(&path, result).await {
+    let at = AnswerCommand.at((&shared.options.name, &id));
+    match shared.client.call_with(at, result).await {
         Ok(()) => {
             owed.got_through();
             if let Err(error) = journal.confirm(id) {

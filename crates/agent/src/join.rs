@@ -7,6 +7,7 @@
 use bunraku_wire::api::{JoinReply, JoinRequest};
 use bunraku_wire::client::BackOff;
 use bunraku_wire::credentials::CredentialsError;
+use bunraku_wire::endpoints::Join;
 use bunraku_wire::request::RequestError;
 use bunraku_wire::tls::{ClientTls, Identity, TlsError, client_config_pinned};
 use bunraku_wire::{Client, ClientError, ClientOptions, Credentials, ReloadableClientTls, Request};
@@ -142,7 +143,7 @@ async fn ask_until_signed(
     let back_off = BackOff::default();
     let mut failures = 0;
     loop {
-        match client.post("/v1/join", &join).await {
+        match client.call_with(Join, &join).await {
             Ok(JoinReply::Signed { certificate, ca }) => {
                 return Ok(Signed {
                     certificate,

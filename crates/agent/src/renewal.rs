@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bunraku_model::ContentId;
 use bunraku_wire::api::{IssuedCertificate, RenewRequest};
+use bunraku_wire::endpoints::RenewCertificate;
 use bunraku_wire::tls::Identity;
 use bunraku_wire::{Request, client::BackOff};
 use jiff::Timestamp;
@@ -75,10 +76,7 @@ async fn renew_if_due(shared: &Shared, jitter: f64) -> Result<(), BoxError> {
     let request = RenewRequest {
         certificate_request,
     };
-    let issued: IssuedCertificate = shared
-        .client
-        .post("/v1/certificates/renew", &request)
-        .await?;
+    let issued: IssuedCertificate = shared.client.call_with(RenewCertificate, &request).await?;
     let identity = Identity::from_pem(&issued.certificate, &key)?;
     let serial = identity.certificate().serial.clone();
     shared.credentials.save(&issued.certificate, &issued.ca)?;

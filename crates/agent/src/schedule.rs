@@ -10,6 +10,7 @@ use std::time::Duration;
 use bunraku_wire::ClientError;
 use bunraku_wire::api::{FactsReceipt, SubmissionOrder};
 use bunraku_wire::client::BackOff;
+use bunraku_wire::endpoints::{Endpoint, SubmissionQuery, SubmitFacts};
 use tokio_util::sync::CancellationToken;
 
 use uuid::Uuid;
@@ -100,16 +101,13 @@ pub(crate) async fn submit_now(shared: &Shared) -> Result<FactsReceipt, ClientEr
             std::panic::resume_unwind(error.into_panic());
         });
     // Numbered when they were collected: that is what makes them newer.
-    let SubmissionOrder {
-        session,
-        number,
-        settled,
-    } = order;
-    let path = format!(
-        "/v1/nodes/{}/facts?session={session}&number={number}&settled={settled}",
-        shared.options.name
-    );
-    let receipt = shared.client.put(&path, &facts).await?;
+    let query = SubmissionQuery {
+        session: Some(order.session),
+        number: Some(order.number),
+        settled: order.settled,
+    };
+    let at = SubmitFacts.with_query(&shared.options.name, &query);
+    let receipt = shared.client.call_with(at, &facts).await?;
     shared.submissions.acknowledged(order);
     Ok(receipt)
 }

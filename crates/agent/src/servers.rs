@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use bunraku_model::{ContentId, NodeName};
 use bunraku_wire::ServerAddress;
 use bunraku_wire::api::cluster::ServerList;
+use bunraku_wire::endpoints::ListServers;
 
 use crate::{AgentOptions, Shared};
 
@@ -56,7 +57,7 @@ pub(crate) fn remembered(options: &AgentOptions) -> Vec<ServerAddress> {
 /// the stream should be opened again, because the list is new and another
 /// server comes first in it.
 pub(crate) async fn follow(shared: &Shared, current: &ServerAddress) -> bool {
-    let list: ServerList = match shared.client.get("/v1/servers").await {
+    let list: ServerList = match shared.client.call(ListServers).await {
         Ok(list) => list,
         Err(error) => {
             tracing::debug!(error = %error, "the list of servers stays as it was");

@@ -5,6 +5,7 @@ use bunraku_wire::Client;
 use bunraku_wire::api::{
     Command, CommandOutcome, CommandState, CommandStatus, SendCommand, SentCommand,
 };
+use bunraku_wire::endpoints::{Endpoint, SendCommands, ShowCommand, WaitQuery};
 use futures::StreamExt;
 
 use crate::connection::failed;
@@ -27,17 +28,16 @@ pub(crate) async fn send_and_wait(
         ttl_seconds,
     };
     let sent: Vec<SentCommand> = client
-        .post("/v1/commands", &request)
+        .call_with(SendCommands, &request)
         .await
         .map_err(|error| failed(&error))?;
-    let wait = ttl_seconds.min(60);
+    let wait = WaitQuery {
+        wait_seconds: ttl_seconds.min(60),
+    };
     let statuses: Vec<_> = futures::stream::iter(sent)
         .map(|sent| async move {
-            let path = format!(
-                "/v1/nodes/{}/commands/{}?wait_seconds={wait}",
-                sent.node, sent.id
-            );
-            client.get::<CommandStatus>(&path).await
+            let at = ShowCommand.with_query((&sent.node, &sent.id), &wait);
+            client.call(at).await
         })
         .buffered(32)
         .collect()

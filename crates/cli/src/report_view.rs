@@ -9,6 +9,7 @@ use bunraku_wire::api::{
     ReportStreamMessage, ReportSummary, ResourceEvent, RunEnding, RunFinished, RunMode, RunStarted,
 };
 use bunraku_wire::client::{BackOff, Lines};
+use bunraku_wire::endpoints::{Endpoint, FollowReports, ReportStreamQuery};
 
 use crate::connection::failed;
 use crate::exit::Exit;
@@ -234,7 +235,6 @@ pub(crate) async fn follow(
     all: bool,
     json: bool,
 ) -> Result<Exit, Failure> {
-    let node = node.map(|node| format!("node={node}&")).unwrap_or_default();
     let back_off = BackOff {
         first: Duration::from_millis(200),
         longest: Duration::from_secs(10),
@@ -242,9 +242,12 @@ pub(crate) async fn follow(
     let mut cursor: Option<String> = None;
     let mut failures = 0;
     loop {
-        let after = cursor.as_ref().map(|cursor| format!("cursor={cursor}"));
-        let path = format!("/v1/reports/stream?{node}{}", after.unwrap_or_default());
-        let broke = match client.stream(&path).await {
+        let query = ReportStreamQuery {
+            node: node.cloned(),
+            cursor: cursor.clone(),
+        };
+        let at = FollowReports.with_query((), &query);
+        let broke = match client.follow(at).await {
             Ok(lines) => {
                 failures = 0;
                 tell(lines, &mut cursor, all, json).await?

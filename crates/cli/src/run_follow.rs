@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use bunraku_plan::run::{Run, RunDetail, RunEnd, RunLog, RunOutcome, RunRecord};
 use bunraku_wire::Client;
-use serde::Deserialize;
+use bunraku_wire::endpoints::{CancelRun, Endpoint, RunLogQuery, ShowRun, ShowRunLog, StopRun};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::connection::failed;
@@ -28,18 +28,10 @@ pub(crate) enum Interrupt {
     Leave,
 }
 
-#[derive(Deserialize)]
-struct LogReply {
-    #[serde(flatten)]
-    log: RunLog,
-    #[serde(default)]
-    end: Option<RunEnd>,
-}
-
 /// A run as it stands.
 pub(crate) async fn fetch(client: &Client, run: &str) -> Result<(RunRecord, Run), Failure> {
     let detail: RunDetail = client
-        .get(&format!("/v1/runs/{run}"))
+        .call(ShowRun.at(&run.to_owned()))
         .await
         .map_err(|error| failed(&error))?;
     Ok(state_of(detail))
@@ -84,7 +76,7 @@ pub(crate) async fn follow(
     interrupt: Interrupt,
 ) -> Result<RunOutcome, Failure> {
     let detail: RunDetail = client
-        .get(&format!("/v1/runs/{id}"))
+        .call(ShowRun.at(&id.to_owned()))
         .await
         .map_err(|error| failed(&error))?;
     let record = detail.record;
@@ -98,8 +90,11 @@ pub(crate) async fn follow(
     let mut next = view.next;
     let mut silent_since: Option<Instant> = None;
     while end.is_none() {
-        let path = format!("/v1/runs/{}/log?after={next}&wait_seconds=30", record.id);
-        let asking = client.get::<LogReply>(&path);
+        let query = RunLogQuery {
+            after: next,
+            wait_seconds: 30,
+        };
+        let asking = client.call(ShowRunLog.with_query(&record.id.to_string(), &query));
         tokio::pin!(asking);
         let reply = loop {
             tokio::select! {
@@ -157,8 +152,12 @@ async fn pressed_again(
         "stop" => "nothing new starts; press Ctrl-C again to end what runs",
         _ => "what runs is ended; press Ctrl-C again to leave",
     });
-    let path = format!("/v1/runs/{}/{what}", record.id);
-    match client.post::<_, ()>(&path, &()).await {
+    let id = record.id.to_string();
+    let asked = match what {
+        "stop" => client.call(StopRun.at(&id)).await,
+        _ => client.call(CancelRun.at(&id)).await,
+    };
+    match asked {
         // It is over already: the log says so next.
         Err(error) if error.status() == Some(409) => Ok(()),
         outcome => outcome.map_err(|error| failed(&error)),

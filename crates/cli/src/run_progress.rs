@@ -9,6 +9,7 @@ use bunraku_model::NodeRunId;
 use bunraku_wire::Client;
 use bunraku_wire::api::{EventStatus, ReportEvent, ReportStreamMessage};
 use bunraku_wire::client::Lines;
+use bunraku_wire::endpoints::{Endpoint, FollowReports, ReportStreamQuery};
 
 use crate::run_view::{NodeProgress, Progress};
 
@@ -51,11 +52,12 @@ impl Drop for Following {
 
 /// Takes in events until the stream breaks.
 async fn follow(client: &Client, progress: &Mutex<Progress>, cursor: &mut Option<String>) {
-    let path = match &cursor {
-        Some(cursor) => format!("/v1/reports/stream?cursor={cursor}"),
-        None => "/v1/reports/stream".to_owned(),
+    let query = ReportStreamQuery {
+        node: None,
+        cursor: cursor.clone(),
     };
-    let Ok(mut lines): Result<Lines<ReportStreamMessage>, _> = client.stream(&path).await else {
+    let at = FollowReports.with_query((), &query);
+    let Ok(mut lines): Result<Lines<ReportStreamMessage>, _> = client.follow(at).await else {
         return;
     };
     while let Some(Ok(message)) = lines.next().await {

@@ -7,6 +7,7 @@ use bunraku_model::NodeName;
 use bunraku_query::{Index, Limits, Query};
 use bunraku_wire::Client;
 use bunraku_wire::api::{NodeSummary, QueryNodes, QueryReply, QueryRequest};
+use bunraku_wire::endpoints::{QueryNodeNames, RunQuery};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -80,7 +81,7 @@ async fn ask(client: &Client, query: &str) -> Result<Vec<NodeName>, Failure> {
         query: query.to_owned(),
     };
     let reply: QueryNodes = client
-        .post("/v1/query/nodes", &request)
+        .call_with(QueryNodeNames, &request)
         .await
         .map_err(|error| failed(&error))?;
     Ok(reply.nodes)
@@ -101,7 +102,7 @@ async fn asked_facts(client: &Client, nodes: &BTreeSet<&str>) -> Result<FactsByN
             query: format!("nodes[certname, facts] {{ {} }}", names.join(" or ")),
         };
         let reply: QueryReply = client
-            .post("/v1/query", &request)
+            .call_with(RunQuery, &request)
             .await
             .map_err(|error| failed(&error))?;
         for row in reply.rows {

@@ -10,6 +10,7 @@ use bunraku_plan::{
 use bunraku_wire::Client;
 use bunraku_wire::api::NodeSummary;
 use bunraku_wire::api::outputs::NodeReads;
+use bunraku_wire::endpoints::{ListNodes, ListOutputReads};
 use futures::FutureExt;
 
 use crate::connection::failed;
@@ -105,7 +106,7 @@ impl SiteArguments {
 /// Plans with what the server says of nodes, and warns of those that cannot run now.
 pub(crate) async fn planned(arguments: &SiteArguments, client: &Client) -> Result<Plan, Failure> {
     let nodes: Vec<NodeSummary> = client
-        .get("/v1/nodes")
+        .call(ListNodes)
         .await
         .map_err(|error| failed(&error))?;
     let knower = match facts_file(arguments)? {
@@ -135,7 +136,7 @@ fn facts_file(arguments: &SiteArguments) -> Result<Option<FactsFile>, Failure> {
 
 /// What released catalogs read of other nodes, by the server.
 async fn output_reads(client: &Client) -> Result<Vec<NodeReads>, Failure> {
-    let reads = client.get("/v1/outputs/reads").await;
+    let reads = client.call(ListOutputReads).await;
     reads.map_err(|error| failed(&error))
 }
 

@@ -13,6 +13,7 @@ use bunraku_wire::api::cluster::{
     ClusterInvitation, ClusterInviteRequest, ClusterStatus, MemberState,
 };
 use bunraku_wire::api::{NewToken, NodeSummary, TokenRequest};
+use bunraku_wire::endpoints::{CreateToken, InviteServer, ListNodes, ShowCluster};
 use bunraku_wire::tls::ClientTls;
 use bunraku_wire::{Client, ClientError, ClientOptions, Credentials, ReloadableClientTls};
 
@@ -112,8 +113,7 @@ impl Site {
         let first = self.first_client().await?;
         for number in 1..self.machines.len() {
             let request = ClusterInviteRequest { ttl_seconds: 600 };
-            let invitation: ClusterInvitation =
-                first.post("/v1/cluster/invitations", &request).await?;
+            let invitation: ClusterInvitation = first.call_with(InviteServer, &request).await?;
             let token = self.place.join("token");
             write(&token, &invitation.token)?;
             let mut join = vec![
@@ -160,7 +160,7 @@ impl Site {
                     .map_err(|error| SiteError::Setup(error.to_string()))?;
                 self.tls = Some(tls);
                 let client = self.client(0);
-                if client.get::<Vec<NodeSummary>>("/v1/nodes").await.is_ok() {
+                if client.call(ListNodes).await.is_ok() {
                     return Ok(client);
                 }
             }
@@ -187,7 +187,7 @@ impl Site {
     pub(crate) async fn status(&self) -> Option<ClusterStatus> {
         for machine in &self.machines {
             let client = self.client(machine.number);
-            let asked = client.get::<ClusterStatus>("/v1/cluster");
+            let asked = client.call(ShowCluster);
             if let Ok(Ok(status)) = tokio::time::timeout(Duration::from_secs(3), asked).await {
                 return Some(status);
             }
@@ -298,7 +298,7 @@ impl Site {
             ttl_seconds: 600,
             node: Some(NodeName::new(node).expect("a name")),
         };
-        let token: NewToken = self.client(0).post("/v1/tokens", &request).await?;
+        let token: NewToken = self.client(0).call_with(CreateToken, &request).await?;
         let servers: Vec<String> = self.machines.iter().map(Machine::api).collect();
         let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
         command
@@ -324,7 +324,7 @@ impl Site {
     async fn agents_are_there(&self) -> Result<(), SiteError> {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let nodes: Vec<NodeSummary> = self.client(0).get("/v1/nodes").await.unwrap_or_default();
+            let nodes: Vec<NodeSummary> = self.client(0).call(ListNodes).await.unwrap_or_default();
             let there = nodes.iter().filter(|node| {
                 AGENTS.contains(&node.name.as_str()) && node.word == StatusWord::Idle
             });

@@ -1,7 +1,10 @@
-//! Prints the OpenAPI document: `scripts/openapi` writes it to `docs/openapi.json`.
+//! Writes the OpenAPI document to stdout, for `scripts/openapi`.
 
-fn main() {
+use std::io::Write;
+
+fn main() -> std::io::Result<()> {
     let document = bunraku_wire::endpoints::openapi_document();
-    let text = serde_json::to_string_pretty(&document).expect("plain data");
-    println!("{text}");
+    let mut text = serde_json::to_vec_pretty(&document).expect("plain data");
+    text.push(b'\n');
+    std::io::stdout().write_all(&text)
 }

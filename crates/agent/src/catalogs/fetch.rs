@@ -3,9 +3,10 @@
 use std::io::{Read, Write};
 
 use bunraku_model::catalog::{CatalogSource, SourceFile};
-use bunraku_model::{Catalog, ContentId};
+use bunraku_model::{Catalog, ContentId, NodeName};
 use bunraku_wire::Client;
 use bunraku_wire::client::Download;
+use bunraku_wire::endpoints::{Endpoint, ShowContent, ShowNodeCatalog};
 use sha2::{Digest, Sha256};
 
 use super::cache::file_error;
@@ -17,7 +18,7 @@ impl CatalogCache {
     pub(crate) async fn complete(
         &self,
         client: &Client,
-        node: &str,
+        node: &NodeName,
         target: &Target,
         options: &CatalogOptions,
     ) -> Result<Catalog, CatalogError> {
@@ -25,7 +26,7 @@ impl CatalogCache {
             Some(catalog) => catalog,
             None => self.fetch_catalog(client, node, target, options).await?,
         };
-        if !catalog.name.is_empty() && catalog.name != node {
+        if !catalog.name.is_empty() && catalog.name != node.as_str() {
             let id = target.catalog.0.short();
             return Err(CatalogError::OtherNode(id, catalog.name));
         }
@@ -40,15 +41,15 @@ impl CatalogCache {
     async fn fetch_catalog(
         &self,
         client: &Client,
-        node: &str,
+        node: &NodeName,
         target: &Target,
         options: &CatalogOptions,
     ) -> Result<Catalog, CatalogError> {
         let id = target.catalog;
         let what = || format!("catalog {}", id.0.short());
-        let path = format!("/v1/nodes/{node}/catalogs/{id}");
+        let at = ShowNodeCatalog.at((node, &id));
         let limit = options.largest_catalog;
-        let download = client.download_compressed(&path).await?;
+        let download = client.fetch_compressed(at).await?;
         let zipped = download.encoding.as_deref() == Some("gzip");
         let body = whole(download, limit, what).await?;
         let text = if zipped {
@@ -81,7 +82,7 @@ impl CatalogCache {
             let what = what();
             return Err(CatalogError::TooLarge { what, limit });
         }
-        let mut download = client.download(&format!("/v1/content/{id}")).await?;
+        let mut download = client.fetch_pieces(ShowContent.at(&id)).await?;
         let beside = self.beside(id);
         let failed = || file_error(&beside);
         let mut out = std::fs::File::create(&beside).map_err(failed())?;

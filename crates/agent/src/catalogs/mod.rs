@@ -76,7 +76,7 @@ impl From<ClientError> for CatalogError {
 /// The handle on this node's catalogs.
 #[derive(Clone)]
 pub(crate) struct Catalogs {
-    node: String,
+    node: NodeName,
     client: Client,
     pub(crate) targets: Targets,
     pub(crate) cache: CatalogCache,
@@ -95,9 +95,9 @@ impl Catalogs {
         options: CatalogOptions,
     ) -> Result<Self, CatalogError> {
         Ok(Self {
-            targets: Targets::open(data_dir, node.as_str())?,
+            targets: Targets::open(data_dir, node)?,
             cache: CatalogCache::open(data_dir)?,
-            node: node.to_string(),
+            node: node.clone(),
             client,
             options,
             fetching: Arc::default(),
@@ -105,7 +105,7 @@ impl Catalogs {
         })
     }
 
-    pub(crate) fn node(&self) -> &str {
+    pub(crate) fn node(&self) -> &NodeName {
         &self.node
     }
 

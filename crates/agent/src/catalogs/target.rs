@@ -4,9 +4,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bunraku_model::CatalogId;
+use bunraku_model::{CatalogId, NodeName};
 use bunraku_wire::api::Target;
 use bunraku_wire::client::Fetched;
+use bunraku_wire::endpoints::{Endpoint, Location, ShowTarget};
 use bunraku_wire::{Client, ClientError};
 use serde::{Deserialize, Serialize};
 
@@ -41,13 +42,13 @@ pub(crate) struct Targets {
 
 struct Inner {
     path: PathBuf,
-    request: String,
+    request: Location<ShowTarget>,
     stored: Mutex<Stored>,
 }
 
 impl Targets {
     /// `name`: this node's.
-    pub(crate) fn open(data_dir: &Path, name: &str) -> Result<Self, CatalogError> {
+    pub(crate) fn open(data_dir: &Path, name: &NodeName) -> Result<Self, CatalogError> {
         let path = data_dir.join("target.json");
         let stored = match std::fs::read(&path) {
             Ok(text) => {
@@ -62,7 +63,7 @@ impl Targets {
         Ok(Self {
             inner: Arc::new(Inner {
                 path,
-                request: format!("/v1/nodes/{name}/target"),
+                request: ShowTarget.at(name),
                 stored: Mutex::new(stored),
             }),
         })
@@ -99,7 +100,7 @@ impl Targets {
     pub(crate) async fn ask(&self, client: &Client) -> Result<bool, ClientError> {
         let etag = self.stored().etag.clone();
         match client
-            .get_if_changed(&self.inner.request, etag.as_deref())
+            .call_if_changed(&self.inner.request, etag.as_deref())
             .await
         {
             Ok(Fetched::Unchanged) => Ok(false),
@@ -208,7 +209,8 @@ mod tests {
     #[test]
     fn a_server_that_lags_behind_takes_no_node_back_to_an_earlier_release() {
         let directory = tempfile::tempdir().expect("a directory");
-        let targets = Targets::open(directory.path(), "web-1").expect("it opens");
+        let name = NodeName::new("web-1").expect("a name");
+        let targets = Targets::open(directory.path(), &name).expect("it opens");
         assert!(targets.heard(target(2), None, false));
         assert!(!targets.heard(target(1), None, true), "it may be old");
         assert_eq!(targets.known(), Some(target(2)));

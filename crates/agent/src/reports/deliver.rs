@@ -14,6 +14,7 @@ use async_trait::async_trait;
 use bunraku_model::{NodeName, NodeRunId};
 use bunraku_wire::api::{NumberedEvent, ReportBatch, ReportReceipt};
 use bunraku_wire::client::BackOff;
+use bunraku_wire::endpoints::{AddReportEvents, Endpoint};
 use bunraku_wire::{Client, ClientError};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -70,8 +71,9 @@ pub(crate) struct ToServers {
 #[async_trait]
 impl ReportsTo for ToServers {
     async fn post(&self, run: NodeRunId, batch: ReportBatch) -> Result<ReportReceipt, NotTaken> {
-        let path = format!("/v1/nodes/{}/reports/{run}/events", self.node);
-        self.client.post(&path, &batch).await.map_err(not_taken)
+        let at = AddReportEvents.at((&self.node, &run));
+        let sent = self.client.call_with(at, &batch).await;
+        sent.map_err(not_taken)
     }
 }
 

@@ -5,8 +5,8 @@
 
 use bunraku_engine::OtherNodes;
 use bunraku_model::Catalog;
-use bunraku_wire::api::outputs::OtherNodeOutput;
 use bunraku_wire::api::{Cause, Target};
+use bunraku_wire::endpoints::{Endpoint, InputsQuery, ListInputs};
 
 use crate::catalogs::Catalogs;
 
@@ -28,13 +28,12 @@ pub(super) async fn inputs(
         Cause::Run { run } => Some(*run),
         _ => None,
     });
-    let run = run.map_or_else(String::new, |run| format!("&run={run}"));
-    let path = format!(
-        "/v1/nodes/{}/inputs?catalog={}{run}",
-        catalogs.node(),
-        target.catalog
-    );
-    match catalogs.client().get::<Vec<OtherNodeOutput>>(&path).await {
+    let query = InputsQuery {
+        catalog: target.catalog,
+        run,
+    };
+    let at = ListInputs.with_query(catalogs.node(), &query);
+    match catalogs.client().call(at).await {
         Ok(inputs) => {
             for input in inputs {
                 let value = input.value.ok_or_else(|| {

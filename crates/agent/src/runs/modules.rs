@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use bunraku_engine::Registry;
 use bunraku_engine::modules::{Shelf, check_pins, read_trust};
 use bunraku_model::{Catalog, ContentId};
+use bunraku_wire::endpoints::ListRevokedModuleKeys;
 use serde_json::Value;
 
 use super::engine::EngineOptions;
@@ -116,11 +117,7 @@ async fn revoked(catalogs: &Catalogs) -> BTreeSet<String> {
     let mut known: BTreeSet<String> = kept
         .and_then(|text| serde_json::from_slice(&text).ok())
         .unwrap_or_default();
-    match catalogs
-        .client()
-        .get::<Vec<String>>("/v1/module-keys/revoked")
-        .await
-    {
+    match catalogs.client().call(ListRevokedModuleKeys).await {
         Ok(now) => {
             let before = known.len();
             known.extend(now);

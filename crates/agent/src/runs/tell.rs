@@ -6,6 +6,7 @@
 use bunraku_wire::ClientError;
 use bunraku_wire::api::{ActivityReceipt, ActivityReport};
 use bunraku_wire::client::BackOff;
+use bunraku_wire::endpoints::{Endpoint, ReportActivity, ReportQueue};
 use tokio_util::sync::CancellationToken;
 
 use super::Runs;
@@ -55,10 +56,14 @@ impl Runs {
         let activity = ActivityReport {
             activity: self.activity(),
         };
-        let path = format!("/v1/nodes/{name}/activity");
-        let receipt: ActivityReceipt = shared.client.put(&path, &activity).await?;
+        let receipt: ActivityReceipt = shared
+            .client
+            .call_with(ReportActivity.at(name), &activity)
+            .await?;
         self.administer(receipt.administration);
-        let path = format!("/v1/nodes/{name}/queue");
-        shared.client.put::<_, ()>(&path, &self.report()).await
+        shared
+            .client
+            .call_with(ReportQueue.at(name), &self.report())
+            .await
     }
 }

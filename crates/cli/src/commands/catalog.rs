@@ -5,6 +5,10 @@ use bunraku_wire::Client;
 use bunraku_wire::api::{
     CatalogDiffReply, CatalogState, CatalogSummary, FleetDiff, FleetDiffRequest,
 };
+use bunraku_wire::endpoints::{
+    CatalogDiffQuery, CatalogsQuery, CompareCatalogs, Endpoint, ListCatalogs, ProposeCatalogs,
+    ShowCatalog,
+};
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
 
@@ -86,11 +90,12 @@ async fn summaries(
     environment: Option<&EnvironmentName>,
     node: Option<&NodeName>,
 ) -> Result<Vec<CatalogSummary>, Failure> {
-    let mut query = Vec::new();
-    query.extend(environment.map(|environment| format!("environment={environment}")));
-    query.extend(node.map(|node| format!("node={node}")));
-    let path = format!("/v1/catalogs?{}", query.join("&"));
-    client.get(&path).await.map_err(|error| failed(&error))
+    let query = CatalogsQuery {
+        environment: environment.cloned(),
+        node: node.cloned(),
+    };
+    let found = client.call(ListCatalogs.with_query((), &query)).await;
+    found.map_err(|error| failed(&error))
 }
 
 async fn list(
@@ -150,13 +155,13 @@ async fn show(client: &Client, named: &str, released: bool, json: bool) -> Resul
         true => pair(client, named).await?.0,
         false => find(client, named).await?,
     };
-    let path = format!("/v1/catalogs/{id}");
+    let whole = client.call(ShowCatalog.at(&id)).await;
+    let whole = whole.map_err(|error| failed(&error))?;
     if json {
-        let whole: serde_json::Value = client.get(&path).await.map_err(|error| failed(&error))?;
         output::json(&whole)?;
         return Ok(Exit::Done);
     }
-    let catalog: Catalog = client.get(&path).await.map_err(|error| failed(&error))?;
+    let catalog: Catalog = serde_json::from_value(whole)?;
     let mut table = Table::new(&["RESOURCE", "DECLARED"]);
     for resource in &catalog.resources {
         let place = resource.place().to_string();
@@ -188,8 +193,11 @@ async fn diff(client: &Client, arguments: DiffArguments, json: bool) -> Result<E
             return Err(Failure::usage("name a node, two catalogs, or a `--commit`"));
         }
     };
-    let path = format!("/v1/catalogs/{after}/diff?before={before}");
-    let reply: CatalogDiffReply = client.get(&path).await.map_err(|error| failed(&error))?;
+    let query = CatalogDiffQuery { before };
+    let reply: CatalogDiffReply = client
+        .call(CompareCatalogs.with_query(&after, &query))
+        .await
+        .map_err(|error| failed(&error))?;
     match (json, reply.diff.is_empty()) {
         (true, _) => output::json(&reply)?,
         (false, true) => eprintln!("nothing differs: both are {}", after.0.short()),
@@ -221,7 +229,7 @@ async fn proposed(
         nodes: nodes.map_err(|error| Failure::usage(error.to_string()))?,
     };
     let diff: FleetDiff = client
-        .post("/v1/catalogs/proposed", &request)
+        .call_with(ProposeCatalogs, &request)
         .await
         .map_err(|error| failed(&error))?;
     super::release::print_fleet(&diff, json, arguments.detailed_exitcodes)

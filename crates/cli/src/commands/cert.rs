@@ -7,6 +7,10 @@ use bunraku_wire::api::{
     CertificateEntry, CertificateState, IssueRequest, IssuedCertificate, PendingRequest,
     RevokeRequest, SignRequest,
 };
+use bunraku_wire::endpoints::{
+    Endpoint, IssueCertificate, ListCertificateRequests, ListCertificates,
+    RejectCertificateRequest, RevokeCertificates, SignCertificateRequest,
+};
 use bunraku_wire::{Client, Credentials, Request};
 use clap::Subcommand;
 use jiff::Timestamp;
@@ -68,19 +72,17 @@ pub(crate) fn run(command: CertCommand, context: &Context) -> Result<Exit, Failu
             CertCommand::List => list(&client, json).await,
             CertCommand::Requests => requests(&client, json).await,
             CertCommand::Sign { node, fingerprint } => {
-                let path = format!("/v1/certificate-requests/{node}/sign");
                 let request = SignRequest { fingerprint };
                 client
-                    .post::<_, ()>(&path, &request)
+                    .call_with(SignCertificateRequest.at(&node), &request)
                     .await
                     .map_err(|error| failed(&error))?;
                 eprintln!("signed; {node} is in");
                 Ok(Exit::Done)
             }
             CertCommand::Reject { node } => {
-                let path = format!("/v1/certificate-requests/{node}");
                 client
-                    .delete::<()>(&path)
+                    .call(RejectCertificateRequest.at(&node))
                     .await
                     .map_err(|error| failed(&error))?;
                 eprintln!("rejected the request of {node}");
@@ -97,10 +99,9 @@ pub(crate) fn run(command: CertCommand, context: &Context) -> Result<Exit, Failu
                 reason,
                 serial,
             } => {
-                let path = format!("/v1/certificates/{name}/revoke");
                 let request = RevokeRequest { reason, serial };
                 client
-                    .post::<_, ()>(&path, &request)
+                    .call_with(RevokeCertificates.at(&name), &request)
                     .await
                     .map_err(|error| failed(&error))?;
                 eprintln!("revoked; {name} is out");
@@ -112,7 +113,7 @@ pub(crate) fn run(command: CertCommand, context: &Context) -> Result<Exit, Failu
 
 async fn list(client: &Client, json: bool) -> Result<Exit, Failure> {
     let entries: Vec<CertificateEntry> = client
-        .get("/v1/certificates")
+        .call(ListCertificates)
         .await
         .map_err(|error| failed(&error))?;
     if json {
@@ -136,7 +137,7 @@ async fn list(client: &Client, json: bool) -> Result<Exit, Failure> {
 
 async fn requests(client: &Client, json: bool) -> Result<Exit, Failure> {
     let pending: Vec<PendingRequest> = client
-        .get("/v1/certificate-requests")
+        .call(ListCertificateRequests)
         .await
         .map_err(|error| failed(&error))?;
     if json {
@@ -185,7 +186,7 @@ async fn issue(
         server_names,
     };
     let issued: IssuedCertificate = client
-        .post("/v1/certificates/issue", &request)
+        .call_with(IssueCertificate, &request)
         .await
         .map_err(|error| failed(&error))?;
     credentials.save(&issued.certificate, &issued.ca)?;

@@ -6,6 +6,7 @@ use bunraku_wire::api::{
     CompileOutcome, CompileRequested, CompileSelection, CompileStatus, CompileStatusRequest,
     QueuedCompile,
 };
+use bunraku_wire::endpoints::{ListCompileQueue, RequestCompiles, ShowCompiles};
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
 
@@ -72,7 +73,7 @@ pub(crate) fn run(arguments: CompileArguments, context: &Context) -> Result<Exit
 
 async fn queue(client: &Client, json: bool) -> Result<Exit, Failure> {
     let waiting: Vec<QueuedCompile> = client
-        .get("/v1/compiles/queue")
+        .call(ListCompileQueue)
         .await
         .map_err(|error| failed(&error))?;
     if json {
@@ -109,7 +110,7 @@ async fn compile(
     json: bool,
 ) -> Result<Exit, Failure> {
     let requested: CompileRequested = client
-        .post("/v1/compiles", selection)
+        .call_with(RequestCompiles, selection)
         .await
         .map_err(|error| failed(&error))?;
     if !wait {
@@ -143,7 +144,7 @@ async fn wait_for(client: &Client, nodes: &[NodeName]) -> Result<Vec<CompileStat
     };
     loop {
         let statuses: Vec<CompileStatus> = client
-            .post("/v1/compiles/status", &request)
+            .call_with(ShowCompiles, &request)
             .await
             .map_err(|error| failed(&error))?;
         if !statuses.iter().any(|status| status.waiting) {

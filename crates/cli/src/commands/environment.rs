@@ -7,6 +7,10 @@ use bunraku_wire::api::{
     EnvironmentDetail, EnvironmentSummary, FailureGroup, NewEnvironment, ReleasePolicy,
     VolatileChange,
 };
+use bunraku_wire::endpoints::{
+    ChangeEnvironment, CreateEnvironment, DeployEnvironment, Endpoint, ListEnvironments,
+    ReceivePush, RemoveEnvironment, ShowDeploy, ShowEnvironment, WaitQuery,
+};
 use clap::{Subcommand, ValueEnum};
 use jiff::Timestamp;
 
@@ -112,7 +116,7 @@ pub(crate) fn run(command: EnvironmentCommand, context: &Context) -> Result<Exit
                     policy: policy.into(),
                     volatile,
                 };
-                let added = client.post("/v1/environments", &new).await;
+                let added = client.call_with(CreateEnvironment, &new).await;
                 changed(&added.map_err(|error| failed(&error))?, json, "made")
             }
             EnvironmentCommand::Set {
@@ -134,15 +138,14 @@ pub(crate) fn run(command: EnvironmentCommand, context: &Context) -> Result<Exit
                     },
                     new_hook_secret,
                 };
-                let path = format!("/v1/environments/{name}");
-                let set = client.put(&path, &change).await;
+                let at = ChangeEnvironment.at(&name);
+                let set = client.call_with(at, &change).await;
                 changed(&set.map_err(|error| failed(&error))?, json, "changed")
             }
             EnvironmentCommand::List => list(&client, json).await,
             EnvironmentCommand::Show { name } => show(&client, &name, json).await,
             EnvironmentCommand::Remove { name } => {
-                let path = format!("/v1/environments/{name}");
-                let removed = client.delete::<()>(&path).await;
+                let removed = client.call(RemoveEnvironment.at(&name)).await;
                 removed.map_err(|error| failed(&error))?;
                 eprintln!("environment {name} is removed");
                 Ok(Exit::Done)
@@ -162,7 +165,8 @@ fn changed(changed: &EnvironmentChanged, json: bool, what: &str) -> Result<Exit,
     let name = &changed.environment.name;
     eprintln!("environment {name} is {what}");
     if let Some(secret) = &changed.hook_secret {
-        eprintln!("\nits webhook is POST /v1/hooks/{name}, signed with this secret, shown once:");
+        let hook = ReceivePush.at(&name.to_string());
+        eprintln!("\nits webhook is POST {hook}, signed with this secret, shown once:");
         output::write(&format!("{secret}\n"))?;
     }
     if changed.environment.deployed.is_none() {
@@ -173,7 +177,7 @@ fn changed(changed: &EnvironmentChanged, json: bool, what: &str) -> Result<Exit,
 
 async fn list(client: &Client, json: bool) -> Result<Exit, Failure> {
     let all: Vec<EnvironmentSummary> = client
-        .get("/v1/environments")
+        .call(ListEnvironments)
         .await
         .map_err(|error| failed(&error))?;
     if json {
@@ -209,7 +213,7 @@ async fn list(client: &Client, json: bool) -> Result<Exit, Failure> {
 
 async fn show(client: &Client, name: &EnvironmentName, json: bool) -> Result<Exit, Failure> {
     let detail: EnvironmentDetail = client
-        .get(&format!("/v1/environments/{name}"))
+        .call(ShowEnvironment.at(name))
         .await
         .map_err(|error| failed(&error))?;
     if json {
@@ -290,9 +294,8 @@ async fn deploy(
     json: bool,
 ) -> Result<Exit, Failure> {
     let request = DeployRequest { commit };
-    let path = format!("/v1/environments/{name}/deploys");
     let asked: Deploy = client
-        .post(&path, &request)
+        .call_with(DeployEnvironment.at(name), &request)
         .await
         .map_err(|error| failed(&error))?;
     if !wait {
@@ -306,7 +309,7 @@ async fn deploy(
         }
         return Ok(Exit::Done);
     }
-    let status = wait_for(client, &path, asked.number, json).await?;
+    let status = wait_for(client, name, asked.number, json).await?;
     if json {
         output::json(&status)?;
     } else {
@@ -322,14 +325,15 @@ async fn deploy(
 /// Follows a deploy to its end, and the one that took its place.
 async fn wait_for(
     client: &Client,
-    path: &str,
+    name: &EnvironmentName,
     mut number: u64,
     quiet: bool,
 ) -> Result<DeployStatus, Failure> {
     let mut told = 0;
     loop {
+        let wait = WaitQuery { wait_seconds: 20 };
         let status: DeployStatus = client
-            .get(&format!("{path}/{number}?wait_seconds=20"))
+            .call(ShowDeploy.with_query((name, &number), &wait))
             .await
             .map_err(|error| failed(&error))?;
         if let DeployState::Superseded { by } = status.deploy.state {

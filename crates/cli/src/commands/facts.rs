@@ -4,6 +4,7 @@ use bunraku_agent::facts::{self, FactOptions};
 use bunraku_model::{FactSet, NodeName};
 use bunraku_wire::Client;
 use bunraku_wire::api::{Command, FactSetEntry, FactsDifference, FactsReply};
+use bunraku_wire::endpoints::{CompareFacts, DifferenceQuery, Endpoint, ListFactSets, ShowFacts};
 use clap::Subcommand;
 use jiff::Timestamp;
 use serde_json::Value;
@@ -65,8 +66,8 @@ pub(crate) fn run(command: FactsCommand, context: &Context) -> Result<Exit, Fail
     match command {
         FactsCommand::Local { fact } => local(context, fact.as_deref()),
         FactsCommand::Show { node, fact } => context.with_client(|client| async move {
-            let path = format!("/v1/nodes/{node}/facts");
-            let reply: FactsReply = client.get(&path).await.map_err(|error| failed(&error))?;
+            let reply = client.call(ShowFacts.at(&node)).await;
+            let reply: FactsReply = reply.map_err(|error| failed(&error))?;
             print(&reply.facts, fact.as_deref())
         }),
         FactsCommand::Diff { node, from, to } => {
@@ -97,18 +98,20 @@ async fn diff(
     to: Option<&str>,
     json: bool,
 ) -> Result<Exit, Failure> {
-    let mut path = format!("/v1/nodes/{node}/facts/difference?");
-    for (name, id) in [("from", from), ("to", to)] {
-        let Some(id) = id else { continue };
+    for id in [from, to].into_iter().flatten() {
         if !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Err(
                 Failure::usage(format!("`{id}` is not the id of a fact set"))
                     .hint(format!("list them with `bunraku facts history {node}`")),
             );
         }
-        path.push_str(&format!("{name}={id}&"));
     }
-    let reply: FactsDifference = client.get(&path).await.map_err(|error| failed(&error))?;
+    let query = DifferenceQuery {
+        from: from.map(str::to_owned),
+        to: to.map(str::to_owned),
+    };
+    let reply = client.call(CompareFacts.with_query(node, &query)).await;
+    let reply: FactsDifference = reply.map_err(|error| failed(&error))?;
     match json {
         true => output::json(&reply)?,
         false => output::write(&difference_lines(&reply))?,
@@ -141,8 +144,8 @@ fn difference_lines(difference: &FactsDifference) -> String {
 }
 
 async fn history(client: &Client, node: &NodeName, json: bool) -> Result<Exit, Failure> {
-    let path = format!("/v1/nodes/{node}/facts/history");
-    let entries: Vec<FactSetEntry> = client.get(&path).await.map_err(|error| failed(&error))?;
+    let entries = client.call(ListFactSets.at(node)).await;
+    let entries: Vec<FactSetEntry> = entries.map_err(|error| failed(&error))?;
     if json {
         output::json(&entries)?;
         return Ok(Exit::Done);

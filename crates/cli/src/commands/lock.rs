@@ -8,6 +8,9 @@ use bunraku_wire::Client;
 use bunraku_wire::api::locks::{
     AcquireLock, BreakLock, DefineLock, Holder, LeaveLine, LockReply, LockStatus, LockToken,
 };
+use bunraku_wire::endpoints::{
+    self, Endpoint, LeaveLockLine, ListLocks, ReleaseLock, RenewLock, ShowLock,
+};
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use tokio::time::Instant;
@@ -143,13 +146,11 @@ pub(crate) fn run(command: LockCommand, context: &Context) -> Result<ExitCode, F
 }
 
 async fn manage(client: &Client, command: LockCommand, json: bool) -> Result<Exit, Failure> {
-    let path = |name: &LockName, rest: &str| format!("/v1/locks/{name}{rest}");
     let outcome = match command {
         LockCommand::Show { name } => return show(client, &name, json).await,
         LockCommand::Renew { name, token } => {
-            client
-                .put::<_, ()>(&path(&name, "/lease"), &LockToken { token })
-                .await
+            let request = LockToken { token };
+            client.call_with(RenewLock.at(&name), &request).await
         }
         LockCommand::Release {
             name,
@@ -157,11 +158,13 @@ async fn manage(client: &Client, command: LockCommand, json: bool) -> Result<Exi
             r#break: Some(reason),
         } => {
             let request = BreakLock { token, reason };
-            client.post(&path(&name, "/break"), &request).await
+            client
+                .call_with(endpoints::BreakLock.at(&name), &request)
+                .await
         }
         LockCommand::Release { name, token, .. } => {
             let request = LockToken { token };
-            client.post(&path(&name, "/release"), &request).await
+            client.call_with(ReleaseLock.at(&name), &request).await
         }
         LockCommand::Define {
             name,
@@ -174,7 +177,9 @@ async fn manage(client: &Client, command: LockCommand, json: bool) -> Result<Exi
                 on_change,
                 hosts,
             };
-            client.put(&path(&name, ""), &request).await
+            client
+                .call_with(endpoints::DefineLock.at(&name), &request)
+                .await
         }
         LockCommand::Acquire { .. }
         | LockCommand::Exec { .. }
@@ -219,7 +224,7 @@ async fn wait_in_line(
     session: &str,
 ) -> Result<LockReply, Failure> {
     let deadline = Instant::now() + wish.wait.map_or(Duration::ZERO, |span| span.0);
-    let path = format!("/v1/locks/{name}/acquire");
+    let at = endpoints::AcquireLock.at(name);
     let line = async {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -231,7 +236,7 @@ async fn wait_in_line(
                 reason: wish.reason.clone(),
                 slots: wish.slots,
             };
-            match client.post(&path, &request).await {
+            match client.call_with(&at, &request).await {
                 Ok(LockReply::Waiting { .. }) if !left.is_zero() => {}
                 Ok(reply) => return Ok(reply),
                 // The same session finds its place again, on any server.
@@ -259,11 +264,10 @@ async fn wait_in_line(
 
 /// The place in line ends with its lease if this is lost.
 async fn leave(client: &Client, name: &LockName, session: &str) {
-    let path = format!("/v1/locks/{name}/leave");
     let request = LeaveLine {
         session: session.to_owned(),
     };
-    if let Err(error) = client.post::<_, ()>(&path, &request).await {
+    if let Err(error) = client.call_with(LeaveLockLine.at(name), &request).await {
         tracing::debug!(error = %error, "the place in line was not given back");
     }
 }
@@ -285,12 +289,12 @@ async fn exec(
         }
     };
     // Its lease was kept alive while it waited; how recently is not known here.
-    let renew_path = format!("/v1/locks/{name}/lease");
+    let lease = RenewLock.at(&name);
     let granted = match wish.wait {
         None => waiting,
         Some(_) => {
             let asked = Instant::now();
-            let renewed = client.put::<_, ()>(&renew_path, &LockToken { token }).await;
+            let renewed = client.call_with(&lease, &LockToken { token }).await;
             renewed.map_err(|error| failed(&error))?;
             asked
         }
@@ -305,14 +309,14 @@ async fn exec(
     };
     let keeper = client.clone();
     let renew = move || {
-        let (client, path) = (keeper.clone(), renew_path.clone());
-        async move { client.put::<_, ()>(&path, &LockToken { token }).await }
+        let (client, lease) = (keeper.clone(), lease.clone());
+        async move { client.call_with(lease, &LockToken { token }).await }
     };
     let ttl = Duration::from_secs(wish.lease.0.as_secs().max(1));
     match bound_child::run(job, &Log::default(), ttl, granted, renew).await? {
         Ended::Exit(code) => {
-            let path = format!("/v1/locks/{name}/release");
-            let released = client.post::<_, ()>(&path, &LockToken { token }).await;
+            let at = ReleaseLock.at(&name);
+            let released = client.call_with(at, &LockToken { token }).await;
             if let Err(error) = released {
                 tracing::warn!(error = %error, "the lock ends with its lease");
             }
@@ -337,7 +341,7 @@ fn owners(holders: &[Holder]) -> String {
 
 async fn show(client: &Client, name: &LockName, json: bool) -> Result<Exit, Failure> {
     let status: LockStatus = client
-        .get(&format!("/v1/locks/{name}"))
+        .call(ShowLock.at(name))
         .await
         .map_err(|error| failed(&error))?;
     if json {
@@ -372,7 +376,7 @@ async fn show(client: &Client, name: &LockName, json: bool) -> Result<Exit, Fail
 /// A fact for Puppet, states and queries: which nodes hold which lock.
 async fn facts(client: &Client) -> Result<Exit, Failure> {
     let all: Vec<LockStatus> = client
-        .get("/v1/locks")
+        .call(ListLocks)
         .await
         .map_err(|error| failed(&error))?;
     let locks: serde_json::Map<String, serde_json::Value> = all
@@ -390,7 +394,7 @@ async fn facts(client: &Client) -> Result<Exit, Failure> {
 /// With a name, as JSON that says of each holder whether it is the one who asks.
 async fn list(client: &Client, own: Option<&NodeName>) -> Result<Exit, Failure> {
     let all: Vec<LockStatus> = client
-        .get("/v1/locks")
+        .call(ListLocks)
         .await
         .map_err(|error| failed(&error))?;
     if let Some(own) = own {

@@ -3,6 +3,9 @@
 use bunraku_model::{Activity, Administration, Connection, EnvironmentName, NodeName};
 use bunraku_wire::Client;
 use bunraku_wire::api::{AssignRequest, Command, DisableRequest, NodeSummary};
+use bunraku_wire::endpoints::{
+    AssignEnvironment, DisableNode, EnableNode, Endpoint, ListNodes, RemoveNode, ShowNode,
+};
 use clap::Subcommand;
 
 use super::{node_queue, node_run};
@@ -86,9 +89,8 @@ pub(crate) fn run(command: NodeCommand, context: &Context) -> Result<Exit, Failu
             NodeCommand::Disable { nodes, reason } => {
                 let request = DisableRequest { reason };
                 for node in &nodes {
-                    let path = format!("/v1/nodes/{node}/disable");
                     client
-                        .post::<_, ()>(&path, &request)
+                        .call_with(DisableNode.at(node), &request)
                         .await
                         .map_err(|error| failed(&error))?;
                     eprintln!("{node} is disabled");
@@ -97,9 +99,8 @@ pub(crate) fn run(command: NodeCommand, context: &Context) -> Result<Exit, Failu
             }
             NodeCommand::Enable { nodes } => {
                 for node in &nodes {
-                    let path = format!("/v1/nodes/{node}/enable");
                     client
-                        .post::<_, ()>(&path, &())
+                        .call(EnableNode.at(node))
                         .await
                         .map_err(|error| failed(&error))?;
                     eprintln!("{node} is enabled");
@@ -109,9 +110,8 @@ pub(crate) fn run(command: NodeCommand, context: &Context) -> Result<Exit, Failu
             NodeCommand::Assign { names } => assign(&client, names).await,
             NodeCommand::Remove { nodes } => {
                 for node in &nodes {
-                    let path = format!("/v1/nodes/{node}");
                     client
-                        .delete::<()>(&path)
+                        .call(RemoveNode.at(node))
                         .await
                         .map_err(|error| failed(&error))?;
                     eprintln!("{node} is removed, and its certificates are revoked");
@@ -136,8 +136,8 @@ async fn assign(client: &Client, mut names: Vec<String>) -> Result<Exit, Failure
         environment: environment.clone(),
     };
     for node in &nodes {
-        let path = format!("/v1/nodes/{node}/environment");
-        let assigned = client.put::<_, ()>(&path, &request).await;
+        let at = AssignEnvironment.at(node);
+        let assigned = client.call_with(at, &request).await;
         assigned.map_err(|error| failed(&error))?;
         eprintln!("{node} is in {environment}");
     }
@@ -146,7 +146,7 @@ async fn assign(client: &Client, mut names: Vec<String>) -> Result<Exit, Failure
 
 async fn list(client: &Client, json: bool) -> Result<Exit, Failure> {
     let nodes: Vec<NodeSummary> = client
-        .get("/v1/nodes")
+        .call(ListNodes)
         .await
         .map_err(|error| failed(&error))?;
     if json {
@@ -163,7 +163,7 @@ async fn list(client: &Client, json: bool) -> Result<Exit, Failure> {
 
 async fn show(client: &Client, node: &NodeName, json: bool) -> Result<Exit, Failure> {
     let summary: NodeSummary = client
-        .get(&format!("/v1/nodes/{node}"))
+        .call(ShowNode.at(node))
         .await
         .map_err(|error| failed(&error))?;
     if json {

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use bunraku_model::NodeName;
 use bunraku_wire::Client;
 use bunraku_wire::api::{Command, NewToken, TokenRequest};
+use bunraku_wire::endpoints::{CreateToken, Endpoint, RevokeToken};
 
 use crate::connection::failed;
 use crate::duration::HumanDuration;
@@ -122,7 +123,7 @@ impl Joining<'_> {
             node: Some(self.name.clone()),
         };
         let token: NewToken =
-            (client.post("/v1/tokens", &request).await).map_err(|error| failed(&error))?;
+            (client.call_with(CreateToken, &request).await).map_err(|error| failed(&error))?;
         self.write_configuration(servers, &token.ca_fingerprint.to_string())?;
         let script = format!(
             "set -e; umask 077; mkdir -p {directory}; BUNRAKU_TOKEN=$(cat); export BUNRAKU_TOKEN; \
@@ -135,7 +136,7 @@ impl Joining<'_> {
         let joined = self.remote.run("join", &script, &secret);
         // A node that had joined before did not use it; one that did has used
         // it up, and there is nothing to take back.
-        let _ = (client.delete::<()>(&format!("/v1/tokens/{}", token.entry.id))).await;
+        let _ = client.call(RevokeToken.at(&token.entry.id)).await;
         joined?;
         eprintln!("{}: joined as {}", self.arguments.destination, self.name);
         Ok(())

@@ -3,6 +3,7 @@
 use bunraku_model::NodeName;
 use bunraku_wire::Client;
 use bunraku_wire::api::NodeQueue;
+use bunraku_wire::endpoints::{Endpoint, ShowNodeQueue};
 use jiff::Timestamp;
 
 use crate::connection::failed;
@@ -13,7 +14,7 @@ use crate::output::{self, Table, ago};
 
 pub(crate) async fn show(client: &Client, node: &NodeName, json: bool) -> Result<Exit, Failure> {
     let queue: NodeQueue = client
-        .get(&format!("/v1/nodes/{node}/queue"))
+        .call(ShowNodeQueue.at(node))
         .await
         .map_err(|error| failed(&error))?;
     if json {

@@ -10,6 +10,9 @@ use bunraku_wire::api::{
     SentCommand,
 };
 use bunraku_wire::client::Lines;
+use bunraku_wire::endpoints::{
+    Endpoint, EventsQuery, FollowReport, SendCommands, ShowCommand, ShowReport, WaitQuery,
+};
 use clap::Args;
 use futures::StreamExt;
 use jiff::Timestamp;
@@ -161,7 +164,7 @@ async fn ask(
         ttl_seconds: within.as_secs().max(1),
     };
     let sent: Vec<SentCommand> = client
-        .post("/v1/commands", &send)
+        .call_with(SendCommands, &send)
         .await
         .map_err(|error| failed(&error))?;
     let status = answer(client, &sent[0], within).await?;
@@ -192,11 +195,9 @@ async fn answer(
             .saturating_sub(started.elapsed())
             .as_secs()
             .clamp(1, 50);
-        let path = format!(
-            "/v1/nodes/{}/commands/{}?wait_seconds={left}",
-            sent.node, sent.id
-        );
-        let status: CommandStatus = client.get(&path).await.map_err(|error| failed(&error))?;
+        let wait = WaitQuery { wait_seconds: left };
+        let at = ShowCommand.with_query((&sent.node, &sent.id), &wait);
+        let status: CommandStatus = client.call(at).await.map_err(|error| failed(&error))?;
         if !matches!(status.state, CommandState::Pending { .. }) || started.elapsed() >= within {
             return Ok(status);
         }
@@ -214,8 +215,8 @@ async fn follow(client: &Client, asked: Outcome, json: bool) -> Result<Outcome, 
     let (node, run) = (&asked.node, asked.run);
     let mut next = 0;
     loop {
-        let path = format!("/v1/nodes/{node}/reports/{run}/stream?from={next}");
-        let broke = match client.stream::<NumberedEvent>(&path).await {
+        let at = FollowReport.with_query((node, &run), &EventsQuery { from: next });
+        let broke = match client.follow(at).await {
             Ok(lines) => read(lines, &asked, &mut next).await,
             Err(error) => Err(error),
         };
@@ -236,8 +237,8 @@ async fn follow(client: &Client, asked: Outcome, json: bool) -> Result<Outcome, 
 
 async fn told(client: &Client, outcome: Outcome, json: bool) -> Result<Outcome, Failure> {
     if !json {
-        let path = format!("/v1/nodes/{}/reports/{}", outcome.node, outcome.run);
-        let summary: ReportSummary = client.get(&path).await.map_err(|error| failed(&error))?;
+        let at = ShowReport.at((&outcome.node, &outcome.run));
+        let summary: ReportSummary = client.call(at).await.map_err(|error| failed(&error))?;
         output::write(&ending_line(&summary))?;
     }
     Ok(outcome)
@@ -269,8 +270,8 @@ async fn lost(
     client: &Client,
     asked: &Outcome,
 ) -> Result<Option<Outcome>, bunraku_wire::ClientError> {
-    let path = format!("/v1/nodes/{}/reports/{}", asked.node, asked.run);
-    let summary: ReportSummary = match client.get(&path).await {
+    let at = ShowReport.at((&asked.node, &asked.run));
+    let summary: ReportSummary = match client.call(at).await {
         Ok(summary) => summary,
         Err(error) if error.status() == Some(404) => return Ok(None),
         Err(error) => return Err(error),

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use bunraku_model::AppName;
 use bunraku_wire::Client;
 use bunraku_wire::api::once::{AttemptOutcome, OnceStanding, StatOnce};
+use bunraku_wire::endpoints::{CheckOnceStanding, Endpoint, ShowOnceStanding, StandingQuery};
 use clap::Args;
 use serde_json::{Map, Value};
 
@@ -53,19 +54,22 @@ pub(crate) struct StatArguments {
 /// Where a thing stands. Every failure is 1: never 0 by accident.
 pub(crate) fn stat(arguments: &StatArguments, context: &Context) -> Result<ExitCode, Failure> {
     let standing = with_client(context, |client| async move {
-        let path = format!("/v1/once/{}/standing", arguments.app);
         Ok(match &arguments.file {
             None => {
-                client
-                    .get(&format!("{path}?retry={}", arguments.retry))
-                    .await?
+                let query = StandingQuery {
+                    retry: arguments.retry,
+                };
+                let at = ShowOnceStanding.with_query(&arguments.app, &query);
+                client.call(at).await?
             }
             Some(file) => {
                 let request = StatOnce {
                     definition: Some(read_object(file)?),
                     retry: arguments.retry,
                 };
-                client.post(&path, &request).await?
+                client
+                    .call_with(CheckOnceStanding.at(&arguments.app), &request)
+                    .await?
             }
         })
     })

@@ -1,6 +1,7 @@
 //! `bunraku query`: questions about the whole fleet.
 
 use bunraku_wire::api::{QueryReply, QueryRequest};
+use bunraku_wire::endpoints::RunQuery;
 use clap::Args;
 use serde_json::Value;
 
@@ -34,7 +35,7 @@ pub(crate) fn run(arguments: QueryArguments, context: &Context) -> Result<Exit, 
             query: arguments.query,
         };
         let reply: QueryReply = client
-            .post("/v1/query", &request)
+            .call_with(RunQuery, &request)
             .await
             .map_err(|error| failed(&error))?;
         for warning in &reply.warnings {

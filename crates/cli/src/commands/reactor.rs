@@ -8,6 +8,9 @@ use bunraku_wire::api::reactors::{
     Happening, Reactor, ReactorLimits, ReactorStatus, ReactorVerdict, TestReactors,
 };
 use bunraku_wire::api::triggers::{TriggerEvent, TriggerNews};
+use bunraku_wire::endpoints::{
+    self, Endpoint, ListReactors, ListTriggerEvents, TriggerEventsQuery,
+};
 use clap::Subcommand;
 use serde_json::Value;
 
@@ -48,20 +51,16 @@ Example of an event:
 
 pub(crate) fn run(command: ReactorCommand, context: &Context) -> Result<Exit, Failure> {
     let json = context.global.json;
-    let request = match &command {
-        ReactorCommand::Test { event, environment } => Some(TestReactors {
-            event: read(event)?,
-            environment: environment.clone(),
-        }),
-        _ => None,
-    };
     context.with_client(|client| async move {
         match command {
             ReactorCommand::List => list(&client, json).await,
             ReactorCommand::Show { name, environment } => {
                 show(&client, &name, environment.as_ref(), json).await
             }
-            ReactorCommand::Test { .. } => test(&client, request, json).await,
+            ReactorCommand::Test { event, environment } => {
+                let event = read(&event)?;
+                test(&client, &TestReactors { event, environment }, json).await
+            }
         }
     })
 }
@@ -79,7 +78,7 @@ fn read(file: &Path) -> Result<Happening, Failure> {
 }
 
 async fn all(client: &Client) -> Result<Vec<ReactorStatus>, Failure> {
-    let all = client.get("/v1/reactors").await;
+    let all = client.call(ListReactors).await;
     all.map_err(|error| failed(&error))
 }
 
@@ -131,8 +130,12 @@ async fn show(
         );
     }
     let by = format!("reactor {name} of {}", status.environment);
+    let query = TriggerEventsQuery {
+        trigger: None,
+        most: Some(1_000),
+    };
     let events: Vec<TriggerEvent> = client
-        .get("/v1/trigger-events?most=1000")
+        .call(ListTriggerEvents.with_query((), &query))
         .await
         .map_err(|error| failed(&error))?;
     let mut events: Vec<TriggerEvent> = events
@@ -209,9 +212,9 @@ fn limits(limits: &ReactorLimits) -> Option<String> {
     (!words.is_empty()).then(|| words.join(", "))
 }
 
-async fn test(client: &Client, request: Option<TestReactors>, json: bool) -> Result<Exit, Failure> {
+async fn test(client: &Client, request: &TestReactors, json: bool) -> Result<Exit, Failure> {
     let verdicts: Vec<ReactorVerdict> = client
-        .post("/v1/reactors/test", &request)
+        .call_with(endpoints::TestReactors, request)
         .await
         .map_err(|error| failed(&error))?;
     let any = verdicts.iter().any(|verdict| verdict.mismatch.is_none());

@@ -6,6 +6,10 @@ use bunraku_wire::api::{
     CreateRelease, FleetDiff, HoldRequest, ReleaseDetail, ReleaseHold, ReleaseKind, ReleaseList,
     ReleaseReply, ReleaseState, ReleaseSummary, ReleaseTo, RollbackRequest, RunMode,
 };
+use bunraku_wire::endpoints::{
+    self, CompareReleases, Endpoint, HoldReleases, ListReleases, ReleaseDiffQuery, ReleaseSelector,
+    ResumeReleases, RollBackRelease, ShowRelease, WaitQuery,
+};
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
 
@@ -127,8 +131,13 @@ pub(crate) fn run(command: ReleaseCommand, context: &Context) -> Result<Exit, Fa
                 held,
                 detailed_exitcodes,
             } => {
-                let path = diff_path(&environment, number, against, held);
-                let diff: FleetDiff = client.get(&path).await.map_err(|error| failed(&error))?;
+                let query = ReleaseDiffQuery {
+                    before: against,
+                    after: number,
+                    held,
+                };
+                let at = CompareReleases.with_query(&environment, &query);
+                let diff: FleetDiff = client.call(at).await.map_err(|error| failed(&error))?;
                 print_fleet(&diff, json, detailed_exitcodes)
             }
             ReleaseCommand::Hold {
@@ -136,8 +145,7 @@ pub(crate) fn run(command: ReleaseCommand, context: &Context) -> Result<Exit, Fa
                 reason,
             } => hold(&client, &environment, reason, json).await,
             ReleaseCommand::Resume { environment } => {
-                let path = format!("/v1/releases/{environment}/hold");
-                let resumed: Result<(), _> = client.delete(&path).await;
+                let resumed = client.call(ResumeReleases.at(&environment)).await;
                 resumed.map_err(|error| failed(&error))?;
                 eprintln!("{environment} goes on by its policy");
                 Ok(Exit::Done)
@@ -153,9 +161,8 @@ pub(crate) fn run(command: ReleaseCommand, context: &Context) -> Result<Exit, Fa
                     release: to,
                     reason,
                 };
-                let path = format!("/v1/releases/{environment}/rollback");
                 let reply: ReleaseReply = client
-                    .post(&path, &request)
+                    .call_with(RollBackRelease.at(&environment), &request)
                     .await
                     .map_err(|error| failed(&error))?;
                 report(&client, &environment, &reply, true, json).await
@@ -191,9 +198,8 @@ async fn create(client: &Client, arguments: CreateArguments, json: bool) -> Resu
         },
         reason,
     };
-    let path = format!("/v1/releases/{environment}");
     let reply: ReleaseReply = client
-        .post(&path, &request)
+        .call_with(endpoints::CreateRelease.at(&environment), &request)
         .await
         .map_err(|error| failed(&error))?;
     report(client, &environment, &reply, !no_wait, json).await
@@ -237,8 +243,10 @@ async fn applied(client: &Client, release: &ReleaseSummary) -> Result<ReleaseSta
         number,
         ..
     } = release;
-    let path = format!("/v1/releases/{environment}/{number}?wait_seconds=60");
-    let detail: ReleaseDetail = client.get(&path).await.map_err(|error| failed(&error))?;
+    let wait = WaitQuery { wait_seconds: 60 };
+    let number = ReleaseSelector::Number(*number);
+    let at = ShowRelease.with_query((environment, &number), &wait);
+    let detail: ReleaseDetail = client.call(at).await.map_err(|error| failed(&error))?;
     Ok(detail.state)
 }
 
@@ -290,8 +298,8 @@ fn state_word(state: ReleaseState) -> &'static str {
 }
 
 async fn list(client: &Client, environment: &EnvironmentName, json: bool) -> Result<Exit, Failure> {
-    let path = format!("/v1/releases/{environment}");
-    let list: ReleaseList = client.get(&path).await.map_err(|error| failed(&error))?;
+    let list = client.call(ListReleases.at(environment)).await;
+    let list: ReleaseList = list.map_err(|error| failed(&error))?;
     if json {
         output::json(&list)?;
         return Ok(Exit::Done);
@@ -346,10 +354,12 @@ async fn show(
     wait: bool,
     json: bool,
 ) -> Result<Exit, Failure> {
-    let number = number.map_or_else(|| "current".to_owned(), |number| number.to_string());
-    let wait = if wait { "?wait_seconds=60" } else { "" };
-    let path = format!("/v1/releases/{environment}/{number}{wait}");
-    let detail: ReleaseDetail = client.get(&path).await.map_err(|error| failed(&error))?;
+    let number = number.map_or(ReleaseSelector::Current, ReleaseSelector::Number);
+    let wait = WaitQuery {
+        wait_seconds: if wait { 60 } else { 0 },
+    };
+    let at = ShowRelease.with_query((environment, &number), &wait);
+    let detail: ReleaseDetail = client.call(at).await.map_err(|error| failed(&error))?;
     if json {
         output::json(&detail)?;
         return Ok(Exit::Done);
@@ -387,9 +397,8 @@ async fn hold(
     reason: String,
     json: bool,
 ) -> Result<Exit, Failure> {
-    let path = format!("/v1/releases/{environment}/hold");
     let held: ReleaseHold = client
-        .put(&path, &HoldRequest { reason })
+        .call_with(HoldReleases.at(environment), &HoldRequest { reason })
         .await
         .map_err(|error| failed(&error))?;
     match json {
@@ -399,19 +408,6 @@ async fn hold(
         ),
     }
     Ok(Exit::Done)
-}
-
-fn diff_path(
-    environment: &EnvironmentName,
-    number: Option<ReleaseNumber>,
-    against: Option<ReleaseNumber>,
-    held: bool,
-) -> String {
-    let mut query = Vec::new();
-    query.extend(number.map(|number| format!("after={number}")));
-    query.extend(against.map(|number| format!("before={number}")));
-    query.extend(held.then(|| "held=true".to_owned()));
-    format!("/v1/releases/{environment}/diff?{}", query.join("&"))
 }
 
 /// For every command that compares a fleet.

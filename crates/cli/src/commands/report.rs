@@ -4,6 +4,7 @@ use bunraku_model::NodeName;
 use bunraku_wire::Client;
 use bunraku_wire::api::{NumberedEvent, ReportPage, ReportSummary};
 use bunraku_wire::client::Lines;
+use bunraku_wire::endpoints::{Endpoint, FindReport, ListReportEvents, ListReports, ReportsQuery};
 use clap::Subcommand;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -68,9 +69,13 @@ pub(crate) fn run(command: ReportCommand, context: &Context) -> Result<Exit, Fai
                 unfinished,
                 limit,
             } => {
-                let node = node.map(|node| format!("&node={node}")).unwrap_or_default();
-                let query = format!("failed={failed}&unfinished={unfinished}{node}");
-                list(&client, &query, limit, json).await
+                let query = ReportsQuery {
+                    node,
+                    failed,
+                    unfinished,
+                    ..ReportsQuery::default()
+                };
+                list(&client, query, limit, json).await
             }
             ReportCommand::Show { run, all, logs } => show(&client, &run, all, logs, json).await,
             ReportCommand::Follow { node, all } => {
@@ -80,16 +85,20 @@ pub(crate) fn run(command: ReportCommand, context: &Context) -> Result<Exit, Fai
     })
 }
 
-async fn list(client: &Client, query: &str, limit: usize, json: bool) -> Result<Exit, Failure> {
+async fn list(
+    client: &Client,
+    mut query: ReportsQuery,
+    limit: usize,
+    json: bool,
+) -> Result<Exit, Failure> {
     let mut reports: Vec<ReportSummary> = Vec::new();
-    let mut after = String::new();
     while reports.len() < limit {
-        let left = (limit - reports.len()).min(1_000);
-        let path = format!("/v1/reports?limit={left}&{query}{after}");
-        let page: ReportPage = client.get(&path).await.map_err(|error| failed(&error))?;
+        query.limit = Some((limit - reports.len()).min(1_000));
+        let page = client.call(ListReports.with_query((), &query)).await;
+        let page: ReportPage = page.map_err(|error| failed(&error))?;
         reports.extend(page.reports);
         match page.next {
-            Some(next) => after = format!("&after={next}"),
+            Some(next) => query.after = Some(next),
             None => break,
         }
     }
@@ -132,12 +141,12 @@ async fn show(
     json: bool,
 ) -> Result<Exit, Failure> {
     let summary: ReportSummary = client
-        .get(&format!("/v1/reports/{run}"))
+        .call(FindReport.at(&run.to_owned()))
         .await
         .map_err(|error| failed(&error))?;
-    let path = format!("/v1/nodes/{}/reports/{}/events", summary.node, summary.run);
+    let at = ListReportEvents.at((&summary.node, &summary.run));
     let mut lines: Lines<NumberedEvent> =
-        client.stream(&path).await.map_err(|error| failed(&error))?;
+        client.follow(at).await.map_err(|error| failed(&error))?;
     let mut events = Vec::new();
     while let Some(event) = lines.next().await {
         events.push(event.map_err(|error| failed(&error))?);

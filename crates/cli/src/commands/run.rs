@@ -4,7 +4,8 @@ use std::io::{BufRead, IsTerminal, Write};
 
 use bunraku_model::{EnvironmentName, ReleaseNumber};
 use bunraku_plan::run::{NewRun, OnFailure, RunOptions, RunOutcome, RunRecord, Share, Subject};
-use bunraku_wire::Client;
+use bunraku_wire::endpoints::{CancelRun, CreateRun, Endpoint, ListRuns, StopRun};
+use bunraku_wire::{Client, ClientError};
 use clap::Subcommand;
 
 use crate::connection::failed;
@@ -135,8 +136,8 @@ pub(crate) fn run(arguments: RunArguments, context: &Context) -> Result<Exit, Fa
                 let outcome = run_follow::follow(&client, &run, json, Interrupt::Leave).await?;
                 Ok(exit_of(outcome))
             }
-            Some(RunCommand::Stop { run }) => ask(&client, &run, "stop").await,
-            Some(RunCommand::Cancel { run }) => ask(&client, &run, "cancel").await,
+            Some(RunCommand::Stop { run }) => asked(client.call(StopRun.at(&run)).await, &run),
+            Some(RunCommand::Cancel { run }) => asked(client.call(CancelRun.at(&run)).await, &run),
             Some(RunCommand::Resume { run, files, yes }) => {
                 resume(&client, &run, files, yes, json).await
             }
@@ -208,7 +209,7 @@ async fn begin(
     json: bool,
 ) -> Result<Option<(RunRecord, RunOutcome)>, Failure> {
     let record: RunRecord = client
-        .post("/v1/runs", new)
+        .call_with(CreateRun, new)
         .await
         .map_err(|error| failed(&error))?;
     let id = record.id;
@@ -273,7 +274,7 @@ pub(crate) fn exit_of(outcome: RunOutcome) -> Exit {
 
 async fn list(client: &Client, json: bool) -> Result<Exit, Failure> {
     let runs: Vec<bunraku_plan::run::RunSummary> = client
-        .get("/v1/runs")
+        .call(ListRuns)
         .await
         .map_err(|error| failed(&error))?;
     if json {
@@ -322,11 +323,8 @@ async fn show(
     })
 }
 
-async fn ask(client: &Client, run: &str, what: &str) -> Result<Exit, Failure> {
-    client
-        .post::<_, ()>(&format!("/v1/runs/{run}/{what}"), &())
-        .await
-        .map_err(|error| failed(&error))?;
+fn asked(reply: Result<(), ClientError>, run: &str) -> Result<Exit, Failure> {
+    reply.map_err(|error| failed(&error))?;
     eprintln!("asked for\n\nhint: follow it with `bunraku run watch {run}`");
     Ok(Exit::Done)
 }

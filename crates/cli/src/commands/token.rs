@@ -2,6 +2,7 @@
 
 use bunraku_model::NodeName;
 use bunraku_wire::api::{NewToken, TokenEntry, TokenRequest};
+use bunraku_wire::endpoints::{CreateToken, Endpoint, ListTokens, RevokeToken};
 use clap::Subcommand;
 
 use crate::connection::failed;
@@ -48,7 +49,7 @@ pub(crate) fn run(command: TokenCommand, context: &Context) -> Result<Exit, Fail
                     node,
                 };
                 let token: NewToken = client
-                    .post("/v1/tokens", &request)
+                    .call_with(CreateToken, &request)
                     .await
                     .map_err(|error| failed(&error))?;
                 if json {
@@ -65,7 +66,7 @@ pub(crate) fn run(command: TokenCommand, context: &Context) -> Result<Exit, Fail
             }
             TokenCommand::List => {
                 let tokens: Vec<TokenEntry> = client
-                    .get("/v1/tokens")
+                    .call(ListTokens)
                     .await
                     .map_err(|error| failed(&error))?;
                 if json {
@@ -89,7 +90,7 @@ pub(crate) fn run(command: TokenCommand, context: &Context) -> Result<Exit, Fail
             }
             TokenCommand::Revoke { id } => {
                 client
-                    .delete::<()>(&format!("/v1/tokens/{id}"))
+                    .call(RevokeToken.at(&id))
                     .await
                     .map_err(|error| failed(&error))?;
                 eprintln!("the token cannot be used any more");

@@ -8,6 +8,9 @@ use bunraku_model::TriggerName;
 use bunraku_wire::Client;
 use bunraku_wire::api::TriggerHop;
 use bunraku_wire::api::triggers::{TriggerEvent, TriggerNews, TriggerSummary};
+use bunraku_wire::endpoints::{
+    Endpoint, ListTriggerEvents, ListTriggers, RemoveTriggerLimits, ShowTrigger, TriggerEventsQuery,
+};
 use clap::Subcommand;
 use jiff::Timestamp;
 
@@ -54,7 +57,7 @@ pub(crate) fn run(command: TriggerCommand, context: &Context) -> Result<Exit, Fa
         match command {
             TriggerCommand::Define(arguments) => limits::define(&client, arguments).await,
             TriggerCommand::Forget { name } => {
-                let forgotten = client.delete::<()>(&path(&name)).await;
+                let forgotten = client.call(RemoveTriggerLimits.at(&name)).await;
                 forgotten.map_err(|error| failed(&error))?;
                 Ok(Exit::Done)
             }
@@ -83,18 +86,9 @@ fn watch(arguments: crate::cues::WatchArguments) -> Result<Exit, Failure> {
     })
 }
 
-/// Spaces are the only thing in a name that a path cannot have.
-fn encoded(name: &TriggerName) -> String {
-    name.as_str().replace(' ', "%20").replace('/', "%2F")
-}
-
-fn path(name: &TriggerName) -> String {
-    format!("/v1/triggers/{}", encoded(name))
-}
-
 async fn list(client: &Client, json: bool) -> Result<Exit, Failure> {
     let all: Vec<TriggerSummary> = client
-        .get("/v1/triggers")
+        .call(ListTriggers)
         .await
         .map_err(|error| failed(&error))?;
     if json {
@@ -118,7 +112,7 @@ async fn list(client: &Client, json: bool) -> Result<Exit, Failure> {
 
 async fn show(client: &Client, name: &TriggerName, json: bool) -> Result<Exit, Failure> {
     let summary: TriggerSummary = client
-        .get(&path(name))
+        .call(ShowTrigger.at(name))
         .await
         .map_err(|error| failed(&error))?;
     if json {
@@ -143,11 +137,12 @@ async fn history(
     most: usize,
     json: bool,
 ) -> Result<Exit, Failure> {
-    let mut path = format!("/v1/trigger-events?most={most}");
-    if let Some(name) = &name {
-        path.push_str(&format!("&trigger={}", encoded(name)));
-    }
-    let events: Vec<TriggerEvent> = client.get(&path).await.map_err(|error| failed(&error))?;
+    let query = TriggerEventsQuery {
+        trigger: name.clone(),
+        most: Some(most),
+    };
+    let events = client.call(ListTriggerEvents.with_query((), &query)).await;
+    let events: Vec<TriggerEvent> = events.map_err(|error| failed(&error))?;
     if json {
         output::json(&events)?;
         return Ok(Exit::Done);

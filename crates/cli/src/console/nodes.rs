@@ -5,6 +5,9 @@ use bunraku_model::{Connection, NodeName, StatusWord};
 use bunraku_wire::api::{
     FactsReply, NodeQueue, NodeSummary, ReportPage, ReportState, ReportSummary,
 };
+use bunraku_wire::endpoints::{
+    Endpoint, ListNodes, ListReports, ReportsQuery, ShowFacts, ShowNode, ShowNodeQueue,
+};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
@@ -45,7 +48,7 @@ impl Wanted {
 }
 
 pub(super) async fn all(source: &Source, wanted: &Wanted) -> Result<NodesPage, Problem> {
-    let (servers, nodes) = tokio::try_join!(source.servers(), source.get("/v1/nodes"))?;
+    let (servers, nodes) = tokio::try_join!(source.servers(), source.call(ListNodes))?;
     let nodes: Vec<NodeSummary> = nodes;
     let counts = by_status(&nodes);
     let mut found: Vec<NodeSummary> = nodes.into_iter().filter(|it| wanted.fits(it)).collect();
@@ -123,15 +126,20 @@ pub(super) async fn one(source: &Source, node: &str) -> Result<NodePage, Problem
     let name: NodeName = node
         .parse()
         .map_err(|error| Problem::not_found(format!("{error}")))?;
-    let path = format!("/v1/nodes/{name}");
-    let reports = format!("/v1/reports?limit={MOST_REPORTS}&node={name}");
-    let (servers, node, reports): (_, NodeSummary, ReportPage) =
-        tokio::try_join!(source.servers(), source.get(&path), source.get(&reports),)?;
+    let newest = ReportsQuery {
+        node: Some(name.clone()),
+        limit: Some(MOST_REPORTS),
+        ..ReportsQuery::default()
+    };
+    let (servers, node, reports): (_, NodeSummary, ReportPage) = tokio::try_join!(
+        source.servers(),
+        source.call(ShowNode.at(&name)),
+        source.call(ListReports.with_query((), &newest)),
+    )?;
     // A node that never came has neither of these.
-    let (facts_path, queue_path) = (format!("{path}/facts"), format!("{path}/queue"));
     let (facts, queue) = tokio::join!(
-        source.client.get::<FactsReply>(&facts_path),
-        source.client.get::<NodeQueue>(&queue_path),
+        source.client.call(ShowFacts.at(&name)),
+        source.client.call(ShowNodeQueue.at(&name)),
     );
     let now = Timestamp::now();
     let lines = reports

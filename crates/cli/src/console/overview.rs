@@ -3,6 +3,9 @@
 use bunraku_console::{Count, EnvironmentLine, OverviewPage, Section, Tone};
 use bunraku_plan::run::RunSummary;
 use bunraku_wire::api::{EnvironmentSummary, NodeSummary, ReleaseList, ReleaseState, ReportPage};
+use bunraku_wire::endpoints::{
+    Endpoint, ListEnvironments, ListNodes, ListReleases, ListReports, ListRuns, ReportsQuery,
+};
 use jiff::Timestamp;
 
 use super::nodes::{by_status, report_line};
@@ -17,8 +20,15 @@ const MOST_REPORTS: usize = 10;
 const MOST_ENVIRONMENTS: usize = 20;
 
 pub(super) async fn page(source: &Source) -> Result<OverviewPage, Problem> {
-    let failed = format!("/v1/reports?limit={MOST_FAILURES}&failed=true");
-    let newest = format!("/v1/reports?limit={MOST_REPORTS}");
+    let failed = ReportsQuery {
+        failed: true,
+        limit: Some(MOST_FAILURES),
+        ..ReportsQuery::default()
+    };
+    let newest = ReportsQuery {
+        limit: Some(MOST_REPORTS),
+        ..ReportsQuery::default()
+    };
     let (servers, nodes, environments, all, failures, reports): (
         _,
         Vec<NodeSummary>,
@@ -28,17 +38,17 @@ pub(super) async fn page(source: &Source) -> Result<OverviewPage, Problem> {
         ReportPage,
     ) = tokio::try_join!(
         source.servers(),
-        source.get("/v1/nodes"),
-        source.get("/v1/environments"),
-        source.get("/v1/runs"),
-        source.get(&failed),
-        source.get(&newest),
+        source.call(ListNodes),
+        source.call(ListEnvironments),
+        source.call(ListRuns),
+        source.call(ListReports.with_query((), &failed)),
+        source.call(ListReports.with_query((), &newest)),
     )?;
     let now = Timestamp::now();
     let shown = environments.iter().take(MOST_ENVIRONMENTS);
     let lines = shown.map(|environment| async move {
-        let releases = format!("/v1/releases/{}", environment.name);
-        let releases: ReleaseList = source.get(&releases).await?;
+        let releases = ListReleases.at(&environment.name);
+        let releases: ReleaseList = source.call(releases).await?;
         Ok::<_, Problem>(environment_line(environment, &releases, now))
     });
     let lines = futures::future::try_join_all(lines).await?;

@@ -6,10 +6,11 @@ use axum::response::{Html, IntoResponse, Response};
 use bunraku_console::{Crumb, Frame, ProblemPage, Section, Template, Tone};
 use bunraku_model::NodeName;
 use bunraku_wire::api::cluster::ClusterStatus;
+use bunraku_wire::client::{Decode, ReplyOf};
+use bunraku_wire::endpoints::{Endpoint, Locate, NoBody, ShowCluster};
 use bunraku_wire::{Client, ClientError};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use serde::de::DeserializeOwned;
 
 use crate::cluster_view::is_whole;
 use crate::plan_view::count;
@@ -25,12 +26,15 @@ pub(super) struct Source {
 pub(super) type Servers = Option<ClusterStatus>;
 
 impl Source {
-    pub(super) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Problem> {
-        self.client.get(path).await.map_err(Problem::from)
+    pub(super) async fn call<L>(&self, at: L) -> Result<ReplyOf<L::Endpoint>, Problem>
+    where
+        L: Locate<Endpoint: Endpoint<Request = NoBody, Reply: Decode>>,
+    {
+        self.client.call(at).await.map_err(Problem::from)
     }
 
     pub(super) async fn servers(&self) -> Result<Servers, Problem> {
-        match self.client.get("/v1/cluster").await {
+        match self.client.call(ShowCluster).await {
             Ok(status) => Ok(Some(status)),
             // It is no member of a cluster.
             Err(error) if error.status() == Some(409) => Ok(None),

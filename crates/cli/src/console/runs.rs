@@ -6,6 +6,7 @@ use bunraku_plan::StepIndex;
 use bunraku_plan::run::{
     Run, RunDetail, RunOutcome, RunPhase, RunRecord, RunSummary, StepState, timeline_svg,
 };
+use bunraku_wire::endpoints::{Endpoint, ListRuns, ShowRun};
 use jiff::Timestamp;
 
 use super::page::{Problem, Source};
@@ -19,7 +20,7 @@ const MOST_STEPS: usize = 500;
 
 pub(super) async fn all(source: &Source) -> Result<RunsPage, Problem> {
     let (servers, runs): (_, Vec<RunSummary>) =
-        tokio::try_join!(source.servers(), source.get("/v1/runs"))?;
+        tokio::try_join!(source.servers(), source.call(ListRuns))?;
     Ok(RunsPage {
         frame: source.frame("Runs", Section::Runs, &servers),
         runs: lines(&runs, MOST_RUNS),
@@ -65,7 +66,7 @@ async fn fetch(source: &Source, run: &str) -> Result<(RunRecord, Run), Problem> 
     let run: RunId = run
         .parse()
         .map_err(|_| Problem::not_found("that is not the id of a run"))?;
-    let detail: RunDetail = source.get(&format!("/v1/runs/{run}")).await?;
+    let detail: RunDetail = source.call(ShowRun.at(&run.to_string())).await?;
     Ok(run_follow::state_of(detail))
 }
 

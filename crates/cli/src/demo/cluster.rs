@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use bunraku_process::Program;
 use bunraku_wire::api::cluster::{ClusterInvitation, ClusterInviteRequest, ClusterStatus};
+use bunraku_wire::endpoints::{InviteServer, ShowCluster};
 
 use super::fleet::{Fleet, LOOK, Ready};
 use super::process::{Process, ran};
@@ -149,7 +150,7 @@ impl Fleet {
         let client = self.client()?;
         let request = ClusterInviteRequest { ttl_seconds: 600 };
         let invitation: ClusterInvitation = client
-            .post("/v1/cluster/invitations", &request)
+            .call_with(InviteServer, &request)
             .await
             .map_err(|error| failed(&error))?;
         let token = self.directory.join("invitation");
@@ -177,7 +178,7 @@ impl Fleet {
         let client = self.client()?;
         loop {
             // After a kill, the first answer may be that there is none.
-            if let Ok(status) = client.get::<ClusterStatus>("/v1/cluster").await {
+            if let Ok(status) = client.call(ShowCluster).await {
                 let new = status
                     .events
                     .iter()
@@ -204,7 +205,7 @@ impl Fleet {
         .await?;
         let client = self.client()?;
         let status: ClusterStatus = client
-            .get("/v1/cluster")
+            .call(ShowCluster)
             .await
             .map_err(|error| failed(&error))?;
         // Not the one that the demo itself talks to.

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use bunraku_process::Program;
 use bunraku_wire::api::{ReportEvent, ReportStreamMessage};
 use bunraku_wire::client::Lines;
+use bunraku_wire::endpoints::FollowReports;
 
 use super::fleet::Fleet;
 use super::process::ran;
@@ -202,7 +203,7 @@ impl Fleet {
     ) -> Result<(), Failure> {
         let client = self.client()?;
         // Opened before the release: nothing that follows is missed.
-        let stream = client.stream("/v1/reports/stream?").await;
+        let stream = client.follow(FollowReports).await;
         let mut events: Lines<ReportStreamMessage> = stream.map_err(|error| failed(&error))?;
         let told = self.show_told(stage, command).await?;
         let mut running = changed(&told)? + more;

@@ -11,6 +11,9 @@ use bunraku_wire::api::{
     Command, CommandState, CommandStatus, DisableRequest, FactsReply, NewToken, NodeSummary,
     SendCommand, SentCommand, TokenRequest,
 };
+use bunraku_wire::endpoints::{
+    CreateToken, DisableNode, Endpoint, ListNodes, SendCommands, ShowCommand, ShowFacts, WaitQuery,
+};
 use bunraku_wire::tls::ClientTls;
 use bunraku_wire::{
     Client, ClientError, ClientOptions, Credentials, ReloadableClientTls, ServerAddress,
@@ -130,7 +133,7 @@ impl Fleet {
                 node: Some(node_name(name)),
             };
             let token: NewToken = client
-                .post("/v1/tokens", &request)
+                .call_with(CreateToken, &request)
                 .await
                 .map_err(|error| failed(&error))?;
             let home = self.directory.join(name);
@@ -211,8 +214,8 @@ impl Fleet {
     }
 
     async fn told_facts(&self, client: &Client, node: &NodeName) -> Result<String, Failure> {
-        let path = format!("/v1/nodes/{node}/facts");
-        let reply: FactsReply = client.get(&path).await.map_err(|error| failed(&error))?;
+        let reply = client.call(ShowFacts.at(node)).await;
+        let reply: FactsReply = reply.map_err(|error| failed(&error))?;
         let fact = |path: &str| {
             reply
                 .facts
@@ -282,7 +285,7 @@ impl Fleet {
             reason: "its disk is being replaced".to_owned(),
         };
         client
-            .post::<_, ()>("/v1/nodes/dev4.devco.net/disable", &request)
+            .call_with(DisableNode.at(&node_name("dev4.devco.net")), &request)
             .await
             .map_err(|error| failed(&error))?;
         stage.note("dev4.devco.net  disabled: its disk is being replaced");
@@ -419,7 +422,7 @@ fn node_name(name: &str) -> NodeName {
 
 async fn nodes(client: &Client) -> Result<Vec<NodeSummary>, Failure> {
     client
-        .get("/v1/nodes")
+        .call(ListNodes)
         .await
         .map_err(|error: ClientError| failed(&error))
 }
@@ -431,18 +434,16 @@ async fn send(client: &Client, nodes: Vec<NodeName>) -> Result<Vec<SentCommand>,
         ttl_seconds: 600,
     };
     client
-        .post("/v1/commands", &request)
+        .call_with(SendCommands, &request)
         .await
         .map_err(|error| failed(&error))
 }
 
 async fn wait_for_answer(client: &Client, sent: &SentCommand) -> Result<(), Failure> {
     loop {
-        let path = format!(
-            "/v1/nodes/{}/commands/{}?wait_seconds=20",
-            sent.node, sent.id
-        );
-        let status: CommandStatus = client.get(&path).await.map_err(|error| failed(&error))?;
+        let wait = WaitQuery { wait_seconds: 20 };
+        let at = ShowCommand.with_query((&sent.node, &sent.id), &wait);
+        let status: CommandStatus = client.call(at).await.map_err(|error| failed(&error))?;
         match status.state {
             CommandState::Answered { .. } => return Ok(()),
             CommandState::Pending { .. } => {}

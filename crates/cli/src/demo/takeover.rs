@@ -5,6 +5,7 @@ use bunraku_plan::run::RunSummary;
 use bunraku_process::Program;
 use bunraku_wire::api::{Cause, ReportPage, RunEnding};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use bunraku_wire::endpoints::{Endpoint, ListReports, ListRuns, ReportsQuery};
 
 use super::fleet::{Fleet, LOOK};
 use super::stage::Stage;
@@ -82,15 +83,19 @@ impl Fleet {
     async fn tell_who_ran(&self, stage: &Stage) -> Result<(), Failure> {
         let client = self.client()?;
         let runs: Vec<RunSummary> = client
-            .get("/v1/runs")
+            .call(ListRuns)
             .await
             .map_err(|error| failed(&error))?;
         let run: RunId = runs
             .first()
             .map(|run| run.record.id)
             .ok_or_else(|| Failure::new("the run is not known"))?;
+        let query = ReportsQuery {
+            limit: Some(100),
+            ..ReportsQuery::default()
+        };
         let page: ReportPage = client
-            .get("/v1/reports?limit=100")
+            .call(ListReports.with_query((), &query))
             .await
             .map_err(|error| failed(&error))?;
         let of_the_run = |report: &&bunraku_wire::api::ReportSummary| {

@@ -267,7 +267,7 @@ mod tests {
 
     use bunraku_model::RunId;
     use bunraku_plan::run::{Action, Ending, Event, RunOptions, Share};
-    use bunraku_plan::{Inventory, Plan, PlanOptions, site_file};
+    use bunraku_plan::{Inventory, PlanOptions, site_file};
     use expect_test::{Expect, expect};
 
     use super::*;

@@ -8,6 +8,9 @@ use bunraku_plan::run::{RunOutcome, RunSummary};
 use bunraku_wire::api::Cause;
 use bunraku_wire::api::once::{AttemptOutcome, OnceStanding};
 use bunraku_wire::api::triggers::{TriggerEvent, TriggerNews};
+use bunraku_wire::endpoints::{
+    Endpoint, ListRuns, ListTriggerEvents, ShowOnceStanding, TriggerEventsQuery,
+};
 
 use crate::checker;
 use crate::history::{Call, Change, End, History, NodeRun, RunEnd, Server};
@@ -148,14 +151,19 @@ async fn end(
 ) -> Option<End> {
     let client = site.client(0);
     let mut end = End::default();
-    let events: Vec<TriggerEvent> = client.get("/v1/trigger-events?most=1000").await.ok()?;
+    let query = TriggerEventsQuery {
+        trigger: None,
+        most: Some(1_000),
+    };
+    let events = client.call(ListTriggerEvents.with_query((), &query));
+    let events: Vec<TriggerEvent> = events.await.ok()?;
     for event in events {
         if let TriggerNews::Expired { node } | TriggerNews::Refused { node, .. } = event.what {
             let trigger = event.trigger.to_string();
             end.reported.insert((trigger, node.to_string()));
         }
     }
-    let runs: Vec<RunSummary> = client.get("/v1/runs").await.ok()?;
+    let runs: Vec<RunSummary> = client.call(ListRuns).await.ok()?;
     for run in runs {
         let Some(ended) = run.end else { continue };
         let succeeded = ended.outcome == RunOutcome::Succeeded;
@@ -171,7 +179,9 @@ async fn end(
         })
         .collect();
     for app in apps {
-        let standing: OnceStanding = client.get(&format!("/v1/once/{app}/standing")).await.ok()?;
+        let name = app.parse().expect("a name");
+        let standing = client.call(ShowOnceStanding.at(&name)).await;
+        let standing: OnceStanding = standing.ok()?;
         let done = match standing {
             OnceStanding::Done { attempt } => {
                 matches!(attempt.outcome, AttemptOutcome::Done { .. }).then_some(attempt.token)

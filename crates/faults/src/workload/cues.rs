@@ -1,9 +1,10 @@
 //! Triggers and ordered runs: cues for real agents.
 
 use bunraku_model::{FiringId, NodeName};
-use bunraku_plan::run::{NewRun, RunOptions, RunRecord, Subject};
+use bunraku_plan::run::{NewRun, RunOptions, Subject};
 use bunraku_plan::{Inventory, Plan, PlanOptions, site_file};
 use bunraku_wire::api::triggers::{FireReply, FireTrigger};
+use bunraku_wire::endpoints::{self, CreateRun, Endpoint};
 use rand::RngExt;
 
 use super::{Worker, outcome_of};
@@ -57,8 +58,9 @@ impl Worker {
             changed: false,
         };
         let begun = self.recorder.now();
-        let path = format!("/v1/triggers/{trigger}/fire");
-        let reply = self.servers[server].post::<_, FireReply>(&path, &request);
+        let name = trigger.parse().expect("a name");
+        let at = endpoints::FireTrigger.at(&name);
+        let reply = self.servers[server].call_with(at, &request);
         let outcome = match reply.await {
             Ok(FireReply::Fired { .. }) => Outcome::Done,
             Ok(_) => Outcome::Refused,
@@ -91,7 +93,7 @@ impl Worker {
             hooks: bunraku_plan::run::RunHooks::default(),
         };
         let begun = self.recorder.now();
-        let reply = self.servers[server].post::<_, RunRecord>("/v1/runs", &new);
+        let reply = self.servers[server].call_with(CreateRun, &new);
         let (run, outcome) = match reply.await {
             Ok(record) => (Some(record.id.to_string()), Outcome::Done),
             Err(error) => (None, outcome_of(&error)),

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bunraku_wire::api::locks::{AcquireLock, LockReply, LockToken};
+use bunraku_wire::endpoints::{self, Endpoint, ReleaseLock};
 use rand::RngExt;
 
 use super::{Worker, outcome_of};
@@ -53,8 +54,9 @@ impl Worker {
             slots: None,
         };
         let begun = self.recorder.now();
-        let path = format!("/v1/locks/{lock}/acquire");
-        let reply = self.servers[server].post::<_, LockReply>(&path, &request);
+        let name = lock.parse().expect("a name");
+        let at = endpoints::AcquireLock.at(&name);
+        let reply = self.servers[server].call_with(at, &request);
         let (token, outcome) = match reply.await {
             Ok(LockReply::Held { token, .. }) => (Some(token), Outcome::Done),
             Ok(_) => (None, Outcome::Refused),
@@ -72,9 +74,9 @@ impl Worker {
 
     async fn release(&mut self, server: Server, lock: &str, token: u64) {
         let begun = self.recorder.now();
-        let path = format!("/v1/locks/{lock}/release");
+        let name = lock.parse().expect("a name");
         let request = LockToken { token };
-        let reply = self.servers[server].post::<_, serde_json::Value>(&path, &request);
+        let reply = self.servers[server].call_with(ReleaseLock.at(&name), &request);
         let outcome = match reply.await {
             Ok(_) => Outcome::Done,
             Err(error) => outcome_of(&error),

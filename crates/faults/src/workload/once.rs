@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bunraku_model::ClaimId;
 use bunraku_wire::api::once::{ClaimOnce, ClaimReply, DefineOnce, FinishClaim};
+use bunraku_wire::endpoints::{ClaimOnceTask, DefineOnceTask, Endpoint, FinishOnceClaim};
 use rand::RngExt;
 
 use super::{Worker, outcome_of};
@@ -37,9 +38,9 @@ impl Worker {
         let serde_json::Value::Object(definition) = definition else {
             return false;
         };
-        let path = format!("/v1/once/{app}/definition");
+        let name = app.parse().expect("a name");
         let request = DefineOnce { definition };
-        let reply = self.servers[server].put::<_, serde_json::Value>(&path, &request);
+        let reply = self.servers[server].call_with(DefineOnceTask.at(&name), &request);
         reply.await.is_ok()
     }
 
@@ -50,8 +51,8 @@ impl Worker {
             retry: true,
         };
         let begun = self.recorder.now();
-        let path = format!("/v1/once/{app}/claims");
-        let reply = self.servers[server].post::<_, ClaimReply>(&path, &request);
+        let name = app.parse().expect("a name");
+        let reply = self.servers[server].call_with(ClaimOnceTask.at(&name), &request);
         let (token, outcome) = match reply.await {
             Ok(ClaimReply::Granted { attempt, .. }) => (Some(attempt.token), Outcome::Done),
             Ok(ClaimReply::Refused { .. }) => (None, Outcome::Refused),
@@ -72,8 +73,9 @@ impl Worker {
             log: String::new(),
         };
         let begun = self.recorder.now();
-        let path = format!("/v1/once/{app}/claims/{token}/outcome");
-        let reply = self.servers[server].put::<_, serde_json::Value>(&path, &request);
+        let name = app.parse().expect("a name");
+        let at = FinishOnceClaim.at((&name, &token));
+        let reply = self.servers[server].call_with(at, &request);
         let outcome = match reply.await {
             Ok(_) => Outcome::Done,
             Err(error) => outcome_of(&error),

@@ -8,6 +8,7 @@ use bunraku_model::Administration;
 use bunraku_store::{Compare, StoreError, Transaction, TransactionOutcome};
 use bunraku_wire::api::{DisableRequest, NodeSummary};
 use bunraku_wire::client::Fetched;
+use bunraku_wire::endpoints::{DisableNode, Endpoint, ShowNode};
 use rand::RngExt;
 
 use super::{Worker, outcome_of};
@@ -66,8 +67,8 @@ impl Worker {
             reason: value.clone(),
         };
         let begun = self.recorder.now();
-        let path = format!("/v1/nodes/{node}/disable");
-        let reply = self.servers[server].post::<_, serde_json::Value>(&path, &request);
+        let name = node.parse().expect("a name");
+        let reply = self.servers[server].call_with(DisableNode.at(&name), &request);
         let outcome = match reply.await {
             Ok(_) => Outcome::Done,
             Err(error) => outcome_of(&error),
@@ -79,8 +80,9 @@ impl Worker {
     /// Whether it was told.
     pub(crate) async fn read_node(&mut self, server: Server, node: &str) -> bool {
         let begun = self.recorder.now();
-        let path = format!("/v1/nodes/{node}");
-        let reply = self.servers[server].get_if_changed::<NodeSummary>(&path, None);
+        let name = node.parse().expect("a name");
+        let at = ShowNode.at(&name);
+        let reply = self.servers[server].get_if_changed::<NodeSummary>(at.as_str(), None);
         // What is said to be old, because no majority answers, promises nothing.
         let Ok(Fetched::Changed {
             value: summary,

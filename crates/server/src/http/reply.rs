@@ -76,6 +76,16 @@ impl Refusal {
         )
     }
 
+    pub(crate) fn unsatisfiable_range(size: u64) -> Self {
+        let message = format!("the range is not within the {size} bytes of the content");
+        Self::new(
+            StatusCode::RANGE_NOT_SATISFIABLE,
+            ProblemCode::Invalid,
+            message,
+            None,
+        )
+    }
+
     pub(crate) fn unavailable(message: &str) -> Self {
         let message = message.to_owned();
         Self::new(

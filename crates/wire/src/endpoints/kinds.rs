@@ -206,10 +206,6 @@ impl ReplyKind for BinaryContent {
             (200, response("The whole content.", OCTETS, &json!({}))),
             (206, response("The range in `Range`.", OCTETS, &json!({}))),
             not_modified(),
-            (
-                416,
-                json!({"description": "The content has no such range."}),
-            ),
         ]
     }
 }

@@ -10,6 +10,7 @@ use bunraku_model::NodeName;
 use bunraku_wire::api::cluster::{
     ClusterInvitation, ClusterInviteRequest, ClusterStatus, DrainRequest,
 };
+use bunraku_wire::endpoints::{DrainServer, Endpoint, InviteServer, RemoveServer, ShowCluster};
 use clap::Subcommand;
 
 use crate::connection::failed;
@@ -82,7 +83,7 @@ fn invite(ttl: HumanDuration, context: &Context) -> Result<Exit, Failure> {
             ttl_seconds: ttl.0.as_secs(),
         };
         let invitation: ClusterInvitation = client
-            .post("/v1/cluster/invitations", &request)
+            .call_with(InviteServer, &request)
             .await
             .map_err(|error| failed(&error))?;
         if json {
@@ -104,7 +105,7 @@ fn invite(ttl: HumanDuration, context: &Context) -> Result<Exit, Failure> {
 fn remove(server: &NodeName, context: &Context) -> Result<Exit, Failure> {
     context.with_client(|client| async move {
         client
-            .delete::<()>(&format!("/v1/cluster/members/{server}"))
+            .call(RemoveServer.at(server))
             .await
             .map_err(|error| failed(&error))?;
         eprintln!("`{server}` is no member any more");
@@ -126,9 +127,8 @@ fn drain(
     context: &Context,
 ) -> Result<Exit, Failure> {
     context.with_client(|client| async move {
-        let path = format!("/v1/cluster/members/{server}/drain");
         client
-            .post::<_, ()>(&path, &DrainRequest { draining })
+            .call_with(DrainServer.at(server), &DrainRequest { draining })
             .await
             .map_err(|error| failed(&error))?;
         if !draining {
@@ -138,7 +138,7 @@ fn drain(
         let mut said = None;
         loop {
             let status: ClusterStatus = client
-                .get("/v1/cluster")
+                .call(ShowCluster)
                 .await
                 .map_err(|error| failed(&error))?;
             let keeps = status

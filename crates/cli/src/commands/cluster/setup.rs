@@ -10,6 +10,7 @@ use bunraku_model::NodeName;
 use bunraku_wire::api::cluster::{
     ClusterJoinRequest, ClusterSshJoinRequest, ClusterSshWelcome, ClusterWelcome, SSH_PLACE,
 };
+use bunraku_wire::endpoints::{JoinCluster, JoinClusterOverSsh};
 use bunraku_wire::tls::client_config_pinned;
 use bunraku_wire::{
     Client, ClientOptions, Fingerprint, ReloadableClientTls, Request, ServerAddress,
@@ -227,7 +228,7 @@ async fn ask(
     let server = new.joining(Timestamp::now());
     let request = ClusterJoinRequest { token, server };
     client(arguments)?
-        .post("/v1/cluster/join", &request)
+        .call_with(JoinCluster, &request)
         .await
         .map_err(|error| failed(&error))
 }
@@ -262,7 +263,7 @@ async fn ask_over_ssh(
         arguments.to
     );
     let reply: ClusterSshWelcome = client(arguments)?
-        .post("/v1/cluster/join-over-ssh", &request)
+        .call_with(JoinClusterOverSsh, &request)
         .await
         .map_err(|error| failed(&error))?;
     eprintln!("verified by `{}`", reply.verified_by);

@@ -3,6 +3,7 @@
 use bunraku_cluster::directory::Directory;
 use bunraku_cluster::operator::Operator;
 use bunraku_wire::api::cluster::{ClusterSight, ClusterStatus};
+use bunraku_wire::endpoints::ShowCluster;
 use jiff::Timestamp;
 
 use crate::cluster_view::{hints, is_whole, role, seen, summary, word};
@@ -16,7 +17,7 @@ pub(crate) fn run(context: &Context) -> Result<Exit, Failure> {
     let json = context.global.json;
     let asked = context.with_client(|client| async move {
         let status: ClusterStatus = client
-            .get("/v1/cluster")
+            .call(ShowCluster)
             .await
             .map_err(|error| failed(&error))?;
         match json {

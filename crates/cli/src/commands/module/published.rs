@@ -2,10 +2,14 @@
 
 use std::path::Path;
 
-use bunraku_wire::Client;
+use bunraku_wire::ClientError;
 use bunraku_wire::api::modules::{
     ModuleEvent, ModuleKeys, PublishedModule, RevokeModuleKey, RevokedModuleKey, TrustModuleKey,
     TrustedModuleKey,
+};
+use bunraku_wire::endpoints::{
+    self, Endpoint, ListModuleEvents, ListModuleVersions, ListModules, PublishModule,
+    RemoveModuleVersion, ShowModuleKeys, ShowModuleVersion,
 };
 
 use super::source::{SourceArgs, read};
@@ -20,7 +24,7 @@ pub(super) fn publish(source: &SourceArgs, context: &Context) -> Result<Exit, Fa
     let (name, package) = source.package()?;
     context.with_client(|client| async move {
         let pieces = futures::stream::iter([Ok::<_, std::io::Error>(package.into())]);
-        let published = client.upload_stream(http::Method::POST, "/v1/modules", pieces);
+        let published = client.send_pieces(PublishModule, pieces);
         let published: PublishedModule = published.await.map_err(|error| {
             let failure = failed(&error);
             let message = format!("{}: {}", name.display(), failure.message());
@@ -59,7 +63,7 @@ fn told(what: &str, module: &PublishedModule) -> String {
 
 pub(super) fn list(context: &Context) -> Result<Exit, Failure> {
     context.with_client(|client| async move {
-        let all: Vec<PublishedModule> = got(&client, "/v1/modules").await?;
+        let all: Vec<PublishedModule> = got(client.call(ListModules).await)?;
         if context.global.json {
             output::json(&all)?;
             return Ok(Exit::Done);
@@ -85,8 +89,11 @@ pub(super) fn list(context: &Context) -> Result<Exit, Failure> {
 pub(super) fn show(name: &str, version: Option<&str>, context: &Context) -> Result<Exit, Failure> {
     context.with_client(|client| async move {
         let found: Vec<PublishedModule> = match version {
-            Some(version) => vec![got(&client, &format!("/v1/modules/{name}/{version}")).await?],
-            None => got(&client, &format!("/v1/modules/{name}")).await?,
+            Some(version) => {
+                let at = ShowModuleVersion.at((&name.to_owned(), &version.to_owned()));
+                vec![got(client.call(at).await)?]
+            }
+            None => got(client.call(ListModuleVersions.at(&name.to_owned())).await)?,
         };
         if context.global.json {
             output::json(&found)?;
@@ -100,9 +107,8 @@ pub(super) fn show(name: &str, version: Option<&str>, context: &Context) -> Resu
 
 pub(super) fn remove(name: &str, version: &str, context: &Context) -> Result<Exit, Failure> {
     context.with_client(|client| async move {
-        let path = format!("/v1/modules/{name}/{version}");
-        let removed: Result<(), _> = client.delete(&path).await;
-        removed.map_err(|error| failed(&error))?;
+        let at = RemoveModuleVersion.at((&name.to_owned(), &version.to_owned()));
+        got(client.call(at).await)?;
         eprintln!("removed {name} {version}; catalogs that pin it keep it");
         Ok(Exit::Done)
     })
@@ -112,7 +118,7 @@ pub(super) fn trust(file: &Path, context: &Context) -> Result<Exit, Failure> {
     let key = String::from_utf8(read(file)?).unwrap_or_default();
     context.with_client(|client| async move {
         let request = TrustModuleKey { key };
-        let trusted = client.post("/v1/module-keys", &request).await;
+        let trusted = client.call_with(endpoints::TrustModuleKey, &request).await;
         let trusted: TrustedModuleKey = trusted.map_err(|error| failed(&error))?;
         if context.global.json {
             output::json(&trusted)?;
@@ -130,7 +136,7 @@ pub(super) fn revoke(fingerprint: &str, reason: &str, context: &Context) -> Resu
             fingerprint: fingerprint.to_owned(),
             reason: reason.to_owned(),
         };
-        let revoked = client.post("/v1/module-keys/revoke", &request).await;
+        let revoked = client.call_with(endpoints::RevokeModuleKey, &request).await;
         let revoked: RevokedModuleKey = revoked.map_err(|error| failed(&error))?;
         if context.global.json {
             output::json(&revoked)?;
@@ -144,7 +150,7 @@ pub(super) fn revoke(fingerprint: &str, reason: &str, context: &Context) -> Resu
 
 pub(super) fn keys(context: &Context) -> Result<Exit, Failure> {
     context.with_client(|client| async move {
-        let keys: ModuleKeys = got(&client, "/v1/module-keys").await?;
+        let keys: ModuleKeys = got(client.call(ShowModuleKeys).await)?;
         if context.global.json {
             output::json(&keys)?;
             return Ok(Exit::Done);
@@ -178,7 +184,7 @@ pub(super) fn keys(context: &Context) -> Result<Exit, Failure> {
 
 pub(super) fn log(context: &Context) -> Result<Exit, Failure> {
     context.with_client(|client| async move {
-        let events: Vec<ModuleEvent> = got(&client, "/v1/module-events").await?;
+        let events: Vec<ModuleEvent> = got(client.call(ListModuleEvents).await)?;
         if context.global.json {
             output::json(&events)?;
             return Ok(Exit::Done);
@@ -193,6 +199,6 @@ pub(super) fn log(context: &Context) -> Result<Exit, Failure> {
     })
 }
 
-async fn got<T: serde::de::DeserializeOwned>(client: &Client, path: &str) -> Result<T, Failure> {
-    client.get(path).await.map_err(|error| failed(&error))
+fn got<T>(reply: Result<T, ClientError>) -> Result<T, Failure> {
+    reply.map_err(|error| failed(&error))
 }

@@ -8,6 +8,10 @@ use bunraku_wire::api::once::{
     Attempt, AttemptOutcome, ClaimOnce, ClaimReply, DefineOnce, FinishClaim, KeepClaim,
     OnceStanding, Work,
 };
+use bunraku_wire::endpoints::{
+    ClaimOnceTask, DefineOnceTask, Endpoint, FinishOnceClaim, KeepOnceClaim, ShowOnceAttempt,
+    WaitQuery,
+};
 use bunraku_wire::{Client, ClientError};
 use clap::Args;
 use serde_json::{Map, Value};
@@ -56,8 +60,8 @@ pub(super) async fn run(arguments: &InitArguments, client: Client) -> Result<u8,
         let request = DefineOnce {
             definition: read_object(file)?,
         };
-        let path = format!("/v1/once/{app}/definition");
-        let defined = client.put::<_, ()>(&path, &request).await;
+        let at = DefineOnceTask.at(app);
+        let defined = client.call_with(at, &request).await;
         defined.map_err(|error| failed(&error))?;
     }
     let ttl = arguments.lease.0.max(Duration::from_secs(1));
@@ -75,7 +79,8 @@ pub(super) async fn run(arguments: &InitArguments, client: Client) -> Result<u8,
         } => {
             let claim = Claimed {
                 client,
-                path: format!("/v1/once/{app}/claims/{}", attempt.token),
+                app: app.clone(),
+                token: attempt.token,
                 ttl: Duration::from_secs(request.lease_seconds),
                 asked,
             };
@@ -87,10 +92,10 @@ pub(super) async fn run(arguments: &InitArguments, client: Client) -> Result<u8,
 
 /// Asks once more when the reply was lost: the claim's own id finds it again.
 async fn claim(client: &Client, app: &AppName, request: &ClaimOnce) -> Result<ClaimReply, Failure> {
-    let path = format!("/v1/once/{app}/claims");
-    let first = client.post(&path, request).await;
+    let at = ClaimOnceTask.at(app);
+    let first = client.call_with(&at, request).await;
     let reply = match first {
-        Err(ClientError::Lost { .. }) => client.post(&path, request).await,
+        Err(ClientError::Lost { .. }) => client.call_with(at, request).await,
         other => other,
     };
     reply.map_err(|error| failed(&error))
@@ -124,8 +129,11 @@ async fn wait_for(
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         let seconds = left.as_secs().clamp(1, 60);
-        let path = format!("/v1/once/{app}/attempts/{token}?wait_seconds={seconds}");
-        let attempt: Attempt = client.get(&path).await.map_err(|error| failed(&error))?;
+        let wait = WaitQuery {
+            wait_seconds: seconds,
+        };
+        let at = ShowOnceAttempt.with_query((app, &token), &wait);
+        let attempt: Attempt = client.call(at).await.map_err(|error| failed(&error))?;
         let told = match attempt.outcome {
             AttemptOutcome::Running if left.is_zero() => {
                 eprintln!("{app} is still being done by {}", attempt.by);
@@ -144,7 +152,8 @@ async fn wait_for(
 /// A claim that was granted.
 struct Claimed {
     client: Client,
-    path: String,
+    app: AppName,
+    token: u64,
     ttl: Duration,
     /// When the claim was asked for: its lease lives at least from then.
     asked: Instant,
@@ -167,10 +176,11 @@ impl Claimed {
             ],
             document: Some(serde_json::to_vec(&document)?),
         };
-        let (client, path, kept) = (self.client.clone(), self.path.clone(), log.clone());
+        let lease = KeepOnceClaim.at((&self.app, &self.token));
+        let (client, kept) = (self.client.clone(), log.clone());
         let renew = move || {
-            let (client, path, log) = (client.clone(), path.clone(), kept.news());
-            async move { client.put::<_, ()>(&path, &KeepClaim { log }).await }
+            let (client, lease, log) = (client.clone(), lease.clone(), kept.news());
+            async move { client.call_with(lease, &KeepClaim { log }).await }
         };
         match bound_child::run(job, &log, self.ttl, self.asked, renew).await? {
             Ended::Exit(exit_code) => {
@@ -186,10 +196,10 @@ impl Claimed {
     /// Records the outcome. A server that is away has until the lease ends to come back.
     async fn finish(&self, exit_code: u8, log: String) -> Result<(), Failure> {
         let request = FinishClaim { exit_code, log };
-        let path = format!("{}/outcome", self.path);
+        let at = FinishOnceClaim.at((&self.app, &self.token));
         let deadline = Instant::now() + self.ttl;
         loop {
-            match self.client.put::<_, ()>(&path, &request).await {
+            match self.client.call_with(&at, &request).await {
                 Ok(()) => return Ok(()),
                 Err(error) if error.is_passing() && Instant::now() < deadline => {
                     tokio::time::sleep(self.ttl / 20).await;

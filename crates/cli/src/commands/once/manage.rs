@@ -8,6 +8,10 @@ use bunraku_wire::api::once::{
     Attempt, AttemptOutcome, ContributeFragment, DefineOnce, OnceEvent, OnceReport, OnceStanding,
     OnceSummary, ResetOnce,
 };
+use bunraku_wire::endpoints::{
+    AddOnceFragment, DefineOnceTask, Endpoint, ListOnceTasks, RemoveOnceFragment, ResetOnceTask,
+    ShowOnceTask,
+};
 use clap::Subcommand;
 use jiff::Timestamp;
 
@@ -80,15 +84,15 @@ pub(crate) fn run(command: OnceCommand, context: &Context) -> Result<Exit, Failu
                 let request = DefineOnce {
                     definition: read_object(&file)?,
                 };
-                let path = format!("/v1/once/{app}/definition");
-                let defined = client.put::<_, ()>(&path, &request).await;
+                let at = DefineOnceTask.at(&app);
+                let defined = client.call_with(at, &request).await;
                 defined.map_err(|error| failed(&error))?;
                 eprintln!("{app} is defined");
                 Ok(Exit::Done)
             }
             OnceCommand::Reset { app, reason } => {
-                let path = format!("/v1/once/{app}/reset");
-                let reset = client.post::<_, ()>(&path, &ResetOnce { reason }).await;
+                let at = ResetOnceTask.at(&app);
+                let reset = client.call_with(at, &ResetOnce { reason }).await;
                 reset.map_err(|error| failed(&error))?;
                 eprintln!("{app} may be done again");
                 Ok(Exit::Done)
@@ -105,15 +109,15 @@ async fn fragment(
     file: Option<PathBuf>,
     remove: bool,
 ) -> Result<Exit, Failure> {
-    let path = format!("/v1/once/{app}/fragments/{host}");
     let outcome = match file {
         Some(file) if !remove => {
             let request = ContributeFragment {
                 fragment: read_object(&file)?,
             };
-            client.put::<_, ()>(&path, &request).await
+            let at = AddOnceFragment.at((&app, &host));
+            client.call_with(at, &request).await
         }
-        _ => client.delete(&path).await,
+        _ => client.call(RemoveOnceFragment.at((&app, &host))).await,
     };
     outcome.map_err(|error| failed(&error))?;
     let done = if remove {
@@ -127,7 +131,7 @@ async fn fragment(
 
 async fn list(client: &Client, json: bool) -> Result<Exit, Failure> {
     let all: Vec<OnceSummary> = client
-        .get("/v1/once")
+        .call(ListOnceTasks)
         .await
         .map_err(|error| failed(&error))?;
     if json {
@@ -165,7 +169,7 @@ async fn list(client: &Client, json: bool) -> Result<Exit, Failure> {
 
 async fn show(client: &Client, app: &AppName, json: bool) -> Result<Exit, Failure> {
     let report: OnceReport = client
-        .get(&format!("/v1/once/{app}"))
+        .call(ShowOnceTask.at(app))
         .await
         .map_err(|error| failed(&error))?;
     if json {

@@ -3,12 +3,13 @@
 use bunraku_model::{FiringId, NodeName, TriggerName};
 use bunraku_wire::api::Cause;
 use bunraku_wire::api::triggers::{FireReply, FireTrigger};
+use bunraku_wire::endpoints::{self, Endpoint};
 use bunraku_wire::{Client, ClientError};
 use clap::Args;
 use uuid::Uuid;
 
 use super::providers::{self, Provider, ProviderArguments};
-use super::{counted, hops, path};
+use super::{counted, hops};
 use crate::connection::failed;
 use crate::context::Context;
 use crate::cues;
@@ -134,9 +135,9 @@ async fn send(
     name: &TriggerName,
     request: &FireTrigger,
 ) -> Result<FireReply, Failure> {
-    let path = format!("{}/fire", path(name));
-    let reply = match client.post(&path, request).await {
-        Err(ClientError::Lost { .. }) => client.post(&path, request).await,
+    let at = endpoints::FireTrigger.at(name);
+    let reply = match client.call_with(&at, request).await {
+        Err(ClientError::Lost { .. }) => client.call_with(at, request).await,
         other => other,
     };
     reply.map_err(|error| failed(&error))

@@ -3,9 +3,9 @@
 use bunraku_model::{NodeName, TriggerName};
 use bunraku_wire::Client;
 use bunraku_wire::api::triggers::TriggerLimits;
+use bunraku_wire::endpoints::{Endpoint, LimitTrigger};
 use clap::Args;
 
-use super::path;
 use crate::connection::failed;
 use crate::duration::HumanDuration;
 use crate::exit::Exit;
@@ -57,7 +57,9 @@ pub(super) async fn define(client: &Client, arguments: DefineArguments) -> Resul
         fired_by: arguments.fired_by,
         query: arguments.query,
     };
-    let defined = client.put::<_, ()>(&path(&arguments.name), &limits).await;
+    let defined = client
+        .call_with(LimitTrigger.at(&arguments.name), &limits)
+        .await;
     defined.map_err(|error| failed(&error))?;
     Ok(Exit::Done)
 }

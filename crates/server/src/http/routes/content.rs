@@ -9,13 +9,15 @@ use bytes::Bytes;
 use futures::{Stream, StreamExt, stream};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 
+use bunraku_compile::content::no_such_content;
+use bunraku_control::ServiceError;
+
 use super::Services;
 use crate::http::byte_range::{self, Wanted};
 use crate::http::caller::Caller;
 use crate::http::endpoint::{Answer, Call, Routes};
 use crate::http::gzip;
-use bunraku_compile::content::no_such_content;
-use bunraku_control::ServiceError;
+use crate::http::reply::Refusal;
 
 /// Adds the handlers of this module.
 pub(crate) fn add_routes(routes: Routes) -> Routes {
@@ -109,9 +111,12 @@ fn common(entity_tag: &str) -> HeaderMap {
 }
 
 fn unsatisfiable(entity_tag: &str, size: u64) -> Response {
-    let mut headers = common(entity_tag);
+    let mut response = Refusal::unsatisfiable_range(size).into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::ETAG, ascii(entity_tag));
+    headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
     headers.insert(header::CONTENT_RANGE, ascii(&format!("bytes */{size}")));
-    (StatusCode::RANGE_NOT_SATISFIABLE, headers).into_response()
+    response
 }
 
 fn ascii(text: &str) -> HeaderValue {
