@@ -4,8 +4,8 @@ use bunraku_model::RunId;
 use bunraku_plan::run::RunSummary;
 use bunraku_process::Program;
 use bunraku_wire::api::{Cause, ReportPage, RunEnding};
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use bunraku_wire::endpoints::{Endpoint, ListReports, ListRuns, ReportsQuery};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 
 use super::fleet::{Fleet, LOOK};
 use super::stage::Stage;
