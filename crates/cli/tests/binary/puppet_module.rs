@@ -196,9 +196,12 @@ fn through_the_server_a_trigger_waits_for_hosts_that_are_away() {
         "{}",
         told(&failed)
     );
-    let wrong = puppet.apply("trigger { 'go': provider => 'etcd' }", &[]);
+    let wrong = puppet.apply(
+        "trigger { 'go': provider => 'etcd', etcd_key => '/k' }",
+        &[],
+    );
     ended(&wrong, 1);
-    assert!(told(&wrong).contains("needs `hosts`"), "{}", told(&wrong));
+    assert!(told(&wrong).contains("need each other"), "{}", told(&wrong));
 }
 
 #[test]
@@ -218,6 +221,11 @@ fn the_hosts_of_a_trigger_come_from_a_query() {
     assert_eq!(history[0]["hosts"], json!(["lb-1", "lb-2"]));
     let pending = |node: &str| server.json(&["node", "show", node])["pending_commands"].clone();
     assert_eq!((pending("lb-2"), pending("web-1")), (json!(1), json!(0)));
+    let manifest = "notify { 'changed': notify => Trigger['again'] }
+        trigger { 'again': hosts => query_nodes('(\"lb-1\" or \"lb-2\") and not \"lb-2\"') }";
+    ended(&puppet.apply(manifest, &[]), 2);
+    let history = server.json(&["trigger", "history"]);
+    assert_eq!(history[0]["hosts"], json!(["lb-1"]));
     let wrong = "notice(bunraku::query_nodes('resources[type, title] { }'))";
     let wrong = puppet.apply(
         &format!("{wrong} notice(bunraku::query_nodes('nodes {{'))"),
@@ -389,14 +397,36 @@ fn the_watcher_is_a_service_with_the_command_that_was_asked_for() {
     let units = site.path("units");
     std::fs::create_dir_all(&units).expect("a directory");
     let manifest = format!(
-        "class {{ 'trigger::watch': run_cmd => 'puppet apply manifest.pp', host => 'lb-1', endpoints => ['http://etcd:2379'], unit_directory => '{}', manage_service => false }}",
+        "class {{ 'trigger::watch': run_cmd => 'puppet apply manifest.pp', host => 'lb-1', endpoints => ['http://etcd:2379'], etcd_ca => '/ca.pem', unit_directory => '{}', manage_service => false }}",
         units.display()
     );
     ended(&puppet.apply(&manifest, &[]), 2);
     let unit = text(&units.join("bunraku-trigger-watch.service"));
-    let expected = "ExecStart=/usr/bin/bunraku trigger watch --etcd http://etcd:2379 --prefix /trigger --name lb-1 --state /var/lib/bunraku/trigger-watch.json -- puppet apply manifest.pp\n";
+    let expected = "ExecStart=/usr/bin/bunraku trigger watch --etcd http://etcd:2379 --etcd-api auto --etcd-ca /ca.pem --prefix /puppet_trigger/events --name lb-1 --state /var/lib/bunraku/trigger-watch.json -- puppet apply manifest.pp\n";
     assert!(unit.contains(expected), "{unit}");
     ended(&puppet.apply(&manifest, &[]), 0);
+}
+
+#[test]
+fn the_classes_of_the_original_module_exist_with_their_parameters() {
+    let site = Site::new();
+    let puppet = Puppet::new(site.path("."), Vec::new());
+    for (class, wanted) in [
+        ("trigger: service_name => 'watch'", "watch.service"),
+        (
+            "trigger::watch::etcd: trigger_hostname => 'lb-1', etcdctl_prefix => '/p/hosts', etcdctl_cmd => '/opt/etcdctl'",
+            "bunraku-trigger-watch.service",
+        ),
+        (
+            "trigger::install::etcd: etcd_name => 'e', etcd_ip => '127.0.0.1', version => '0.4.6'",
+            "/etc/default/etcd",
+        ),
+    ] {
+        let (name, parameters) = class.split_once(": ").expect("both");
+        let manifest = format!("class {{ '{name}': {parameters} }}");
+        let planned = puppet.apply(&manifest, &["--noop"]);
+        assert!(told(&planned).contains(wanted), "{}", told(&planned));
+    }
 }
 
 /// Every file of a module that ends so.
