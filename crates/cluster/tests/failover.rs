@@ -102,9 +102,10 @@ impl World {
             .enumerate()
             .map(|(number, server)| Server {
                 name: name(number),
-                state: match server.up {
-                    true => Liveness::Alive,
-                    false => Liveness::Dead,
+                state: if server.up {
+                    Liveness::Alive
+                } else {
+                    Liveness::Dead
                 },
                 since: server.since,
                 eligible: true,

@@ -219,9 +219,10 @@ impl Iterator for Faults {
             let apart = second.touches().is_disjoint(&faults[0].touches());
             let both_links = second.of_links() && faults[0].of_links();
             let damages = second.damages() || faults[0].damages();
-            match apart && !both_links && !damages {
-                true => faults.push(second),
-                false => self.waiting = Some(second),
+            if apart && !both_links && !damages {
+                faults.push(second)
+            } else {
+                self.waiting = Some(second)
             }
         }
         Some(Step { faults, hold, calm })

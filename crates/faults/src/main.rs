@@ -118,9 +118,10 @@ fn tell(wrong: &[String]) -> ExitCode {
     for wrong in wrong {
         println!("  wrong: {wrong}");
     }
-    match wrong.is_empty() {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::from(3),
+    if wrong.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(3)
     }
 }
 
@@ -147,9 +148,10 @@ async fn outside(how: &How) -> ExitCode {
         }
     }
     println!("{done} seeds, {} failed: {failed:?}", failed.len());
-    match failed.is_empty() {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::from(3),
+    if failed.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(3)
     }
 }
 
@@ -221,9 +223,10 @@ async fn inside(how: &How, prefix: String, place: PathBuf) -> ExitCode {
         seed: how.seed,
         size: Size {
             servers: how.servers,
-            datastores: how.datastores.unwrap_or(match how.seed.is_multiple_of(3) {
-                true => 5.min(how.servers),
-                false => 3.min(how.servers),
+            datastores: how.datastores.unwrap_or(if how.seed.is_multiple_of(3) {
+                5.min(how.servers)
+            } else {
+                3.min(how.servers)
             }),
             plant: how.plant,
         },

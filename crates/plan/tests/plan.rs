@@ -72,8 +72,10 @@ const GRAPH: &str = r#"{"environment":"production","applications":{
 
 fn manifest() -> Site {
     let text = concat!(
-        include_str!("../../puppet/tests/lamp/init.pp"),
-        include_str!("../../puppet/tests/lamp/site.pp")
+        include_str!("../../../examples/site/modules/lamp/manifests/init.pp"),
+        include_str!("../../../examples/site/modules/lamp/manifests/mysql.pp"),
+        include_str!("../../../examples/site/modules/lamp/manifests/webapp.pp"),
+        include_str!("../../../examples/site/manifests/site.pp")
     );
     let files = [("site.pp".to_owned(), text.to_owned())];
     site_manifest(&files, &NoModules, "production").expect("a site")

@@ -22,9 +22,10 @@ fn options(random: &mut Random) -> RunOptions {
         max_failures: random
             .chance(30)
             .then(|| Share::Percent(random.below(50) as u8)),
-        on_failure: match random.chance(50) {
-            true => OnFailure::ContinueIndependent,
-            false => OnFailure::Stop,
+        on_failure: if random.chance(50) {
+            OnFailure::ContinueIndependent
+        } else {
+            OnFailure::Stop
         },
         by_group: random.chance(25),
         node_timeout_seconds: random.chance(50).then_some(50),

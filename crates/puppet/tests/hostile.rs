@@ -213,9 +213,7 @@ proptest! {
 
     #[test]
     fn a_good_file_that_is_cut_or_damaged_gets_an_answer(cut in 0usize..2_000, byte in any::<u8>(), at in 0usize..2_000) {
-        let mut bytes = concat!(include_str!("lamp/init.pp"), include_str!("lamp/site.pp"))
-            .as_bytes()
-            .to_vec();
+        let mut bytes = [crate::site::LAMP, crate::site::SITE].concat().into_bytes();
         let length = bytes.len();
         bytes[at % length] = byte;
         bytes.truncate(length - cut % length);

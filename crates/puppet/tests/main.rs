@@ -1,4 +1,5 @@
 //! Sites in Puppet's language, good and hostile ones.
 
 mod hostile;
+mod order;
 mod site;

@@ -45,9 +45,10 @@ fn shown(site: &Site) -> String {
             .iter()
             .map(|one| one.name.as_str())
             .collect();
-        let nodes = match nodes.is_empty() {
-            true => "nowhere".to_owned(),
-            false => nodes.join(", "),
+        let nodes = if nodes.is_empty() {
+            "nowhere".to_owned()
+        } else {
+            nodes.join(", ")
         };
         text.push_str(&format!("{} on {nodes}\n", component.reference));
         for required in &component.requires {

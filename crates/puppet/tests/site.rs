@@ -3,10 +3,15 @@
 use bunraku_puppet::{Limits, NoModules, Site, evaluate_site};
 use expect_test::{Expect, expect};
 
-const LAMP: &str = include_str!("lamp/init.pp");
+/// The example's application, as one file.
+pub(crate) const LAMP: &str = concat!(
+    include_str!("../../../examples/site/modules/lamp/manifests/init.pp"),
+    include_str!("../../../examples/site/modules/lamp/manifests/mysql.pp"),
+    include_str!("../../../examples/site/modules/lamp/manifests/webapp.pp"),
+);
 
-/// The seed's example, as it stands in its README.
-const SITE: &str = include_str!("lamp/site.pp");
+/// The example's site.
+pub(crate) const SITE: &str = include_str!("../../../examples/site/manifests/site.pp");
 
 fn shown(site: &Site) -> String {
     let mut text = String::new();
@@ -147,8 +152,8 @@ fn a_missing_parameter_shows_where_it_is_declared() {
          --> site.pp:1:8
         1 | site { lamp { 'a': db_user => 'u' } }
           |        ^^^^^^^^^^
-         ::: lamp.pp:3:3
-        3 |   String $db_password,
+         ::: lamp.pp:4:3
+        4 |   String $db_password,
           |   ------------------- it has no default
     "#]]
     .assert_eq(&text);
@@ -164,8 +169,8 @@ fn a_value_of_the_wrong_type_is_refused_at_the_value() {
          --> site.pp:2:68
         2 |   lamp { 'a': db_user => 'u', db_password => 'p', web_instances => 'three' }
           |                                                                    ^^^^^^^
-         ::: lamp.pp:4:3
-        4 |   Integer[1] $web_instances = 1,
+         ::: lamp.pp:5:3
+        5 |   Integer[1] $web_instances = 1,
           |   ----------------------------- declared here
     "#]]
     .assert_eq(&text);

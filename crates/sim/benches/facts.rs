@@ -27,9 +27,10 @@ fn bytes_below(directory: &Path) -> u64 {
         .map(|entry| {
             let entry = entry.expect("readable");
             let about = entry.metadata().expect("readable");
-            match about.is_dir() {
-                true => bytes_below(&entry.path()),
-                false => about.len(),
+            if about.is_dir() {
+                bytes_below(&entry.path())
+            } else {
+                about.len()
             }
         })
         .sum()

@@ -96,10 +96,7 @@ impl Agent {
         };
         tokio::select! {
             biased;
-            () = by_chance => match chance.happens(10) {
-                true => Death::Machine,
-                false => Death::Process,
-            },
+            () = by_chance => if chance.happens(10) { Death::Machine } else { Death::Process },
             () = self.strike.struck() => Death::Process,
         }
     }

@@ -113,9 +113,10 @@ impl Fleet {
     }
 
     async fn settle_in(&mut self) {
-        let policy = match self.plan.auto_release {
-            true => "auto",
-            false => "manual",
+        let policy = if self.plan.auto_release {
+            "auto"
+        } else {
+            "manual"
         };
         let key = keys::environment_settings(&default_environment());
         let settings = json!({"url": "file:///nowhere", "policy": policy});

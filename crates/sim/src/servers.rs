@@ -221,9 +221,10 @@ impl Servers {
             sender,
             lost: faults && chance.happens(15),
         };
-        let longest = match faults && chance.happens(30) {
-            true => LONGEST_WAY,
-            false => Duration::from_millis(20),
+        let longest = if faults && chance.happens(30) {
+            LONGEST_WAY
+        } else {
+            Duration::from_millis(20)
         };
         let way = chance.up_to(longest);
         let servers = self.clone();

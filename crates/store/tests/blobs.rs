@@ -6,10 +6,15 @@ use std::time::Duration;
 
 use crate::blob_support::{World, content, options, read, read_range};
 use bunraku_model::ContentId;
-use bunraku_store::blobs::{BlobError, BlobOptions, CHUNK_SIZE, Scrubbed};
+use bunraku_store::blobs::{BlobError, BlobOptions, Blobs, CHUNK_SIZE, Scrubbed};
 use bunraku_store::{Range, Transaction};
 use futures::TryStreamExt;
 use jiff::Timestamp;
+
+async fn put(blobs: &dyn Blobs, bytes: &[u8]) -> ContentId {
+    let put = blobs.put(&mut &bytes[..], None).await;
+    put.expect("writes").info.id
+}
 
 #[tokio::test]
 async fn what_is_written_is_read_back_whatever_its_size() {
@@ -48,12 +53,7 @@ async fn a_part_is_what_the_whole_has_there() {
     for world in World::both(options()).await {
         let blobs = world.open().await;
         let bytes = content(1, 2 * CHUNK_SIZE + 77);
-        let id = blobs
-            .put(&mut &bytes[..], None)
-            .await
-            .expect("writes")
-            .info
-            .id;
+        let id = put(&*blobs, &bytes).await;
         let (chunk, size) = (CHUNK_SIZE as u64, bytes.len() as u64);
         let parts = [
             0..0,
@@ -206,12 +206,7 @@ async fn a_flipped_bit_is_an_error_and_never_handed_out() {
     for world in World::both(options()).await {
         let blobs = world.open().await;
         let bytes = content(5, 3 * CHUNK_SIZE + 3);
-        let id = blobs
-            .put(&mut &bytes[..], None)
-            .await
-            .expect("writes")
-            .info
-            .id;
+        let id = put(&*blobs, &bytes).await;
         blobs.reference(id, "test").await.expect("refers");
         damage(&world, CHUNK_SIZE as u64 + 17).await;
 
@@ -276,12 +271,7 @@ async fn a_file_that_is_cut_swapped_or_gone_is_an_error() {
     let world = World::new(true, options()).await;
     let blobs = world.open().await;
     let bytes = content(6, CHUNK_SIZE + 100);
-    let id = blobs
-        .put(&mut &bytes[..], None)
-        .await
-        .expect("writes")
-        .info
-        .id;
+    let id = put(&*blobs, &bytes).await;
     let file = world.files().remove(0);
     let good = std::fs::read(&file).expect("reads");
 

@@ -29,6 +29,17 @@ async fn oldest(store: &EmbeddedStore) -> Revision {
     }
 }
 
+/// A store that keeps nothing recent in memory.
+async fn forgetful() -> (tempfile::TempDir, EmbeddedStore) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let options = EmbeddedOptions {
+        recent_bytes: 0,
+        ..EmbeddedOptions::default()
+    };
+    let store = EmbeddedStore::open(directory.path(), options).await;
+    (directory, store.expect("it opens"))
+}
+
 fn size(directory: &Path) -> u64 {
     let entries = std::fs::read_dir(directory).expect("readable");
     let sizes = entries.map(|entry| entry.expect("readable").metadata().map_or(0, |it| it.len()));
@@ -119,14 +130,7 @@ async fn history_goes_by_age_and_its_last_revision_stays() {
 
 #[tokio::test]
 async fn a_watcher_that_lags_behind_compaction_is_told_and_one_that_waits_is_not() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let options = EmbeddedOptions {
-        recent_bytes: 0,
-        ..EmbeddedOptions::default()
-    };
-    let store = EmbeddedStore::open(directory.path(), options)
-        .await
-        .expect("it opens");
+    let (_directory, store) = forgetful().await;
     let mut lagging = store
         .watch("busy", WatchStart::Now)
         .await
@@ -154,14 +158,7 @@ async fn a_watcher_that_lags_behind_compaction_is_told_and_one_that_waits_is_not
 
 #[tokio::test]
 async fn following_tells_the_difference_when_history_is_gone() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let options = EmbeddedOptions {
-        recent_bytes: 0,
-        ..EmbeddedOptions::default()
-    };
-    let store = EmbeddedStore::open(directory.path(), options)
-        .await
-        .expect("it opens");
+    let (_directory, store) = forgetful().await;
     for key in ["n/same", "n/changed", "n/gone", "n/again"] {
         put(&store, key, "before").await;
     }

@@ -103,6 +103,15 @@ impl Setting {
         self.witness.get("key").await.expect("reads")
     }
 
+    /// Nobody can say what became of this write.
+    async fn is_unknown(&self, transaction: Transaction) {
+        let outcome = self.store.commit(transaction).await;
+        assert!(
+            matches!(outcome, Err(StoreError::OutcomeUnknown(_))),
+            "{outcome:?}"
+        );
+    }
+
     async fn write_first(&self) -> Revision {
         let put = Transaction::new().put("key", "first");
         match self.witness.commit(put).await.expect("commits") {
@@ -112,18 +121,19 @@ impl Setting {
     }
 }
 
+fn second_after(first: Revision) -> Transaction {
+    Transaction::new()
+        .when(Compare::Modified("key".to_owned(), first))
+        .put("key", "second")
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_write_whose_answer_is_lost_is_not_done_again() {
     let setting = Setting::new().await;
     setting.line.set(LOSE_ANSWERS);
-    let outcome = setting
-        .store
-        .commit(Transaction::new().put("key", "value"))
+    setting
+        .is_unknown(Transaction::new().put("key", "value"))
         .await;
-    assert!(
-        matches!(outcome, Err(StoreError::OutcomeUnknown(_))),
-        "{outcome:?}"
-    );
     assert_eq!(setting.known().await.expect("was done").version, 1, "once");
 }
 
@@ -131,14 +141,9 @@ async fn a_write_whose_answer_is_lost_is_not_done_again() {
 async fn a_write_that_is_lost_itself_is_not_known_to_be() {
     let setting = Setting::new().await;
     setting.line.set(LOSE_REQUESTS);
-    let outcome = setting
-        .store
-        .commit(Transaction::new().put("key", "value"))
+    setting
+        .is_unknown(Transaction::new().put("key", "value"))
         .await;
-    assert!(
-        matches!(outcome, Err(StoreError::OutcomeUnknown(_))),
-        "{outcome:?}"
-    );
     assert_eq!(setting.known().await, None);
 }
 
@@ -147,14 +152,7 @@ async fn a_compare_and_swap_whose_answer_is_lost_is_done_once() {
     let setting = Setting::new().await;
     let first = setting.write_first().await;
     setting.line.set(LOSE_ANSWERS);
-    let swap = Transaction::new()
-        .when(Compare::Modified("key".to_owned(), first))
-        .put("key", "second");
-    let outcome = setting.store.commit(swap).await;
-    assert!(
-        matches!(outcome, Err(StoreError::OutcomeUnknown(_))),
-        "{outcome:?}"
-    );
+    setting.is_unknown(second_after(first)).await;
     assert_eq!(setting.known().await.expect("was done").version, 2, "once");
 }
 
@@ -163,10 +161,8 @@ async fn a_compare_and_swap_that_is_lost_is_done_at_the_next_member() {
     let setting = Setting::new().await;
     let first = setting.write_first().await;
     setting.line.set(LOSE_REQUESTS);
-    let swap = Transaction::new()
-        .when(Compare::Modified("key".to_owned(), first))
-        .put("key", "second");
-    let outcome = setting.store.commit(swap).await.expect("can be done again");
+    let outcome = setting.store.commit(second_after(first)).await;
+    let outcome = outcome.expect("can be done again");
     let known = setting.known().await.expect("was done");
     assert_eq!(outcome, TransactionOutcome::Committed(known.modified));
     assert_eq!(known.version, 2, "once");

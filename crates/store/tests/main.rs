@@ -22,4 +22,5 @@ mod etcd_majority;
 mod etcd_member;
 mod etcd_tls;
 mod follow;
+mod killed;
 mod memory_contract;

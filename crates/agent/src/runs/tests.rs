@@ -382,9 +382,10 @@ async fn outside_of_a_window_runs_are_noop_unless_somebody_says_otherwise() {
     let settings = RunSettings {
         noop: false,
         // Between 00:00 and 00:01 this test looks at a window that is open.
-        windows: match never.are_open(Timestamp::now()) {
-            true => Windows(vec!["daily 12:00-12:01 UTC".parse().expect("a window")]),
-            false => never,
+        windows: if never.are_open(Timestamp::now()) {
+            Windows(vec!["daily 12:00-12:01 UTC".parse().expect("a window")])
+        } else {
+            never
         },
         timeout: None,
     };

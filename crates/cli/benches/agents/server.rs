@@ -85,9 +85,10 @@ impl BenchServer {
             for entry in std::fs::read_dir(directory).expect("readable") {
                 let entry = entry.expect("an entry");
                 let metadata = entry.metadata().expect("readable");
-                match metadata.is_dir() {
-                    true => waiting.push(entry.path()),
-                    false => sum += metadata.len(),
+                if metadata.is_dir() {
+                    waiting.push(entry.path())
+                } else {
+                    sum += metadata.len()
                 }
             }
         }

@@ -223,15 +223,20 @@ fn away_for_longer_than_etcd_remembers_what_is_still_there_is_seen_and_nothing_t
     assert_eq!(text(&file), "seen\nmissed\nlast\n");
 }
 
+/// A run that writes this to a file and then waits until it may go on.
+fn held_up(says: &str, file: &Path, go: &Path) -> String {
+    format!(
+        "echo {says} >> {}; while [ ! -e {} ]; do sleep 0.1; done",
+        file.display(),
+        go.display()
+    )
+}
+
 #[test]
 fn cues_during_a_run_become_exactly_one_run_after_it() {
     let etcd = Etcd::start();
     let (file, go) = (etcd.path("runs"), etcd.path("go"));
-    let script = format!(
-        "echo \"$BUNRAKU_TRIGGERS\" >> {}; while [ ! -e {} ]; do sleep 0.1; done",
-        file.display(),
-        go.display()
-    );
+    let script = held_up("\"$BUNRAKU_TRIGGERS\"", &file, &go);
     let _watcher = etcd.watch("lb-1", &script);
     etcd.fire("first", "lb-1", &[]);
     eventually("it runs", || lines(&file) == 1);
@@ -249,11 +254,7 @@ fn cues_during_a_run_become_exactly_one_run_after_it() {
 fn a_watcher_that_is_killed_in_a_run_runs_again() {
     let etcd = Etcd::start();
     let (file, go) = (etcd.path("runs"), etcd.path("go"));
-    let script = format!(
-        "echo run >> {}; while [ ! -e {} ]; do sleep 0.1; done",
-        file.display(),
-        go.display()
-    );
+    let script = held_up("run", &file, &go);
     let watcher = etcd.watch("lb-1", &script);
     etcd.fire("first", "lb-1", &[]);
     eventually("it runs", || lines(&file) == 1);

@@ -251,14 +251,8 @@ fn a_shutdown_is_orderly_and_quick_to_come_back() {
 
 #[test]
 fn with_two_servers_on_etcd_agents_move_when_theirs_is_killed() {
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let etcd = runtime.block_on(EtcdCluster::start(1));
-    let endpoint = etcd.endpoints()[0].clone();
     let site = Site::new();
-    let first = site.server("first", 0, &["--etcd", &endpoint]);
-    // The second one shares the authority, as a cluster will.
-    copy(&site.path("first/ca"), &site.path("second/ca"));
-    let second = site.server("second", 0, &["--etcd", &endpoint]);
+    let (_etcd, first, second) = two_servers(&site);
     let _agent = site.agent("web-1", &[&first, &second], true);
     first.wait_for("web-1", "idle");
     second.wait_for("web-1", "idle");
@@ -275,19 +269,35 @@ fn with_two_servers_on_etcd_agents_move_when_theirs_is_killed() {
 
 #[test]
 fn a_server_that_is_killed_has_its_nodes_buried_by_the_other() {
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let etcd = runtime.block_on(EtcdCluster::start(1));
-    let endpoint = etcd.endpoints()[0].clone();
     let site = Site::new();
-    let first = site.server("first", 0, &["--etcd", &endpoint]);
-    copy(&site.path("first/ca"), &site.path("second/ca"));
-    let second = site.server("second", 0, &["--etcd", &endpoint]);
+    let (_etcd, first, second) = two_servers(&site);
     let agent = site.agent("web-1", &[&first], true);
     second.wait_for("web-1", "idle");
     // Server and agent at the same moment: nobody is left to say that it went.
     first.running.kill();
     agent.kill();
     second.wait_for("web-1", "lost");
+}
+
+/// A real etcd, for as long as this lives.
+pub(crate) struct Etcd {
+    _cluster: EtcdCluster,
+    _runtime: tokio::runtime::Runtime,
+}
+
+/// Two servers on one etcd. The second one shares the authority, as in a cluster.
+pub(crate) fn two_servers(site: &Site) -> (Etcd, ServerProcess, ServerProcess) {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let cluster = runtime.block_on(EtcdCluster::start(1));
+    let endpoint = cluster.endpoints()[0].clone();
+    let first = site.server("first", 0, &["--etcd", &endpoint]);
+    copy(&site.path("first/ca"), &site.path("second/ca"));
+    let second = site.server("second", 0, &["--etcd", &endpoint]);
+    let etcd = Etcd {
+        _cluster: cluster,
+        _runtime: runtime,
+    };
+    (etcd, first, second)
 }
 
 pub(crate) fn copy(from: &std::path::Path, to: &std::path::Path) {

@@ -2,10 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use bunraku_store::testing::EtcdCluster;
 use rustix::process::Signal;
 
-use crate::fleet::copy;
+use crate::fleet::two_servers;
 use crate::support::{Running, ServerProcess, Site, bunraku, eventually, signal, told};
 
 const LAMP: &str = "
@@ -387,14 +386,8 @@ fn runs_that_share_nodes_queue_in_the_order_of_their_creation() {
 
 #[test]
 fn another_server_takes_over_a_run_whose_leader_is_killed() {
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let etcd = runtime.block_on(EtcdCluster::start(1));
-    let endpoint = etcd.endpoints()[0].clone();
     let site = Site::new();
-    let first = site.server("first", 0, &["--etcd", &endpoint]);
-    // The second one shares the authority, as a cluster will.
-    copy(&site.path("first/ca"), &site.path("second/ca"));
-    let second = site.server("second", 0, &["--etcd", &endpoint]);
+    let (_etcd, first, second) = two_servers(&site);
     // Every second each node runs by itself, unless a run has it for itself.
     let script = "case \"$BUNRAKU_CAUSES\" in *schedule*) ;; *) \
         touch SITEat-NODE; while [ ! -e SITEgo ]; do sleep 0.05; done;; esac";
@@ -425,9 +418,10 @@ fn another_server_takes_over_a_run_whose_leader_is_killed() {
     let leads = |server: &ServerProcess| server.running.log().contains("this server leads the run");
     eventually("one of them leads", || leads(&first) || leads(&second));
     assert!(!(leads(&first) && leads(&second)), "one leads, not both");
-    let (leader, second) = match leads(&first) {
-        true => (first, second),
-        false => (second, first),
+    let (leader, second) = if leads(&first) {
+        (first, second)
+    } else {
+        (second, first)
     };
     leader.running.kill();
     eventually("the other one takes over", || leads(&second));

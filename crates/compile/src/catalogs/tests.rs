@@ -269,16 +269,16 @@ async fn a_removal_that_died_is_finished_by_the_next_writer() {
 
 #[tokio::test]
 async fn a_catalog_that_is_too_large_or_incomplete_is_refused_and_leaves_nothing() {
-    let bench = Bench::new(CatalogOptions {
+    let refused = async |options: CatalogOptions| {
+        let bench = Bench::new(options).await;
+        let error = bench.catalogs.put(&new(1, "text")).await;
+        (error.expect_err("refused"), bench)
+    };
+    let (error, bench) = refused(CatalogOptions {
         max_size: 100,
         ..CatalogOptions::default()
     })
     .await;
-    let error = bench
-        .catalogs
-        .put(&new(1, "text"))
-        .await
-        .expect_err("too large");
     assert!(
         matches!(error, CatalogError::TooLarge { limit: 100, .. }),
         "{error}"
@@ -286,16 +286,11 @@ async fn a_catalog_that_is_too_large_or_incomplete_is_refused_and_leaves_nothing
     let stored = bench.catalogs.stored(new(1, "text").catalog.id()).await;
     assert!(stored.expect("readable").is_none());
 
-    let bench = Bench::new(CatalogOptions {
+    let (error, _) = refused(CatalogOptions {
         max_files: 0,
         ..CatalogOptions::default()
     })
     .await;
-    let error = bench
-        .catalogs
-        .put(&new(1, "text"))
-        .await
-        .expect_err("too many");
     assert!(
         matches!(error, CatalogError::TooManyFiles { .. }),
         "{error}"

@@ -21,16 +21,8 @@ fn server(store: &SharedStore) -> Triggers {
 }
 
 fn request(hosts: &[&str]) -> FireTrigger {
-    FireTrigger {
-        id: FiringId(Uuid::now_v7()),
-        hosts: hosts.iter().map(|host| name(host)).collect(),
-        query: None,
-        ttl: None,
-        reason: None,
-        deadline_seconds: None,
-        causes: Vec::new(),
-        changed: false,
-    }
+    let hosts = hosts.iter().map(|host| name(host)).collect();
+    FireTrigger::new(FiringId(Uuid::now_v7()), hosts)
 }
 
 async fn fire(triggers: &Triggers, request: &FireTrigger) -> FireReply {

@@ -62,9 +62,10 @@ fn compare(lock: &str, one: &Hold<'_>, other: &Hold<'_>) -> Option<String> {
             one.token
         ));
     }
-    let (first, second) = match one.operation.ended <= other.operation.ended {
-        true => (one, other),
-        false => (other, one),
+    let (first, second) = if one.operation.ended <= other.operation.ended {
+        (one, other)
+    } else {
+        (other, one)
     };
     if first.operation.ended <= second.operation.begun && first.token >= second.token {
         return Some(format!(

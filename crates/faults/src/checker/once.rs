@@ -54,9 +54,10 @@ fn two_at_once(app: &str, seen: &Seen<'_>) -> Vec<String> {
     let mut wrong = Vec::new();
     for (number, one) in seen.claims.iter().enumerate() {
         for other in &seen.claims[number + 1..] {
-            let (first, second) = match one.0.ended <= other.0.ended {
-                true => (one, other),
-                false => (other, one),
+            let (first, second) = if one.0.ended <= other.0.ended {
+                (one, other)
+            } else {
+                (other, one)
             };
             if first.1 == second.1 {
                 wrong.push(format!("once {app}: claim {} was granted twice", first.1));

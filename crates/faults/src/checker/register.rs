@@ -161,9 +161,10 @@ impl Search {
         let (mut begins, mut ends) = (vec![0; steps.len()], vec![None; steps.len()]);
         for (index, (_, is_end, operation)) in times.into_iter().enumerate() {
             let place = index + 1;
-            match is_end {
-                true => ends[operation] = Some(place),
-                false => begins[operation] = place,
+            if is_end {
+                ends[operation] = Some(place)
+            } else {
+                begins[operation] = place
             }
             marks.push(Mark {
                 operation,

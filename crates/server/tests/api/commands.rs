@@ -139,15 +139,7 @@ async fn a_command_survives_the_server() {
     let (directory, options) = (server.directory(), server.options());
     server.shutdown().await;
     let mut server = TestServer::open(directory, options).await;
-    let request = bunraku_wire::Request::create(&name("web-1"), &key).expect("a request");
-    let reply = server
-        .join(&request, None)
-        .await
-        .expect("the same key is known");
-    let bunraku_wire::api::JoinReply::Signed { certificate, .. } = reply else {
-        panic!("known")
-    };
-    let node = server.client_with(&certificate, &key);
+    let node = server.known_node("web-1", &key).await;
     assert_eq!(
         next_command(&mut open_stream(&node, "web-1").await)
             .await
@@ -204,30 +196,17 @@ async fn unknown_nodes_and_full_queues_are_refused_and_nothing_is_sent() {
         command: Command::Ping,
         ttl_seconds: 60,
     };
-    assert_eq!(
-        status(
-            server
-                .operator
-                .post::<_, Vec<SentCommand>>("/v1/commands", &request)
-                .await
-        ),
-        404
-    );
+    let sent = async |request: &SendCommand| -> Result<Vec<SentCommand>, _> {
+        server.operator.post("/v1/commands", request).await
+    };
+    assert_eq!(status(sent(&request).await), 404);
     send(&server.operator, &["web-1"], 60).await;
     send(&server.operator, &["web-1"], 60).await;
     let request = SendCommand {
         nodes: vec![name("web-1")],
         ..request
     };
-    assert_eq!(
-        status(
-            server
-                .operator
-                .post::<_, Vec<SentCommand>>("/v1/commands", &request)
-                .await
-        ),
-        429
-    );
+    assert_eq!(status(sent(&request).await), 429);
     server.shutdown().await;
 }
 

@@ -425,16 +425,7 @@ async fn outcomes_and_claims_survive_the_server() {
     let (directory, options) = (server.directory(), server.options());
     server.shutdown().await;
     let mut server = TestServer::open(directory, options).await;
-    let request =
-        bunraku_wire::Request::create(&crate::support::name("deploy"), &key).expect("a request");
-    let reply = server
-        .join(&request, None)
-        .await
-        .expect("the same key is known");
-    let bunraku_wire::api::JoinReply::Signed { certificate, .. } = reply else {
-        panic!("known")
-    };
-    let node = server.client_with(&certificate, &key);
+    let node = server.known_node("deploy", &key).await;
     assert!(matches!(
         stat(&node, "done").await,
         OnceStanding::Done { .. }

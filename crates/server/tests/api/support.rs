@@ -297,6 +297,15 @@ impl TestServer {
         Client::new(options)
     }
 
+    /// A node that comes back to a server that knows its key.
+    pub(crate) async fn known_node(&self, node: &str, key: &PrivateKey) -> Client {
+        let request = Request::create(&name(node), key).expect("a request");
+        match self.join(&request, None).await {
+            Ok(JoinReply::Signed { certificate, .. }) => self.client_with(&certificate, key),
+            other => panic!("the same key is known, not {other:?}"),
+        }
+    }
+
     pub(crate) async fn joined(&self, node: &str) -> (String, PrivateKey) {
         let token = self.token(Some(node)).await;
         let (key, request) = request(node);

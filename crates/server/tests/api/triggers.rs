@@ -19,16 +19,8 @@ use crate::query::{becomes, submit};
 use crate::support::{TestServer, eventually, metrics, name, open_stream, soon, status};
 
 fn request(hosts: &[&str]) -> FireTrigger {
-    FireTrigger {
-        id: FiringId(Uuid::now_v7()),
-        hosts: hosts.iter().map(|host| name(host)).collect(),
-        query: None,
-        ttl: None,
-        reason: None,
-        deadline_seconds: None,
-        causes: Vec::new(),
-        changed: false,
-    }
+    let hosts = hosts.iter().map(|host| name(host)).collect();
+    FireTrigger::new(FiringId(Uuid::now_v7()), hosts)
 }
 
 async fn fire(client: &Client, trigger: &str, request: &FireTrigger) -> FireReply {

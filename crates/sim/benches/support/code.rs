@@ -142,9 +142,10 @@ impl Compiler for SiteCode {
         slots: &Semaphore,
     ) -> Result<Catalog, CompileFailure> {
         let _slot = slots.acquire().await.expect("nobody closes the slots");
-        let version = match request.code_id == Version::New.code_id() {
-            true => Version::New,
-            false => Version::Old,
+        let version = if request.code_id == Version::New.code_id() {
+            Version::New
+        } else {
+            Version::Old
         };
         let (code, request) = (self.clone(), request.clone());
         let work = move || SiteCode::compile(&code, version, &request.node, &request.facts);

@@ -38,6 +38,22 @@ pub struct FireTrigger {
     pub changed: bool,
 }
 
+impl FireTrigger {
+    /// A firing at these hosts that no run caused.
+    pub fn new(id: FiringId, hosts: Vec<NodeName>) -> Self {
+        Self {
+            id,
+            hosts,
+            query: None,
+            ttl: None,
+            reason: None,
+            deadline_seconds: None,
+            causes: Vec::new(),
+            changed: false,
+        }
+    }
+}
+
 /// What became of a firing.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "outcome", rename_all = "snake_case")]

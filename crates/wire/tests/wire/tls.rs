@@ -4,7 +4,9 @@ use bunraku_model::Role;
 use bunraku_wire::client::{Client, ClientError, Refusal};
 use bunraku_wire::fingerprint::Fingerprint;
 use bunraku_wire::revocation::Revoked;
-use bunraku_wire::tls::{ClientTls, Identity, ReloadableClientTls, client_config_pinned};
+use bunraku_wire::tls::{
+    ClientTls, Identity, PinnedAuthority, ReloadableClientTls, client_config_pinned,
+};
 use bunraku_wire::{Authority, Serial};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
@@ -222,29 +224,32 @@ async fn a_server_changes_its_certificate_without_dropping_anyone() {
 async fn with_the_right_pin_a_newcomer_learns_the_authority() {
     let authority = authority();
     let server = TestServer::start(&server_tls(&authority)).await;
-    let (config, learned) = client_config_pinned(authority.fingerprint()).unwrap();
+    let (client, learned) = pinned(&server, authority.fingerprint());
     assert_eq!(learned.pem(), None);
-    let client = Client::new(options(
-        &[&server],
-        ReloadableClientTls::from_config(config),
-    ));
     assert_eq!(client.get::<String>("/open").await.unwrap(), "welcome");
     assert_eq!(learned.pem(), Some(authority.certificates_pem().as_str()));
+}
+
+/// A client that knows only this fingerprint, and what it learns.
+fn pinned(server: &TestServer, fingerprint: Fingerprint) -> (Client, PinnedAuthority) {
+    let (config, learned) = client_config_pinned(fingerprint).unwrap();
+    let tls = ReloadableClientTls::from_config(config);
+    (Client::new(options(&[server], tls)), learned)
+}
+
+async fn sends_nothing(server: &TestServer, fingerprint: Fingerprint) {
+    let (client, learned) = pinned(server, fingerprint);
+    let error = client.get::<String>("/open").await.unwrap_err();
+    assert_eq!(refusal_of(error), Refusal::ServerUnknown);
+    assert_eq!(learned.pem(), None);
+    assert_eq!(server.requests(), 0);
 }
 
 #[tokio::test]
 async fn with_a_wrong_pin_nothing_is_sent() {
     let authority = authority();
     let server = TestServer::start(&server_tls(&authority)).await;
-    let (config, learned) = client_config_pinned(Fingerprint::of(b"other")).unwrap();
-    let client = Client::new(options(
-        &[&server],
-        ReloadableClientTls::from_config(config),
-    ));
-    let error = client.get::<String>("/open").await.unwrap_err();
-    assert_eq!(refusal_of(error), Refusal::ServerUnknown);
-    assert_eq!(learned.pem(), None);
-    assert_eq!(server.requests(), 0);
+    sends_nothing(&server, Fingerprint::of(b"other")).await;
 }
 
 #[tokio::test]
@@ -254,15 +259,7 @@ async fn showing_the_pinned_certificate_is_not_enough() {
     let mut tls = server_tls(&impostor);
     tls.authority_pem.push_str(&real.certificates_pem());
     let server = TestServer::start(&tls).await;
-    let (config, learned) = client_config_pinned(real.fingerprint()).unwrap();
-    let client = Client::new(options(
-        &[&server],
-        ReloadableClientTls::from_config(config),
-    ));
-    let error = client.get::<String>("/open").await.unwrap_err();
-    assert_eq!(refusal_of(error), Refusal::ServerUnknown);
-    assert_eq!(learned.pem(), None);
-    assert_eq!(server.requests(), 0);
+    sends_nothing(&server, real.fingerprint()).await;
 }
 
 #[tokio::test]
@@ -271,11 +268,7 @@ async fn a_node_with_the_pinned_authority_cannot_pose_as_its_server() {
     let mut tls = server_tls(&authority);
     tls.identity = identity(&authority, "node1", Role::Node);
     let server = TestServer::start(&tls).await;
-    let (config, learned) = client_config_pinned(authority.fingerprint()).unwrap();
-    let client = Client::new(options(
-        &[&server],
-        ReloadableClientTls::from_config(config),
-    ));
+    let (client, learned) = pinned(&server, authority.fingerprint());
     assert!(client.get::<String>("/open").await.is_err());
     assert_eq!(learned.pem(), None);
 }

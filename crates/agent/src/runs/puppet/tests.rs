@@ -287,10 +287,9 @@ async fn noop_is_asked_for_and_must_have_been_noop() {
     let node = Node::new("noop=true; good; exit 0");
     let outcome = node.run(RunMode::Enforce, CancellationToken::new()).await;
     assert_eq!(outcome.end.ending, RunEnding::Succeeded);
+    let logs = outcome.logs();
     assert!(
-        outcome
-            .logs()
-            .iter()
+        logs.iter()
             .any(|text| text.contains("Puppet's own settings"))
     );
 }
@@ -361,6 +360,13 @@ fn other_puppet(node: &Node) -> std::process::Child {
     child
 }
 
+/// Looks until the report says that the run waits for another one.
+async fn waits(node: &Node) {
+    let spooled = node.path(&format!("spool/{}.events", order(RunMode::Enforce).id));
+    let says_so = |text: String| text.contains("waits for");
+    until(|| std::fs::read_to_string(&spooled).is_ok_and(says_so)).await;
+}
+
 async fn until(holds: impl Fn() -> bool) {
     bunraku_testkit::eventually(async || holds()).await;
 }
@@ -370,22 +376,16 @@ async fn a_run_in_progress_is_waited_for_and_a_stale_lock_is_not() {
     let node = Node::new("good; exit 0");
     let mut other = other_puppet(&node);
     let run = node.run(RunMode::Enforce, CancellationToken::new());
-    let spooled = node.path(&format!("spool/{}.events", order(RunMode::Enforce).id));
     let ending = async {
-        until(|| std::fs::read_to_string(&spooled).is_ok_and(|text| text.contains("waits for")))
-            .await;
+        waits(&node).await;
         assert_eq!(node.started(), 0, "it waits");
         other.kill().expect("killed");
         other.wait().expect("gone");
     };
     let (outcome, ()) = tokio::join!(run, ending);
     assert_eq!(outcome.end.ending, RunEnding::Succeeded);
-    assert!(
-        outcome
-            .logs()
-            .iter()
-            .any(|text| text.starts_with("a stale lock"))
-    );
+    let logs = outcome.logs();
+    assert!(logs.iter().any(|text| text.starts_with("a stale lock")));
 }
 
 #[tokio::test]
@@ -394,10 +394,8 @@ async fn waiting_ends_with_the_run_and_says_who_was_in_the_way() {
     let mut other = other_puppet(&node);
     let stop = CancellationToken::new();
     let run = node.run(RunMode::Enforce, stop.clone());
-    let spooled = node.path(&format!("spool/{}.events", order(RunMode::Enforce).id));
     let stopping = async {
-        until(|| std::fs::read_to_string(&spooled).is_ok_and(|text| text.contains("waits for")))
-            .await;
+        waits(&node).await;
         stop.cancel();
     };
     let (outcome, ()) = tokio::join!(run, stopping);

@@ -166,13 +166,14 @@ fn guards_decide_whether_it_runs() {
     assert!(!ran(json!({"onlyif": [["test", "-e", "/no such file"]]})));
 }
 
+fn state(title: &str, parameters: Value) -> Value {
+    json!({"type": "Exec", "title": title, "parameters": parameters,
+           "state": {"id": title, "name": title, "function": "cmd.run"}})
+}
+
 #[test]
 fn lists_of_guards_of_a_state_must_all_agree_to_keep_it_from_running() {
     let directory = tempfile::tempdir().expect("a directory");
-    let state = |title: &str, parameters: Value| {
-        json!({"type": "Exec", "title": title, "parameters": parameters,
-               "state": {"id": title, "name": title, "function": "cmd.run"}})
-    };
     let summary = apply(
         directory.path(),
         json!([
@@ -256,10 +257,6 @@ fn a_state_may_say_itself_whether_it_changed_something() {
 #[test]
 fn outputs_of_one_state_are_parameters_of_a_later_one() {
     let directory = tempfile::tempdir().expect("a directory");
-    let state = |title: &str, parameters: Value| {
-        json!({"type": "Exec", "title": title, "parameters": parameters,
-               "state": {"id": title, "name": title, "function": "cmd.run"}})
-    };
     // Declared first, so only the use of the output brings it behind.
     let summary = apply(
         directory.path(),
