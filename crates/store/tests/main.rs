@@ -21,6 +21,7 @@ mod etcd_lost_answers;
 mod etcd_majority;
 mod etcd_member;
 mod etcd_tls;
+mod etcd_v2;
 mod follow;
 mod killed;
 mod memory_contract;
