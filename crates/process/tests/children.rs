@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use bunraku_process::{
     Followed, Keep, OutputError, OutputLimits, Program, RunAs, Stream, Until, describe,
 };
+use bunraku_testkit::blocking::eventually;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -18,24 +19,15 @@ fn shell(script: &str) -> Program {
 fn wait_until_gone(pid_file: &Path) {
     let pid = std::fs::read_to_string(pid_file).expect("the id was written");
     let status = format!("/proc/{}/stat", pid.trim());
-    let deadline = Instant::now() + PATIENCE;
-    loop {
+    eventually("the process is gone", || {
         let stat = std::fs::read_to_string(&status).unwrap_or_default();
         let state = stat.rsplit_once(") ").map(|(_, rest)| rest.as_bytes()[0]);
-        if matches!(state, None | Some(b'Z' | b'X')) {
-            return;
-        }
-        assert!(Instant::now() < deadline, "process {pid} still runs");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+        matches!(state, None | Some(b'Z' | b'X'))
+    });
 }
 
 fn wait_for(path: &Path) {
-    let deadline = Instant::now() + PATIENCE;
-    while !path.exists() {
-        assert!(Instant::now() < deadline, "{} never came", path.display());
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    eventually("the file is there", || path.exists());
 }
 
 /// Leaves a process in the background and its id in `$0`.
