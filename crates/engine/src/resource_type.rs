@@ -105,6 +105,14 @@ pub struct Observation<'a, T: ResourceType + ?Sized> {
     pub hands: &'a Hands<'a>,
 }
 
+impl<'a, T: ResourceType + ?Sized> Observation<'a, T> {
+    /// The declared and the observed state, the changes, and the hands to make
+    /// them with.
+    pub fn parts(&self) -> (&'a T::Desired, &'a T::Observed, &'a [Change], &'a Hands<'a>) {
+        (self.desired, self.observed, self.changes, self.hands)
+    }
+}
+
 /// Something on a machine that one resource provides and another needs.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Thing {

@@ -140,12 +140,7 @@ impl Provider for ModuleType {
 
     /// What a module says it did is looked at again: it may be wrong, or lie.
     fn apply(&self, step: &Observation<'_, Self>) -> Result<Applied, StepError> {
-        let Observation {
-            desired,
-            observed,
-            changes,
-            hands,
-        } = *step;
+        let (desired, observed, changes, hands) = step.parts();
         let _turn = self.program.turn_to_apply();
         if hands.cancellation().is_cancelled() {
             return Err(StepError::interrupted());

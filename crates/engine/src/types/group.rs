@@ -165,12 +165,7 @@ impl Provider for Group {
     }
 
     fn apply(&self, step: &Observation<'_, Self>) -> Result<Applied, StepError> {
-        let Observation {
-            desired,
-            observed,
-            changes,
-            hands,
-        } = *step;
+        let (desired, observed, changes, hands) = step.parts();
         for change in changes {
             match (change.property.as_str(), desired.present) {
                 ("ensure", true) => add(desired, hands)?,

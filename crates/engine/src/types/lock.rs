@@ -158,12 +158,7 @@ impl Provider for Lock {
     }
 
     fn apply(&self, step: &Observation<'_, Self>) -> Result<Applied, StepError> {
-        let Observation {
-            desired,
-            observed,
-            hands,
-            ..
-        } = *step;
+        let (desired, observed, _, hands) = step.parts();
         let words = match observed {
             Standing::Here { token } => release(desired, *token),
             _ => acquire(desired),

@@ -188,12 +188,7 @@ impl Provider for Sysctl {
     }
 
     fn apply(&self, step: &Observation<'_, Self>) -> Result<Applied, StepError> {
-        let Observation {
-            desired,
-            changes,
-            hands,
-            ..
-        } = *step;
+        let (desired, _, changes, hands) = step.parts();
         for change in changes {
             if change.property == "value" {
                 // The kernel judges the value, before it lands in a file.

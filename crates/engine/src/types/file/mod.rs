@@ -193,12 +193,7 @@ impl Provider for File {
     }
 
     fn apply(&self, step: &Observation<'_, Self>) -> Result<Applied, StepError> {
-        let Observation {
-            desired,
-            observed,
-            changes,
-            hands,
-        } = *step;
+        let (desired, observed, changes, hands) = step.parts();
         let kind = kind_wished(desired, &observed.found);
         let finish = finish(desired, observed, kind);
         if observed.parents_missing && desired.makedirs {

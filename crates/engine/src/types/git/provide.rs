@@ -19,12 +19,7 @@ impl Provider for Git {
     }
 
     fn apply(&self, step: &Observation<'_, Self>) -> Result<Applied, StepError> {
-        let Observation {
-            desired,
-            observed,
-            changes,
-            hands,
-        } = *step;
+        let (desired, observed, changes, hands) = step.parts();
         match (desired.ensure, observed) {
             (Ensure::Absent, _) => land::remove(&hands.path(&desired.path), hands)?,
             (_, Seen::Nothing) => clone(desired, hands)?,

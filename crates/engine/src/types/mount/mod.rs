@@ -245,12 +245,7 @@ impl Provider for Mount {
     }
 
     fn apply(&self, step: &Observation<'_, Self>) -> Result<Applied, StepError> {
-        let Observation {
-            desired,
-            observed,
-            changes,
-            hands,
-        } = *step;
+        let (desired, observed, changes, hands) = step.parts();
         if changes.iter().any(|change| change.property != "ensure") {
             let path = hands.path(&desired.target);
             let line = desired

@@ -165,12 +165,7 @@ impl Provider for Package {
     }
 
     fn apply(&self, step: &Observation<'_, Self>) -> Result<Applied, StepError> {
-        let Observation {
-            desired,
-            observed,
-            hands,
-            ..
-        } = *step;
+        let (desired, observed, _, hands) = step.parts();
         let manager = of_machine(desired.provider, hands)?;
         let mut answers = together::act(&*manager, &[(desired, observed)], hands);
         answers.pop().unwrap_or_else(|| Ok(Applied::default()))

@@ -130,12 +130,7 @@ impl Provider for Pkgrepo {
     }
 
     fn apply(&self, step: &Observation<'_, Self>) -> Result<Applied, StepError> {
-        let Observation {
-            desired,
-            observed,
-            hands,
-            ..
-        } = *step;
+        let (desired, observed, _, hands) = step.parts();
         write(desired, observed, hands)?;
         refresh::one(desired, hands).inspect_err(|_| undo(desired, observed, hands))?;
         Ok(Applied::default())

@@ -173,12 +173,7 @@ impl Provider for Service {
     }
 
     fn apply(&self, step: &Observation<'_, Self>) -> Result<Applied, StepError> {
-        let Observation {
-            desired,
-            changes,
-            hands,
-            ..
-        } = *step;
+        let (desired, _, changes, hands) = step.parts();
         let keeper = keeper::of(desired, hands)?
             .ok_or_else(|| StepError::new(format!("there is no service `{}`", desired.name)))?;
         for change in changes {

@@ -39,12 +39,7 @@ impl Provider for User {
     }
 
     fn apply(&self, step: &Observation<'_, Self>) -> Result<Applied, StepError> {
-        let Observation {
-            desired,
-            observed,
-            changes,
-            hands,
-        } = *step;
+        let (desired, observed, changes, hands) = step.parts();
         match (desired.present, &observed.account) {
             (false, _) => {
                 let remove = desired.manage_home.then_some("--remove");
