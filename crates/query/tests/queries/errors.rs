@@ -64,7 +64,7 @@ fn unfinished_queries_say_what_is_missing() {
         expect![[r#"
         a value was expected, not the end
          --> 1:20
-        1 | nodes { certname = 
+        1 | nodes { certname =
           |                    ^"#]],
     );
     check(
