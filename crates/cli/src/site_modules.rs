@@ -75,9 +75,10 @@ impl Environment {
     pub(crate) fn manifests(&self) -> Result<Vec<PathBuf>, Failure> {
         let mut found = Vec::new();
         for path in &self.manifests {
-            match path.is_dir() {
-                true => collect(path, &mut found)?,
-                false => found.push(path.clone()),
+            if path.is_dir() {
+                collect(path, &mut found)?;
+            } else {
+                found.push(path.clone());
             }
         }
         match found.is_empty() {
@@ -193,13 +194,15 @@ fn root(path: &Path) -> PathBuf {
     if path.join("manifests").is_dir() {
         return path.to_owned();
     }
-    let directory = match path.is_dir() {
-        true => path,
-        false => path.parent().unwrap_or(Path::new("")),
+    let directory = if path.is_dir() {
+        path
+    } else {
+        path.parent().unwrap_or(Path::new(""))
     };
-    let directory = match directory.as_os_str().is_empty() {
-        true => Path::new("."),
-        false => directory,
+    let directory = if directory.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        directory
     };
     match directory
         .file_name()

@@ -71,9 +71,12 @@ pub(crate) struct SiteArguments {
 impl SiteArguments {
     /// For whoever plans it again, from any directory.
     pub(crate) fn remember(&self) -> Result<serde_json::Value, Failure> {
-        let absolute = |path: &PathBuf| match path.as_os_str() == "-" {
-            true => Ok(path.clone()),
-            false => std::path::absolute(path),
+        let absolute = |path: &PathBuf| {
+            if path.as_os_str() == "-" {
+                Ok(path.clone())
+            } else {
+                std::path::absolute(path)
+            }
         };
         let mut kept = self.clone();
         kept.puppet = self.puppet.absolute()?;
@@ -238,9 +241,10 @@ async fn read_with_facts(
     let components = site.applications.iter().flat_map(|one| &one.components);
     let nodes = components.flat_map(|one| &one.nodes);
     let facts = knower.facts(nodes.map(|node| node.name.as_str())).await?;
-    match facts.is_empty() {
-        true => Ok(site),
-        false => read(arguments, inventory, facts),
+    if facts.is_empty() {
+        Ok(site)
+    } else {
+        read(arguments, inventory, facts)
     }
 }
 

@@ -86,9 +86,10 @@ pub(crate) fn stat(arguments: &StatArguments, context: &Context) -> Result<ExitC
             ..
         }
     );
-    Ok(match failed && arguments.or_failed {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::from(code(&standing)),
+    Ok(if failed && arguments.or_failed {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(code(&standing))
     })
 }
 

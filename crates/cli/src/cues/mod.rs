@@ -91,14 +91,14 @@ impl EtcdArguments {
         EtcdStore::connect(options).await.map_err(Failure::from)
     }
 
-    /// The client of the v2 API, if it is wanted and served.
-    async fn connect_v2(&self) -> Result<Option<EtcdV2>, Failure> {
+    /// The client of the v2 API with its newest index, if it is wanted and served.
+    async fn connect_v2(&self) -> Result<Option<(EtcdV2, u64)>, Failure> {
         if self.etcd_api == EtcdApi::V3 {
             return Ok(None);
         }
         let client = EtcdV2::new(&self.options()?).map_err(v2::failure)?;
         match client.newest().await {
-            Ok(_) => Ok(Some(client)),
+            Ok(newest) => Ok(Some((client, newest))),
             Err(EtcdV2Error::NotServed { .. } | EtcdV2Error::Unreachable { .. })
                 if self.etcd_api == EtcdApi::Auto =>
             {
@@ -177,7 +177,7 @@ pub(crate) async fn fire(
         .collect();
     let ttl = arguments.key_ttl.0.max(Duration::from_secs(1));
     let first = arguments.connect_v2().await?;
-    if let Some(client) = &first {
+    if let Some((client, _)) = &first {
         v2::write(client, &keys, &message, ttl).await?;
     }
     match write(arguments, &keys, &message, ttl).await {

@@ -37,13 +37,13 @@ pub(super) async fn write(
     Ok(())
 }
 
-/// The changes from an index on; without one, from now on.
+/// The changes from an index on.
 pub(super) struct Follower {
     changes: mpsc::Receiver<EtcdV2Changes>,
 }
 
 impl Follower {
-    pub(super) fn start(client: EtcdV2, from: Option<u64>) -> Self {
+    pub(super) fn start(client: EtcdV2, from: u64) -> Self {
         let (sender, changes) = mpsc::channel(16);
         tokio::spawn(follow(client, from, sender));
         Self { changes }
@@ -60,23 +60,16 @@ impl Follower {
     }
 }
 
-async fn follow(client: EtcdV2, from: Option<u64>, changes: mpsc::Sender<EtcdV2Changes>) {
+async fn follow(client: EtcdV2, from: u64, changes: mpsc::Sender<EtcdV2Changes>) {
     let mut from = from;
     loop {
-        let found = match from {
-            Some(index) => match client.wait(index).await {
-                Err(EtcdV2Error::Cleared(_)) => client.all().await,
-                waited => waited,
-            },
-            // What is there already is not for us.
-            None => client.newest().await.map(|newest| EtcdV2Changes {
-                entries: Vec::new(),
-                next: newest + 1,
-            }),
+        let found = match client.wait(from).await {
+            Err(EtcdV2Error::Cleared(_)) => client.all().await,
+            waited => waited,
         };
         match found {
             Ok(found) => {
-                from = Some(found.next);
+                from = found.next;
                 if changes.send(found).await.is_err() {
                     return;
                 }

@@ -121,8 +121,10 @@ impl Watcher {
         }
         match self.arguments.etcd.connect_v2().await {
             Ok(None) => {}
-            Ok(Some(client)) => {
-                self.v2 = Some(Follower::start(client, self.file.state.next_v2));
+            Ok(Some((client, newest))) => {
+                // At the first start of all, what is there already is not for us.
+                let from = *self.file.state.next_v2.get_or_insert(newest + 1);
+                self.v2 = Some(Follower::start(client, from));
                 tracing::info!(host = %self.host, "watching the v2 API");
             }
             Err(failure) => {

@@ -131,9 +131,10 @@ impl Once {
         let transaction = Transaction::new()
             .when_unchanged(&keys::once_claim(app), read.claim.as_ref())
             .put(keys::once_log(app, token), document::encode(&tail(log)));
-        match self.store.commit(transaction).await?.is_committed() {
-            true => Ok(()),
-            false => Err(lease_ended(app, token)),
+        if self.store.commit(transaction).await?.is_committed() {
+            Ok(())
+        } else {
+            Err(lease_ended(app, token))
         }
     }
 
@@ -149,9 +150,10 @@ impl Once {
             let (read, lease) = match self.claimed(app, token, asker).await {
                 Ok(claimed) => claimed,
                 Err(refused) => {
-                    return match self.finished_so(app, token, asker, request).await? {
-                        true => Ok(()),
-                        false => Err(refused),
+                    return if self.finished_so(app, token, asker, request).await? {
+                        Ok(())
+                    } else {
+                        Err(refused)
                     };
                 }
             };

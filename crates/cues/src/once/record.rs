@@ -167,9 +167,10 @@ impl Record {
             Expected::Nobody => Vec::new(),
             Expected::Number(number) => {
                 let there = self.parts.fragments.len() as u64;
-                match there < *number {
-                    true => vec![format!("{} of {number} fragments", number - there)],
-                    false => Vec::new(),
+                if there < *number {
+                    vec![format!("{} of {number} fragments", number - there)]
+                } else {
+                    Vec::new()
                 }
             }
             Expected::Hosts(hosts) => absent(hosts),

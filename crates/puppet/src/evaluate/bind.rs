@@ -81,9 +81,10 @@ impl Evaluator<'_> {
 
     /// A variable with a place for the message when it is set twice.
     pub(crate) fn declare(&mut self, name: &str, value: Value, span: Span) -> Evaluated<()> {
-        match self.scopes.set(name, value) {
-            true => Ok(()),
-            false => error(format!("`${name}` has a value already"), span),
+        if self.scopes.set(name, value) {
+            Ok(())
+        } else {
+            error(format!("`${name}` has a value already"), span)
         }
     }
 }
@@ -93,9 +94,10 @@ pub(crate) fn shown(value: &Value) -> String {
     let mut text = String::new();
     let whole = value.write_bounded(&mut text, 4_000);
     let cut: String = text.chars().take(60).collect();
-    let cut = match whole && cut.len() == text.len() {
-        true => cut,
-        false => format!("{cut}…"),
+    let cut = if whole && cut.len() == text.len() {
+        cut
+    } else {
+        format!("{cut}…")
     };
     match value {
         Value::String(_) => format!("the String '{cut}'"),

@@ -88,9 +88,10 @@ impl Evaluator<'_> {
             .near(name, self.scopes.names());
         // One note says that the node's facts are not known, unless this is a slip.
         let slip = problem.hint.is_some() && !name.starts_with("::");
-        match self.lenient && !slip {
-            true => self.missed_facts = true,
-            false => self.note(problem),
+        if self.lenient && !slip {
+            self.missed_facts = true;
+        } else {
+            self.note(problem);
         }
         Ok(Value::Undef)
     }
@@ -140,9 +141,10 @@ impl Evaluator<'_> {
 
     fn choice(&mut self, choice: &If) -> Evaluated {
         let holds = self.value(&choice.condition)?.is_true();
-        match holds != choice.negated {
-            true => self.all(&choice.then),
-            false => self.all(&choice.otherwise),
+        if holds != choice.negated {
+            self.all(&choice.then)
+        } else {
+            self.all(&choice.otherwise)
         }
     }
 

@@ -136,9 +136,10 @@ impl<'w> Evaluator<'w> {
     /// Counts work, and ends code that does not end.
     pub(crate) fn work(&mut self, amount: usize, span: Span) -> Evaluated<()> {
         self.steps = self.steps.saturating_add(amount as u64);
-        match self.steps > self.limits.steps {
-            true => error("this code does not come to an end in reasonable time", span),
-            false => Ok(()),
+        if self.steps > self.limits.steps {
+            error("this code does not come to an end in reasonable time", span)
+        } else {
+            Ok(())
         }
     }
 
@@ -168,17 +169,19 @@ impl<'w> Evaluator<'w> {
     }
 
     pub(crate) fn shallow(&self, value: Value, span: Span) -> Evaluated {
-        match value.depth() > self.limits.depth {
-            true => error("a value is nested too deeply", span),
-            false => Ok(value),
+        if value.depth() > self.limits.depth {
+            error("a value is nested too deeply", span)
+        } else {
+            Ok(value)
         }
     }
 
     pub(crate) fn string(&mut self, text: String, span: Span) -> Evaluated {
         self.work(text.len() / 64, span)?;
-        match text.len() > self.limits.string_bytes {
-            true => error("a string is too long", span),
-            false => Ok(Value::text(text)),
+        if text.len() > self.limits.string_bytes {
+            error("a string is too long", span)
+        } else {
+            Ok(Value::text(text))
         }
     }
 

@@ -244,17 +244,19 @@ fn integers(operator: Op, one: i64, other: i64, span: Span) -> Evaluated {
         // Ruby rounds down, also below zero.
         Op::Divide => one.checked_div_euclid(other).map(|quotient| {
             let exact = one.wrapping_rem_euclid(other) == 0;
-            match other < 0 && !exact {
-                true => quotient - 1,
-                false => quotient,
+            if other < 0 && !exact {
+                quotient - 1
+            } else {
+                quotient
             }
         }),
-        Op::Modulo => one
-            .checked_rem_euclid(other)
-            .map(|rest| match other < 0 && rest != 0 {
-                true => rest + other,
-                false => rest,
-            }),
+        Op::Modulo => one.checked_rem_euclid(other).map(|rest| {
+            if other < 0 && rest != 0 {
+                rest + other
+            } else {
+                rest
+            }
+        }),
         Op::ShiftLeft | Op::ShiftRight => {
             let left = (operator == Op::ShiftLeft) == (other >= 0);
             match (shift(other), left) {

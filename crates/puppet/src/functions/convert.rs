@@ -123,9 +123,10 @@ fn made(
         (of, value) if of.takes(value) => value.clone(),
         _ => return refused(),
     };
-    match of.takes(&made) {
-        true => Ok(made),
-        false => error(format!("{of} does not take {}", made.kind()), span),
+    if of.takes(&made) {
+        Ok(made)
+    } else {
+        error(format!("{of} does not take {}", made.kind()), span)
     }
 }
 

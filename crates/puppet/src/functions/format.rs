@@ -72,9 +72,10 @@ fn field(
         characters.next();
         field.digits = Some(digits(characters).unwrap_or(0));
     }
-    match field.width > WIDEST || field.digits.is_some_and(|digits| digits > WIDEST) {
-        true => error("the format asks for too wide a field", arguments.span),
-        false => Ok(field),
+    if field.width > WIDEST || field.digits.is_some_and(|digits| digits > WIDEST) {
+        error("the format asks for too wide a field", arguments.span)
+    } else {
+        Ok(field)
     }
 }
 

@@ -197,9 +197,10 @@ fn reduce(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> Evaluated 
     let pairs = elements(evaluator, &arguments, &arguments.values[0])?;
     let mut values = Vec::with_capacity(pairs.len());
     for element in pairs {
-        values.push(match element.of_hash {
-            true => evaluator.array(vec![element.key, element.value], arguments.span)?,
-            false => element.value,
+        values.push(if element.of_hash {
+            evaluator.array(vec![element.key, element.value], arguments.span)?
+        } else {
+            element.value
         });
     }
     let mut values = values.into_iter();

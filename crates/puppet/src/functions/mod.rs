@@ -102,9 +102,10 @@ impl<'a> Arguments<'a> {
     }
 
     fn at_least(&self, least: usize) -> Evaluated<()> {
-        match self.values.len() < least {
-            true => self.wrong_count(&format!("at least {least}"), self.values.len()),
-            false => Ok(()),
+        if self.values.len() < least {
+            self.wrong_count(&format!("at least {least}"), self.values.len())
+        } else {
+            Ok(())
         }
     }
 

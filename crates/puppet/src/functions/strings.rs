@@ -127,9 +127,10 @@ fn split(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evaluat
     };
     let pattern = pattern(&arguments, &by)?;
     evaluator.work(text.len() / 64 + 1, arguments.span)?;
-    let mut parts: Vec<Value> = match by.as_str() == Some("") || by == Value::Regex("".into()) {
-        true => text.chars().map(|c| Value::text(c.to_string())).collect(),
-        false => pattern.split(text).map(Value::text).collect(),
+    let mut parts: Vec<Value> = if by.as_str() == Some("") || by == Value::Regex("".into()) {
+        text.chars().map(|c| Value::text(c.to_string())).collect()
+    } else {
+        pattern.split(text).map(Value::text).collect()
     };
     // As in Ruby, empty parts at the end are dropped.
     while parts.last().is_some_and(|last| last.as_str() == Some("")) {
@@ -288,9 +289,10 @@ fn pieces(version: &str) -> Vec<(u8, u64, String)> {
         let end = rest
             .find(|c: char| c.is_ascii_digit() != digit || matches!(c, '.' | '-'))
             .filter(|end| *end > 0)
-            .unwrap_or(match matches!(first, '.' | '-') {
-                true => 1,
-                false => rest.len(),
+            .unwrap_or(if matches!(first, '.' | '-') {
+                1
+            } else {
+                rest.len()
             });
         let piece = &rest[..end];
         pieces.push(match (digit, piece.parse()) {

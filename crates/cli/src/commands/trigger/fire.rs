@@ -146,16 +146,18 @@ async fn send(
 fn told(name: &TriggerName, reply: &FireReply) -> Exit {
     match reply {
         FireReply::Fired { hosts, unknown } => {
-            match hosts.is_empty() && unknown.is_empty() {
-                true => eprintln!("{name} was fired at every watcher"),
-                false => eprintln!("{name} was fired at {}", counted(hosts.len(), "host")),
+            if hosts.is_empty() && unknown.is_empty() {
+                eprintln!("{name} was fired at every watcher");
+            } else {
+                eprintln!("{name} was fired at {}", counted(hosts.len(), "host"));
             }
             for host in unknown {
                 eprintln!("✗ {host}  unknown");
             }
-            match unknown.is_empty() {
-                true => Exit::Done,
-                false => Exit::SomeNodesFailed,
+            if unknown.is_empty() {
+                Exit::Done
+            } else {
+                Exit::SomeNodesFailed
             }
         }
         FireReply::Held { occurrences, until } => {
