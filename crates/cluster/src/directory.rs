@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::datastore::Order;
+use crate::order::Order;
 
 /// Why the directory cannot be used.
 #[derive(Debug, thiserror::Error)]

@@ -17,6 +17,7 @@ pub mod identity;
 pub mod member;
 pub mod membership;
 pub mod operator;
+pub mod order;
 pub mod recover;
 pub mod setup;
 pub mod transport;

@@ -205,7 +205,7 @@ pub fn lock_line(name: &LockName) -> String {
     format!("{LOCKS}{name}/line")
 }
 
-/// Bound to the lease of somebody who holds a lock or waits for it.
+/// Written by the lock service, bound to the lease of a holder or waiter.
 pub fn lock_session(name: &LockName, owner: &str, session: &str) -> String {
     format!("{LOCKS}{name}/sessions/{owner}/{session}")
 }
@@ -224,7 +224,8 @@ pub fn lock_readers(name: &LockName) -> String {
     format!("{LOCK_READERS}{name}/")
 }
 
-/// What a node was told when it was compiled.
+/// Written by the server that compiles the node: the holders that its templates
+/// were given. Deleted with the request to compile it again.
 pub fn lock_reader(name: &LockName, node: &NodeName) -> String {
     format!("{LOCK_READERS}{name}/{node}")
 }
@@ -272,7 +273,8 @@ pub fn trigger_event(id: uuid::Uuid) -> String {
 /// What other services ask to be fired.
 pub const TRIGGER_ANNOUNCED: &str = "triggers/announced/";
 
-/// Written by the lock service with a change of holders; deleted when it was fired.
+/// Written by the lock service with a change of holders, by reactors, and by limits
+/// that let go; deleted when it was fired.
 pub fn trigger_announced(id: bunraku_model::FiringId) -> String {
     format!("{TRIGGER_ANNOUNCED}{id}")
 }
@@ -286,7 +288,8 @@ pub const REACTOR_HELD: &str = "reactors/later/held/";
 /// Nodes that are lost, and may be back in time.
 pub const REACTOR_WAITS: &str = "reactors/later/waits/";
 
-/// Written with what happened; deleted with what follows from it.
+/// Written by reports, presence, facts and hooks with the event; deleted with what
+/// follows from it.
 pub fn reactor_event(id: uuid::Uuid) -> String {
     format!("{REACTOR_EVENTS}{id}")
 }
@@ -432,7 +435,7 @@ pub fn compile_error(node: &NodeName) -> String {
     format!("{COMPILE_ERRORS}{node}")
 }
 
-/// Written by whoever asks for a compile; deleted by the one who did it.
+/// Written by whoever requests a compile; deleted with the outcome.
 pub fn compile_request(node: &NodeName) -> String {
     format!("{COMPILE_QUEUE}{node}")
 }
@@ -472,7 +475,7 @@ pub fn environment_deployed(environment: &EnvironmentName) -> String {
     format!("{ENVIRONMENTS}{environment}/deployed")
 }
 
-/// Written by whoever asks for the deploy, then by the one who carries it out.
+/// Written by whoever requests the deploy, then by the server that claimed it.
 pub fn deploy(environment: &EnvironmentName, number: u64) -> String {
     format!("{}{number:010}", deploys(environment))
 }
@@ -488,7 +491,7 @@ pub fn parse_environment_key(key: &str) -> Option<(EnvironmentName, &str)> {
     Some((EnvironmentName::new(name).ok()?, document))
 }
 
-/// Written by the server that carries out the environment's deploys, bound to its lease.
+/// Written by the server that deploys the environment, bound to its lease.
 pub fn deploy_claim(environment: &EnvironmentName) -> String {
     format!("{DEPLOY_CLAIMS}{environment}")
 }
@@ -513,7 +516,7 @@ pub const RELEASE_HOLDS: &str = "release-holds/";
 pub const CATALOG_HOLDS: &str = "catalog-holds/";
 /// Servers that do what one is enough for.
 pub const LEADERS: &str = "leaders/";
-/// The server that applies releases, bound to its lease.
+/// Written by the server that applies releases, bound to its lease.
 pub const RELEASE_LEADER: &str = "leaders/releases";
 
 /// Which node a key under [`COMPILED`] names.
@@ -629,7 +632,7 @@ pub fn parse_run_end(key: &str) -> Option<RunId> {
 /// The servers that lead runs.
 pub const RUN_LEADERS: &str = "run-leaders/";
 
-/// The server that leads the run, bound to its lease.
+/// Written by the server that leads the run, bound to its lease.
 pub fn run_leader(run: RunId) -> String {
     format!("{RUN_LEADERS}{run}")
 }
@@ -685,7 +688,7 @@ pub fn parse_command_result(key: &str) -> Option<(NodeName, CommandId)> {
     Some((NodeName::new(node).ok()?, id.parse().ok()?))
 }
 
-/// Whose signatures of modules count; written by operators.
+/// Written by operators: the keys whose signatures of modules are trusted.
 pub const MODULE_KEYS: &str = "module-keys";
 /// Published modules, by name and version.
 pub const MODULE_VERSIONS: &str = "module-versions/";
@@ -706,7 +709,7 @@ pub fn module_newest(name: &str) -> String {
     format!("module-newest/{name}")
 }
 
-/// Written with what it tells of; the newest are kept.
+/// Written with the change that it describes; the newest are kept.
 pub fn module_event(id: uuid::Uuid) -> String {
     format!("{MODULE_EVENTS}{id}")
 }

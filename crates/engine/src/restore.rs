@@ -27,7 +27,7 @@ pub fn restore(
         state_directory: state_directory.to_owned(),
         sources: Arc::new(LocalSources::default()),
         facts: Arc::new(Map::new()),
-        plan: None,
+        managed: None,
         users: Mutex::default(),
         groups: Mutex::default(),
         once: Mutex::new(HashMap::new()),

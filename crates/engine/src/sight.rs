@@ -3,7 +3,7 @@
 //! A noop run has no [`Hands`] to lend, and nobody outside the executor can
 //! make some: so it cannot change anything, by construction.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io::Read;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -34,6 +34,11 @@ pub struct SourceEntry {
     pub address: String,
 }
 
+/// Every path that some resource of a run manages.
+pub(crate) trait ManagedPaths: Sync {
+    fn paths(&self) -> &BTreeSet<PathBuf>;
+}
+
 /// What all steps of one run share.
 pub(crate) struct RunContext<'a> {
     pub(crate) cancellation: Cancellation,
@@ -43,8 +48,8 @@ pub(crate) struct RunContext<'a> {
     pub(crate) state_directory: PathBuf,
     pub(crate) sources: Arc<dyn Sources>,
     pub(crate) facts: Arc<Map<String, Value>>,
-    /// Knows every path that some resource manages; a restore has none.
-    pub(crate) plan: Option<&'a crate::Plan>,
+    /// A restore has none.
+    pub(crate) managed: Option<&'a dyn ManagedPaths>,
     /// Numbers of users and groups that were found; those that were not may come.
     pub(crate) users: Mutex<HashMap<String, u32>>,
     pub(crate) groups: Mutex<HashMap<String, u32>>,
@@ -110,17 +115,17 @@ impl<'a> Sight<'a> {
     /// Whether another resource manages this path.
     pub fn is_managed(&self, path: &Path) -> bool {
         self.run
-            .plan
-            .is_some_and(|plan| plan.managed().contains(&self.unrooted(path)))
+            .managed
+            .is_some_and(|managed| managed.paths().contains(&self.unrooted(path)))
     }
 
     /// Whether another resource manages something below this path.
     pub fn manages_below(&self, path: &Path) -> bool {
         let path = self.unrooted(path);
-        let Some(plan) = self.run.plan else {
+        let Some(managed) = self.run.managed else {
             return false;
         };
-        let mut from_here = plan.managed().range(path.clone()..);
+        let mut from_here = managed.paths().range(path.clone()..);
         let next = from_here.find(|managed| **managed != path);
         next.is_some_and(|managed| managed.starts_with(&path))
     }

@@ -12,14 +12,13 @@
 pub mod ast;
 mod diagnostic;
 mod evaluate;
-mod functions;
 mod lexer;
 mod limits;
 mod parser;
+mod pattern;
 mod reference;
 mod site;
 mod source;
-mod types;
 mod value;
 mod world;
 
@@ -28,7 +27,7 @@ pub use limits::Limits;
 pub use reference::Reference;
 pub use site::{Application, Capability, Component, NamedAt, Site, evaluate_site};
 pub use source::{FileId, Sources, Span};
-pub use types::Type;
+pub use value::types::Type;
 pub use value::{Hash, Value};
 pub use world::{NoModules, World, WorldError};
 

@@ -1,5 +1,7 @@
 //! The values of the language.
 
+pub(crate) mod types;
+
 use std::fmt;
 use std::hash::{Hash as StdHash, Hasher};
 use std::sync::Arc;
@@ -7,7 +9,7 @@ use std::sync::Arc;
 use indexmap::IndexMap;
 
 use crate::reference::Reference;
-use crate::types::Type;
+use types::Type;
 
 /// Keys in the order in which they were written.
 pub type Hash = IndexMap<Value, Value>;

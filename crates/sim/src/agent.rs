@@ -1,6 +1,8 @@
 //! A simulated agent: the run queue, the worker, the spool and the delivery of
 //! a real one, over a bad network, through any number of lives.
 
+mod carry_out;
+
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -14,9 +16,9 @@ use serde_json::json;
 use uuid::Uuid;
 
 use crate::Checker;
-use crate::carry_out::{Postman, SimulatedRuns};
 use crate::servers::Servers;
 use crate::strike::Strike;
+use carry_out::{Postman, SimulatedRuns};
 
 /// An agent, as long as the fleet lives.
 #[derive(Clone)]
@@ -31,7 +33,7 @@ pub(crate) struct Agent {
     /// When this agent is killed, if not by chance.
     pub(crate) strike: Arc<Strike>,
     /// The planted bug, for the test of the checker.
-    pub(crate) bug: Option<crate::Bug>,
+    pub(crate) bug: Option<crate::bug::Bug>,
     /// The life that is on now.
     pub(crate) life: Arc<Mutex<Option<Rehearsal>>>,
 }

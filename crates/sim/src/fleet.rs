@@ -21,6 +21,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::agent::{Agent, see_target};
+use crate::bug::Bug;
 use crate::compiler::version;
 use crate::servers::{Servers, Services};
 use crate::strike::Strike;
@@ -43,15 +44,6 @@ pub struct Plan {
     /// The first agent is killed at this step.
     pub kill_agent: Option<Moment>,
     pub bug: Option<Bug>,
-}
-
-/// A mistake that a checker must find.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Bug {
-    /// Servers take events as they come, whatever their numbers.
-    NumbersIgnored,
-    /// Servers answer before anything is stored.
-    AnsweredTooEarly,
 }
 
 /// What was seen in a life of a fleet.

@@ -11,7 +11,7 @@
 //! asks now and then instead).
 
 mod agent;
-mod carry_out;
+mod bug;
 mod checker;
 mod compiler;
 mod fleet;
@@ -19,8 +19,9 @@ mod jitter_store;
 mod servers;
 mod strike;
 
+pub use bug::Bug;
 pub use bunraku_testkit::Chance;
 pub use checker::Checker;
 pub use compiler::CountingCompiler;
-pub use fleet::{Bug, Fleet, Plan, Seen, simulate};
+pub use fleet::{Fleet, Plan, Seen, simulate};
 pub use strike::{Moment, When};

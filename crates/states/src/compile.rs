@@ -12,7 +12,7 @@ use crate::low::{self, LowState, Resolved};
 use crate::matcher::Subject;
 use crate::place::Location;
 use crate::problem::{CompileError, Problem};
-use crate::resource::Writer;
+use crate::resource::{OtherNodes, Writer};
 use crate::sls::Files;
 use crate::top;
 use crate::world::{Tree, World};
@@ -40,16 +40,6 @@ pub enum Target {
     Files(Vec<String>),
     /// This text, under a name of its own.
     Text { name: String, source: String },
-}
-
-/// What becomes of states that read outputs of other nodes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum OtherNodes {
-    /// There is no run over several nodes: such a state fails, and says so.
-    #[default]
-    Fail,
-    /// A run will put the outputs in: the catalog names what it has to wait for.
-    Keep,
 }
 
 /// A catalog and how it came about.

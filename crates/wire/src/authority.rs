@@ -7,6 +7,7 @@
 
 mod directory;
 mod puppet;
+mod revocation_lists;
 mod signing;
 
 use jiff::{SignedDuration, Timestamp};

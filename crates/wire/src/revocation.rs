@@ -8,15 +8,11 @@
 use std::collections::HashSet;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use jiff::{SignedDuration, Timestamp};
-use rcgen::{
-    CertificateRevocationListParams, KeyIdMethod, RevokedCertParams, SerialNumber, date_time_ymd,
-};
+use jiff::Timestamp;
 use x509_parser::prelude::FromDer;
 use x509_parser::revocation_list::CertificateRevocationList;
 
-use crate::authority::{Authority, after, since_1970};
-use crate::certificate::{self, BlockError, CertificateError};
+use crate::certificate::{self, BlockError, Certificate, CertificateError};
 use crate::serial::Serial;
 
 /// One certificate that is valid no more.
@@ -101,9 +97,8 @@ impl RevocationList {
         })
     }
 
-    /// Whether the authority signed it.
-    pub fn check_signature(&self, authority: &Authority) -> Result<(), RevocationError> {
-        let signer = authority.certificate();
+    /// Checks that the owner of this certificate signed it.
+    pub fn check_signature(&self, signer: &Certificate) -> Result<(), RevocationError> {
         let signer_parsed = certificate::parse(signer.der()).map_err(RevocationError::Authority)?;
         parse(&self.der)?
             .verify_signature(signer_parsed.public_key())
@@ -113,46 +108,6 @@ impl RevocationList {
     /// The list as people keep it.
     pub fn to_pem(&self) -> String {
         certificate::to_pem("X509 CRL", &self.der)
-    }
-}
-
-impl Authority {
-    /// The list of all that this authority has revoked. `number` must be
-    /// above that of every earlier list.
-    pub fn revocation_list(
-        &self,
-        revoked: &[Revoked],
-        number: u64,
-        now: Timestamp,
-        lifetime: SignedDuration,
-    ) -> Result<RevocationList, RevocationError> {
-        let epoch = date_time_ymd(1970, 1, 1);
-        let params = CertificateRevocationListParams {
-            this_update: epoch + since_1970(after(now, -crate::authority::BACK_DATE)),
-            next_update: epoch
-                + since_1970(after(now, lifetime.max(SignedDuration::from_hours(1)))),
-            crl_number: SerialNumber::from(number),
-            issuing_distribution_point: None,
-            revoked_certs: revoked
-                .iter()
-                .map(|entry| RevokedCertParams {
-                    serial_number: SerialNumber::from_slice(entry.serial.as_bytes()),
-                    revocation_time: epoch + since_1970(entry.at),
-                    reason_code: None,
-                    invalidity_date: None,
-                })
-                .collect(),
-            // OpenSSL finds a list by the key id of the authority's own
-            // certificate; a derived one would differ for a foreign one.
-            key_identifier_method: match self.key_id() {
-                Some(id) => KeyIdMethod::PreSpecified(id.to_vec()),
-                None => KeyIdMethod::Sha256,
-            },
-        };
-        let made = params
-            .signed_by(self.issuer())
-            .map_err(RevocationError::Make)?;
-        RevocationList::from_der(made.der())
     }
 }
 

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use bunraku_files::FileError;
 use serde::{Deserialize, Serialize};
 
-use super::order::Order;
 use crate::directory::Directory;
+use crate::order::Order;
 
 const FENCE: &str = "fence.json";
 const RETIRED: &str = "retired";

@@ -9,17 +9,16 @@
 mod admin;
 mod data;
 mod installed;
-mod order;
 mod process;
 mod snapshot;
 mod supervise;
 mod view;
 
+pub use crate::order::{ClusterState, Order};
 pub use admin::{Admin, AdminError, ListedMember, Standing};
 pub use data::DataError;
 pub(crate) use data::exists as has_data;
 pub use installed::Inspector;
-pub use order::{ClusterState, Order};
 pub use process::{ProcessError, Program};
 pub use snapshot::{SnapshotError, Snapshots, restore, save, verify};
 pub use supervise::{DatastoreState, Supervisor};

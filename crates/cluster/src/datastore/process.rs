@@ -9,8 +9,8 @@ use bunraku_model::NodeName;
 use bunraku_process::{Child, Program as Executable};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::order::{ClusterState, Order};
 use crate::directory::Directory;
+use crate::order::{ClusterState, Order};
 
 /// How long it may take to end by itself.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -13,9 +13,9 @@ use jiff::Timestamp;
 
 use super::admin::{Admin, AdminError};
 use super::data::{self, DataError};
-use super::order::Order;
 use super::process::Program;
 use crate::directory::Directory;
+use crate::order::Order;
 
 /// How long `etcdctl` may read a copy.
 const PATIENCE: Duration = Duration::from_secs(3600);

@@ -7,10 +7,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::data;
 use super::installed::Inspector;
-use super::order::Order;
 use super::process::Process;
 use crate::directory::Directory;
 use crate::failover::Program;
+use crate::order::Order;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);

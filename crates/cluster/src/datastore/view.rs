@@ -15,9 +15,9 @@ use tokio::time::Instant;
 
 use super::admin::Admin;
 use super::data;
-use super::order::Order;
 use super::process::{Process, ProcessError, Program};
 use crate::directory::Directory;
+use crate::order::Order;
 
 /// How long it may take to answer.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -134,7 +134,7 @@ pub fn carry_out(plan: &Plan, how: CarryOut<'_>) -> Result<Summary, CarryOutErro
             state_directory: how.state_directory,
             sources: how.sources,
             facts: how.facts,
-            plan: Some(plan),
+            managed: Some(plan),
             users: Mutex::default(),
             groups: Mutex::default(),
             once: Mutex::new(HashMap::new()),

@@ -29,6 +29,7 @@ pub(crate) use graph::{Edge, EdgeKind, Graph};
 pub(crate) use lazy::KnownOutputs;
 pub use select::InvalidTag;
 
+use crate::sight::ManagedPaths;
 use crate::types::AnyInstance;
 use crate::{Declaration, Registry, Secrets};
 
@@ -188,12 +189,6 @@ impl Plan {
     pub fn mode(&self) -> Mode {
         self.mode
     }
-
-    /// Every path that some step manages.
-    pub(crate) fn managed(&self) -> &BTreeSet<PathBuf> {
-        self.managed.get_or_init(|| infer::managed(self))
-    }
-
     fn node_count(&self) -> usize {
         self.steps.len() + 2 * self.containers.len()
     }
@@ -224,3 +219,9 @@ impl Plan {
 
 #[cfg(test)]
 mod tests;
+
+impl ManagedPaths for Plan {
+    fn paths(&self) -> &BTreeSet<PathBuf> {
+        self.managed.get_or_init(|| infer::managed(self))
+    }
+}

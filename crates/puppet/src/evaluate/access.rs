@@ -6,8 +6,8 @@ use super::{Evaluated, Evaluator, error};
 use crate::ast::{Expression, Kind};
 use crate::reference::Reference;
 use crate::source::Span;
-use crate::types::Type;
 use crate::value::Value;
+use crate::value::types::Type;
 
 impl Evaluator<'_> {
     pub(super) fn access(

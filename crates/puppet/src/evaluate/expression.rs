@@ -4,7 +4,7 @@ use super::{Evaluated, Evaluator, Stop, equal, error};
 use crate::ast::{Call, CaseOption, Expression, If, Kind, Segment, UnaryOperator};
 use crate::diagnostic::Diagnostic;
 use crate::source::Span;
-use crate::types::Type;
+use crate::value::types::Type;
 use crate::value::{Float, Hash, Value};
 
 impl Evaluator<'_> {
@@ -220,7 +220,7 @@ impl Evaluator<'_> {
 
     /// `=~` with a pattern; sets `$0`, `$1`, ….
     pub(super) fn matches(&mut self, pattern: &str, text: &str, span: Span) -> Evaluated<bool> {
-        let regex = match super::regex(pattern) {
+        let regex = match crate::pattern::regex(pattern) {
             Ok(regex) => regex,
             Err(_) => return error("this regular expression cannot be read", span),
         };
@@ -275,7 +275,7 @@ impl Evaluator<'_> {
             "break" => return Err(Stop::Break(span)),
             _ => {}
         }
-        crate::functions::call(self, call, arguments, span)
+        super::functions::call(self, call, arguments, span)
     }
 
     /// The type that an expression names.

@@ -226,7 +226,7 @@ fn calculate(operator: Op, one: &Value, other: &Value, span: Span) -> Evaluated 
 fn numeric(value: &Value, span: Span) -> Evaluated {
     match value {
         Value::Integer(_) | Value::Float(_) => Ok(value.clone()),
-        Value::String(text) => crate::functions::text_to_number(text)
+        Value::String(text) => super::functions::text_to_number(text)
             .map_or_else(|| error(format!("'{text}' is not a number"), span), Ok),
         other => error(format!("expected a number, not {}", other.kind()), span),
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Evaluated, Evaluator, error};
 use crate::reference::capitalized;
 use crate::source::Span;
-use crate::types::{Bounds, Member, Type};
+use crate::value::types::{Bounds, Member, Type};
 use crate::value::{Float, Value};
 
 impl Evaluator<'_> {

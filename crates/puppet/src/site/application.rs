@@ -116,7 +116,7 @@ impl Evaluator<'_> {
         match &parameter.type_expression {
             Some(declared) => Ok(matches!(
                 self.type_of(declared)?,
-                crate::types::Type::Optional(_)
+                crate::value::types::Type::Optional(_)
             )),
             None => Ok(false),
         }

@@ -285,8 +285,8 @@ fn outputs(chunks: &[Chunk], graph: &mut Graph) {
         chunk
             .arguments
             .values()
-            .for_each(|value| crate::resource::output_names(value, &mut names));
-        crate::resource::output_names(&Value::from(chunk.name.as_str()), &mut names);
+            .for_each(|value| crate::output_names::output_names(value, &mut names));
+        crate::output_names::output_names(&Value::from(chunk.name.as_str()), &mut names);
         for name in names {
             if let Some(source) = registers.get(name.as_str())
                 && *source != number as u32

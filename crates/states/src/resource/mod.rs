@@ -11,13 +11,20 @@ use bunraku_model::catalog::{
 };
 use serde_json::{Map, Value, json};
 
-pub(crate) use outputs::output_names;
-
-use crate::compile::OtherNodes;
 use crate::jinja::{Renderer, Scope};
 use crate::low::{Chunk, Kind, Resolved};
 use crate::problem::Problem;
 use crate::world::{Lookup, World};
+
+/// What becomes of states that read outputs of other nodes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum OtherNodes {
+    /// There is no run over several nodes: such a state fails, and says so.
+    #[default]
+    Fail,
+    /// A run will put the outputs in: the catalog names what it has to wait for.
+    Keep,
+}
 
 /// Says every state in the engine's words.
 pub(crate) struct Writer<'a> {

@@ -6,35 +6,10 @@ use std::sync::OnceLock;
 use regex::Regex;
 use serde_json::{Map, Value, json};
 
-use super::{Said, Writer};
-use crate::compile::OtherNodes;
+use super::{OtherNodes, Said, Writer};
 use crate::low::Chunk;
+use crate::output_names::{each_text, pattern};
 use crate::problem::Problem;
-
-/// Calls for each text inside a value.
-fn each_text(value: &Value, act: &mut impl FnMut(&str)) {
-    match value {
-        Value::String(text) => act(text),
-        Value::Array(items) => items.iter().for_each(|item| each_text(item, act)),
-        Value::Object(members) => members.values().for_each(|member| each_text(member, act)),
-        _ => {}
-    }
-}
-
-fn pattern(cell: &'static OnceLock<Regex>, text: &str) -> &'static Regex {
-    cell.get_or_init(|| Regex::new(text).expect("a valid pattern"))
-}
-
-/// The names in all `${ NAME… }` inside a value.
-pub(crate) fn output_names(value: &Value, names: &mut Vec<String>) {
-    static USE: OnceLock<Regex> = OnceLock::new();
-    let pattern = pattern(&USE, r"\$\{\s*([A-Za-z_][\w-]*)");
-    each_text(value, &mut |text| {
-        if text.contains("${") {
-            names.extend(pattern.captures_iter(text).map(|found| found[1].to_owned()));
-        }
-    });
-}
 
 /// `${ node("db1").NAME.stdout }`: the nodes and names.
 fn reads_of_nodes(value: &Value, found: &mut Vec<(String, String)>) {

@@ -218,7 +218,9 @@ impl PuppetDirectory {
             .iter()
             .position(|list| list.issuer == authority.subject())
             .ok_or_else(|| PuppetError::NoOwnList(path.clone()))?;
-        lists[own].check_signature(authority).map_err(failed)?;
+        lists[own]
+            .check_signature(authority.certificate())
+            .map_err(failed)?;
         Ok((lists, own))
     }
 

@@ -1,7 +1,8 @@
 //! Texts.
 
 use super::{Arguments, Function};
-use crate::evaluate::{Evaluated, Evaluator, error, regex};
+use crate::evaluate::{Evaluated, Evaluator, error};
+use crate::pattern::regex;
 use crate::value::Value;
 
 pub(super) const FUNCTIONS: &[(&str, Function)] = &[

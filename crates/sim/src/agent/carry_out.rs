@@ -19,8 +19,8 @@ use bunraku_wire::api::{
 use bunraku_wire::client::BackOff;
 use tokio_util::sync::CancellationToken;
 
-use crate::Bug;
-use crate::agent::Agent;
+use super::Agent;
+use crate::bug::Bug;
 use crate::servers::{Answer, Services};
 
 /// Questions before a run gives up.

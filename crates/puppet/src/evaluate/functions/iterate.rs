@@ -3,7 +3,7 @@
 use super::{Arguments, Function};
 use crate::ast::Lambda;
 use crate::evaluate::{Evaluated, Evaluator, Stop};
-use crate::types::Type;
+use crate::value::types::Type;
 use crate::value::{Hash, Value};
 
 pub(super) const FUNCTIONS: &[(&str, Function)] = &[

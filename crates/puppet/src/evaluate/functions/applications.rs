@@ -8,7 +8,7 @@ use indexmap::IndexMap;
 use super::{Arguments, Function};
 use crate::evaluate::{Declared, Evaluated, Evaluator, error};
 use crate::reference::Reference;
-use crate::types::Type;
+use crate::value::types::Type;
 use crate::value::{Hash, Value};
 
 pub(super) const FUNCTIONS: &[(&str, Function)] = &[

@@ -85,7 +85,7 @@ impl Type {
             }
             (Self::Enum(words), Value::String(text)) => words.contains(text),
             (Self::Pattern(patterns), Value::String(text)) => patterns.iter().any(|pattern| {
-                crate::evaluate::regex(pattern).is_ok_and(|regex| regex.is_match(text))
+                crate::pattern::regex(pattern).is_ok_and(|regex| regex.is_match(text))
             }),
             (Self::Regexp, Value::Regex(_)) | (Self::Type, Value::Type(_)) => true,
             (Self::CatalogEntry | Self::Resource(None), Value::Reference(_)) => true,

@@ -3,7 +3,7 @@
 use super::{Arguments, Function};
 use crate::diagnostic::Diagnostic;
 use crate::evaluate::{Evaluated, Evaluator, error};
-use crate::types::Type;
+use crate::value::types::Type;
 use crate::value::{Float, Hash, Value};
 
 pub(super) const FUNCTIONS: &[(&str, Function)] = &[

@@ -1,7 +1,13 @@
-//! Which crate may use which: the map in `ARCHITECTURE.md`, checked.
+//! Which crate may use which: the map in `ARCHITECTURE.md`, checked. And no
+//! cycle between the top-level modules of any crate.
+
+mod module_graph;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::process::Command;
+
+use module_graph::ModuleGraph;
 
 /// What each crate may depend on among our own. Tests may use more.
 const ALLOWED: &[(&str, &[&str])] = &[
@@ -237,5 +243,62 @@ fn pure_crates_have_no_way_to_do_io() {
         for name in IMPURE {
             assert!(!used.contains(*name), "`{package}` must not use `{name}`");
         }
+    }
+}
+
+#[test]
+fn no_crate_has_a_cycle_between_its_modules() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut cycles = Vec::new();
+    let mut checked = 0;
+    for entry in std::fs::read_dir(&crates).expect("the crates") {
+        let directory = entry.expect("an entry").path();
+        let src = directory.join("src");
+        if !src.join("lib.rs").is_file() {
+            continue;
+        }
+        checked += 1;
+        let name = directory.file_name().unwrap_or_default();
+        if let Some(cycle) = ModuleGraph::read(&src).cycle() {
+            cycles.push(format!("{}:\n{cycle}", name.to_string_lossy()));
+        }
+    }
+    assert!(checked >= ALLOWED.len() - 1, "only {checked} crates found");
+    assert!(cycles.is_empty(), "cycles:\n{}", cycles.join("\n"));
+}
+
+fn architecture() -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    std::fs::read_to_string(root.join("ARCHITECTURE.md")).expect("ARCHITECTURE.md")
+}
+
+#[test]
+fn the_architecture_lists_every_crate_and_no_other() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let there: BTreeSet<String> = (std::fs::read_dir(crates).expect("the crates"))
+        .map(|entry| entry.expect("an entry").file_name())
+        .map(|name| name.to_string_lossy().into_owned())
+        .collect();
+    let text = architecture();
+    let table = text.split("\n## ").nth(1).expect("a table of crates");
+    let listed: BTreeSet<String> = (table.lines())
+        .filter_map(|line| line.strip_prefix("| `")?.split('`').next())
+        .map(str::to_owned)
+        .collect();
+    assert_eq!(listed, there);
+}
+
+#[test]
+fn every_folder_and_file_that_the_architecture_names_exists() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let text = architecture();
+    let named: Vec<&str> = (text.split('`').skip(1).step_by(2))
+        .filter(|word| word.contains("/src") || word.starts_with("crates/"))
+        .chain(["docs/keys.md", "docs/adr"])
+        .collect();
+    assert!(named.len() > 20, "only {named:?}");
+    for path in named {
+        let there = root.join(path).exists() || root.join("crates").join(path).exists();
+        assert!(there, "`{path}` does not exist");
     }
 }

@@ -1,0 +1,187 @@
+//! The table of keys: generated from `src/keys.rs` into `docs/keys.md`, and
+//! the rule that no other source spells a key.
+//!
+//! `UPDATE_EXPECT=1` rewrites the page.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use expect_test::expect_file;
+
+/// A key, or the beginning of some.
+struct Key {
+    name: String,
+    /// With `<words>` for what differs from key to key.
+    pattern: String,
+    documentation: String,
+}
+
+impl Key {
+    /// Not one key but the beginning of many.
+    fn is_prefix(&self) -> bool {
+        self.pattern.ends_with('/') || self.name.ends_with("_from")
+    }
+}
+
+/// All keys of `keys.rs`, in the order in which they stand there.
+fn keys() -> Vec<Key> {
+    let text = std::fs::read_to_string(crates().join("control/src/keys.rs")).expect("keys.rs");
+    let mut found: Vec<Key> = Vec::new();
+    let mut documentation = Vec::new();
+    let mut rest = text.as_str();
+    while let Some((line, after)) = rest.split_once('\n') {
+        if let Some(words) = line.strip_prefix("///") {
+            documentation.push(words.trim().to_owned());
+        } else if !line.starts_with("#[") {
+            let documentation = std::mem::take(&mut documentation).join(" ");
+            if let Some((name, template)) = defined(line, rest) {
+                found.push(Key {
+                    name: name.to_owned(),
+                    pattern: template.to_owned(),
+                    documentation,
+                });
+            }
+        }
+        rest = after;
+    }
+    assert!(found.len() > 100, "only {} keys", found.len());
+    resolved(found)
+}
+
+/// The name and the template of a constant, or of a function that makes a key.
+fn defined<'a>(line: &'a str, from_here: &'a str) -> Option<(&'a str, &'a str)> {
+    if let Some(constant) = line.strip_prefix("pub const ") {
+        let (name, value) = constant.split_once(": &str = ")?;
+        return Some((name, value.trim_end_matches(';')));
+    }
+    let name = line.strip_prefix("pub fn ")?.split('(').next()?;
+    let body = from_here.split("\n}").next()?;
+    let call = body.split("format!(").nth(1)?;
+    Some((name, call.trim_start()))
+}
+
+/// Fills templates with what other keys begin with, wherever those stand.
+fn resolved(mut keys: Vec<Key>) -> Vec<Key> {
+    let templates: BTreeMap<String, String> = (keys.iter())
+        .map(|key| (key.name.clone(), key.pattern.clone()))
+        .collect();
+    for key in &mut keys {
+        key.pattern = pattern_of(&key.pattern, &templates);
+    }
+    keys
+}
+
+/// From `"{NODES}{node}/record")` to `nodes/<node>/record`.
+fn pattern_of(template: &str, templates: &BTreeMap<String, String>) -> String {
+    let template = template.strip_prefix('"').expect("a text first");
+    let (text, arguments) = template.split_once('"').expect("its end");
+    // What follows the text begins with a comma.
+    let mut arguments = arguments.split(',').skip(1).map(str::trim);
+    let mut pattern = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('{') {
+        let (hole, after) = after.split_once('}').expect("the end of a hole");
+        let name = hole.split(':').next().unwrap_or_default();
+        let argument = if name.is_empty() {
+            arguments.next().expect("an argument for each hole")
+        } else {
+            name
+        };
+        pattern.push_str(before);
+        pattern.push_str(&filled(argument, templates));
+        rest = after;
+    }
+    pattern + rest
+}
+
+fn filled(argument: &str, templates: &BTreeMap<String, String>) -> String {
+    let mut words = argument.split(|sign: char| !sign.is_alphanumeric() && sign != '_');
+    let name = words.clone().next().unwrap_or_default();
+    if let Some(template) = templates.get(name) {
+        return pattern_of(template, templates);
+    }
+    let variable = words.find(|word| word.starts_with(char::is_lowercase));
+    format!("<{}>", variable.unwrap_or(name).replace('_', " "))
+}
+
+fn crates() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+#[test]
+fn the_page_of_keys_is_what_the_code_says() {
+    let mut page = String::from(
+        "# Keys in the store\n\n\
+         Every key that the services write, and its writer. This page is generated from\n\
+         `crates/control/src/keys.rs`.\n\n\
+         | key | writer |\n|---|---|\n",
+    );
+    for key in keys().iter().filter(|key| !key.is_prefix()) {
+        page.push_str(&format!("| `{}` | {} |\n", key.pattern, key.documentation));
+    }
+    page.push_str(
+        "\nMembers of a cluster write the keys below `cluster/`, and `crates/store/src/blobs` those \
+         of blobs\n(`blobs/`, `blob-refs/`, `blob-pins/`, `blob-uploads/`, `blob-chunks/`).\n",
+    );
+    expect_file!["../../../docs/keys.md"].assert_eq(&page);
+}
+
+#[test]
+fn every_key_names_its_writer() {
+    for key in keys().iter().filter(|key| !key.is_prefix()) {
+        let names_it = key.documentation.starts_with("Written");
+        assert!(names_it, "`{}`: {}", key.name, key.documentation);
+    }
+}
+
+#[test]
+fn no_two_functions_make_the_same_key() {
+    let all = keys();
+    let mut seen: BTreeMap<&str, &str> = BTreeMap::new();
+    for key in all.iter().filter(|key| !key.is_prefix()) {
+        if let Some(other) = seen.insert(&key.pattern, &key.name) {
+            panic!("`{}` and `{other}` make `{}`", key.name, key.pattern);
+        }
+    }
+}
+
+#[test]
+fn only_the_key_module_spells_keys() {
+    let all = keys();
+    let beginnings: Vec<String> = (all.iter())
+        .filter_map(|key| key.pattern.split_once('/').map(|(first, _)| first))
+        .map(|first| format!("\"{first}/"))
+        .collect();
+    let mut places = Vec::new();
+    for layer in ["control", "cues", "compile", "orchestrate", "server"] {
+        for file in files_below(&crates().join(layer).join("src")) {
+            let text = std::fs::read_to_string(&file).expect("a source file");
+            let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or("");
+            for (number, line) in code.lines().enumerate() {
+                if beginnings.iter().any(|key| line.contains(key.as_str())) {
+                    places.push(format!(
+                        "{}:{}: {}",
+                        file.display(),
+                        number + 1,
+                        line.trim()
+                    ));
+                }
+            }
+        }
+    }
+    assert!(places.is_empty(), "use `keys`:\n{}", places.join("\n"));
+}
+
+fn files_below(directory: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(directory).expect("a directory of sources") {
+        let path = entry.expect("an entry").path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if path.is_dir() {
+            files.extend(files_below(&path));
+        } else if name.ends_with(".rs") && !name.ends_with("tests.rs") && name != "keys.rs" {
+            files.push(path);
+        }
+    }
+    files
+}

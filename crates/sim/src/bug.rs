@@ -1,0 +1,10 @@
+//! Planted bugs: mistakes that a checker must find.
+
+/// A mistake that a checker must find.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Bug {
+    /// Servers take events as they come, whatever their numbers.
+    NumbersIgnored,
+    /// Servers answer before anything is stored.
+    AnsweredTooEarly,
+}
