@@ -6,7 +6,7 @@ use bunraku_model::{
     Activity, Administration, CommandId, Connection, EnvironmentName, NodeName, NodeStatus,
     default_environment,
 };
-use bunraku_store::{KeyValue, SharedStore, Transaction, TransactionOutcome};
+use bunraku_store::{KeyValue, SharedStore, Store, Transaction, TransactionOutcome};
 use bunraku_wire::api::{ActivityReceipt, Command, Envelope, NodeQueue, NodeSummary, QueueReport};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -30,6 +30,27 @@ pub struct NodeRecord {
     /// Records from before environments have none.
     #[serde(default = "default_environment")]
     pub environment: EnvironmentName,
+}
+
+/// The part of a node's record that says where it belongs.
+#[derive(Deserialize)]
+struct NodeEnvironment {
+    #[serde(default = "default_environment")]
+    environment: EnvironmentName,
+}
+
+/// The environment of a node, if the node exists.
+pub async fn environment_of(
+    store: &dyn Store,
+    node: &NodeName,
+) -> Result<Option<EnvironmentName>, ServiceError> {
+    let record = store.get(&keys::node_record(node)).await?;
+    record.as_ref().map(environment_in).transpose()
+}
+
+/// The environment that a node's record names.
+pub fn environment_in(record: &KeyValue) -> Result<EnvironmentName, ServiceError> {
+    document::decode::<NodeEnvironment>(record).map(|record| record.environment)
 }
 
 /// A run queue as it is kept.

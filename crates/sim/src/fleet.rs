@@ -111,7 +111,8 @@ impl Fleet {
             "manual"
         };
         let key = keys::environment_settings(&default_environment());
-        let settings = json!({"url": "file:///nowhere", "policy": policy});
+        let settings =
+            json!({"url": "file:///nowhere", "policy": policy, "created": "2026-01-01T00:00:00Z"});
         self.put(key, settings.to_string()).await;
         self.push_code().await;
         self.servers.start(self.plan.servers, self.plan.faults);

@@ -12,7 +12,7 @@ use super::compiler::CompileRequest;
 use super::{CompileFailure, Compiles};
 use crate::catalogs::CatalogFile;
 use bunraku_control::document;
-use bunraku_control::nodes::NodeRecord;
+use bunraku_control::nodes;
 use bunraku_control::{ServiceError, keys};
 
 /// A catalog that was compiled and is kept nowhere yet.
@@ -93,10 +93,8 @@ impl Compiles {
     }
 
     pub async fn environment_of(&self, node: &NodeName) -> Result<EnvironmentName, ServiceError> {
-        let record = document::read(&*self.inner.store, &keys::node_record(node)).await?;
-        let record = record.ok_or_else(|| ServiceError::no_such_node(node))?;
-        let NodeRecord { environment, .. } = record.document;
-        Ok(environment)
+        let environment = nodes::environment_of(&*self.inner.store, node).await?;
+        environment.ok_or_else(|| ServiceError::no_such_node(node))
     }
 
     pub async fn deployed(

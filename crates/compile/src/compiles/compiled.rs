@@ -4,6 +4,7 @@
 //! follows it sees a change exactly when something changed for the node. When
 //! the node was compiled last, and with what, is in `compile-status/<node>`.
 
+use bunraku_control::keys;
 use bunraku_model::{CatalogId, CodeId, ContentId, EnvironmentName, FactSetId, NodeName};
 use bunraku_wire::api::CompileProblem;
 use jiff::Timestamp;
@@ -49,5 +50,5 @@ pub(crate) fn config_version(id: CatalogId) -> String {
 
 /// The name under which a node's compiled catalog is held.
 pub fn holder(node: &NodeName) -> String {
-    format!("compiled/{node}")
+    keys::compiled(node)
 }

@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 
 use bunraku_control::clock::Clock;
 use bunraku_control::document;
-use bunraku_control::nodes::NodeRecord;
-use bunraku_control::{EnvironmentOf, FactsChanged, ServiceError, keys};
+use bunraku_control::nodes;
+use bunraku_control::{EnvironmentOf, EnvironmentSettings, FactsChanged, ServiceError, keys};
 
 /// Nodes in one transaction: each costs two compares and one operation.
 const BATCH: usize = 50;
@@ -80,9 +80,8 @@ impl CompileQueue {
         node: &NodeName,
         reason: CompileReason,
     ) -> Result<Transaction, ServiceError> {
-        let record = self.store.get(&keys::node_record(node)).await?;
-        let record = record.ok_or_else(|| ServiceError::no_such_node(node))?;
-        let NodeRecord { environment, .. } = document::decode(&record)?;
+        let environment = nodes::environment_of(&*self.store, node).await?;
+        let environment = environment.ok_or_else(|| ServiceError::no_such_node(node))?;
         let known = self.store.get(&keys::compile_request(node)).await?;
         self.put_in(transaction, node, environment, known.as_ref(), reason)
     }
@@ -184,33 +183,21 @@ impl FactsChanged for CompileQueue {
     }
 }
 
-/// What an environment's settings say of facts.
-#[derive(Deserialize)]
-struct OfFacts {
-    #[serde(default)]
-    volatile: Option<Vec<String>>,
-}
-
 #[async_trait]
 impl EnvironmentOf for CompileQueue {
     async fn environment_of(
         &self,
         node: &NodeName,
     ) -> Result<Option<EnvironmentName>, ServiceError> {
-        let record = document::read(&*self.store, &keys::node_record(node)).await?;
-        Ok(record.map(|record| {
-            let NodeRecord { environment, .. } = record.document;
-            environment
-        }))
+        nodes::environment_of(&*self.store, node).await
     }
 
     async fn volatile_in(
         &self,
         environment: &EnvironmentName,
     ) -> Result<Option<VolatileFacts>, ServiceError> {
-        let key = keys::environment_settings(environment);
-        let settings = document::read::<OfFacts>(&*self.store, &key).await?;
-        let volatile = settings.and_then(|settings| settings.document.volatile);
+        let settings = EnvironmentSettings::read(&*self.store, environment).await?;
+        let volatile = settings.and_then(|settings| settings.volatile);
         Ok(volatile.map(VolatileFacts::new))
     }
 }

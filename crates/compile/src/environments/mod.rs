@@ -18,10 +18,8 @@ use bunraku_model::{CodeId, EnvironmentName, NodeName};
 use bunraku_store::{Compare, SharedStore, Transaction, TransactionOutcome};
 use bunraku_wire::api::{
     CompileReason, Deployed, EnvironmentChange, EnvironmentChanged, EnvironmentDetail,
-    EnvironmentSummary, NewEnvironment, ReleasePolicy, VolatileChange,
+    EnvironmentSummary, NewEnvironment, VolatileChange,
 };
-use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
 
 use crate::code::{Code, CodeError, Wanted, check_branch, check_commit, check_url, masked};
 use crate::compiles::Compiles;
@@ -29,20 +27,7 @@ use bunraku_control::clock::Clock;
 use bunraku_control::document::{self, Decision};
 use bunraku_control::nodes::NodeRecord;
 use bunraku_control::webhook_secrets::{Secret, new_secret};
-use bunraku_control::{ServiceError, keys};
-
-/// What operators say about an environment: `environments/<name>/settings`.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct EnvironmentSettings {
-    pub url: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub branch: Option<String>,
-    pub policy: ReleasePolicy,
-    /// Facts that do not count; what a server's own settings say when not given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub volatile: Option<Vec<String>>,
-    pub created: Timestamp,
-}
+use bunraku_control::{EnvironmentSettings, ServiceError, keys};
 
 /// The handle on environments.
 #[derive(Clone)]
@@ -201,10 +186,8 @@ impl Environments {
         &self,
         name: &EnvironmentName,
     ) -> Result<EnvironmentSettings, ServiceError> {
-        let key = keys::environment_settings(name);
-        let found = document::read(&*self.store, &key).await?;
-        let found = found.ok_or_else(|| no_such_environment(name))?;
-        Ok(found.document)
+        let settings = EnvironmentSettings::read(&*self.store, name).await?;
+        settings.ok_or_else(|| no_such_environment(name))
     }
 
     /// The code that its nodes are compiled with.

@@ -8,13 +8,12 @@ use bunraku_model::{EnvironmentName, NodeName, ReleaseNumber};
 use bunraku_store::{KeyValue, StoreError, Transaction, TransactionOutcome};
 use bunraku_wire::api::Target;
 use futures::{StreamExt, TryStreamExt, stream};
-use serde::Deserialize;
 
 use super::Releases;
 use super::document::{Applied, Entry, ReleaseMap};
 use crate::targets::StoredTarget;
 use bunraku_control::document::{self, Stored};
-use bunraku_control::{ServiceError, keys};
+use bunraku_control::{ServiceError, keys, nodes};
 
 /// Targets that are written in one transaction: two compares each.
 const TARGETS_PER_TRANSACTION: usize = 48;
@@ -45,17 +44,6 @@ struct Pending {
     record: KeyValue,
     before: Option<KeyValue>,
     target: StoredTarget,
-}
-
-/// What a release has to know of a node's record.
-#[derive(Deserialize)]
-struct NodeEnvironment {
-    #[serde(default = "usual_environment")]
-    environment: EnvironmentName,
-}
-
-fn usual_environment() -> EnvironmentName {
-    EnvironmentName::new("production").expect("a valid name")
 }
 
 impl Releases {
@@ -138,7 +126,7 @@ impl Releases {
         let Some(record) = self.store.get(&keys::node_record(&node)).await? else {
             return Ok(None);
         };
-        if document::decode::<NodeEnvironment>(&record)?.environment != *environment {
+        if nodes::environment_in(&record)? != *environment {
             return Ok(None);
         }
         let known: Option<Stored<StoredTarget>> =
@@ -191,16 +179,6 @@ impl Releases {
             .when_unchanged(&head.key, Some(head))
             .put(key, document::encode(&Applied { number }));
         Ok(self.store.commit(transaction).await?.is_committed())
-    }
-
-    /// The environment that a node belongs to, if it exists.
-    pub(super) async fn environment_of(
-        &self,
-        node: &NodeName,
-    ) -> Result<Option<EnvironmentName>, ServiceError> {
-        let key = keys::node_record(node);
-        let record = document::read::<NodeEnvironment>(&*self.store, &key).await?;
-        Ok(record.map(|record| record.document.environment))
     }
 }
 

@@ -20,7 +20,7 @@ use super::maps::map_error;
 use super::{Releases, StoredHead, choice, holder, number_of};
 use crate::catalogs::CatalogError;
 use bunraku_control::document;
-use bunraku_control::{ServiceError, keys};
+use bunraku_control::{ServiceError, keys, nodes};
 
 /// Catalogs that are held in one transaction: two operations each.
 const HOLDS_PER_TRANSACTION: usize = 50;
@@ -254,7 +254,7 @@ impl Releases {
             .cloned()
             .collect();
         for node in without {
-            if self.environment_of(&node).await?.as_ref() != Some(environment) {
+            if nodes::environment_of(&*self.store, &node).await?.as_ref() != Some(environment) {
                 map.remove(&node);
             }
         }

@@ -196,7 +196,7 @@ fn number_of(head: &StoredHead) -> ReleaseNumber {
 
 /// The name under which an environment's releases hold catalogs.
 fn holder(environment: &EnvironmentName) -> String {
-    format!("releases/{environment}")
+    keys::releases(environment).trim_end_matches('/').to_owned()
 }
 
 fn no_such_release(environment: &EnvironmentName, number: ReleaseNumber) -> ServiceError {

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bunraku_model::{EnvironmentName, NodeName, ReleaseNumber};
 use bunraku_store::{Change, Follow, Followed};
-use bunraku_wire::api::{ReleaseKind, ReleaseTo, RunMode};
+use bunraku_wire::api::{ReleaseKind, ReleasePolicy, ReleaseTo, RunMode};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -17,7 +17,7 @@ use super::apply::{Extent, Outcome};
 use super::document::{Release, ReleaseMap};
 use super::held::{self, Held, HeldCatalogs};
 use super::make::{Made, Proposal, overlaid};
-use super::policy::{self, Policy};
+use super::policy;
 use super::{ReleaseOptions, Releases, number_of};
 use bunraku_control::leader::Leadership;
 use bunraku_control::{ServiceError, keys};
@@ -99,7 +99,7 @@ impl ReleaseWorker {
         let mut compiled = Follow::new(store.clone(), keys::COMPILED);
         let mut heads = Follow::new(store.clone(), keys::RELEASE_HEADS);
         let mut holds = Follow::new(store.clone(), keys::RELEASE_HOLDS);
-        let mut policies = Follow::new(store.clone(), policy::SETTINGS);
+        let mut policies = Follow::new(store.clone(), keys::ENVIRONMENTS);
         let mut collect = tokio::time::interval(self.releases.options.collect_every);
         let mut lead = Lead {
             held: BTreeMap::new(),
@@ -181,7 +181,7 @@ impl ReleaseWorker {
     async fn release(
         &self,
         environment: &EnvironmentName,
-        policy: Policy,
+        policy: ReleasePolicy,
         held: &HeldCatalogs,
     ) -> Result<Made, ServiceError> {
         let head = self.releases.head(environment).await?;
@@ -189,8 +189,8 @@ impl ReleaseWorker {
         let map = self.releases.present(environment, map, held).await?;
         let next = ReleaseNumber(number_of(&head).0 + 1);
         let proposal = match policy {
-            Policy::Auto => Some(automatic(map, held, next)),
-            Policy::Manual => {
+            ReleasePolicy::Auto => Some(automatic(map, held, next)),
+            ReleasePolicy::Manual => {
                 let newest = newest.as_ref();
                 self.added(environment, newest, map, held, next).await?
             }

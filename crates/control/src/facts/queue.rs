@@ -11,6 +11,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::keys;
+
 /// The value of `fact-queue/<node>`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct QueuedFacts {
@@ -43,5 +45,5 @@ impl QueuedFacts {
 
 /// Who refers to the blob of a queued submission.
 pub(crate) fn queue_referrer(node: &NodeName) -> String {
-    format!("fact-queue/{node}")
+    keys::fact_queue(node)
 }

@@ -36,7 +36,7 @@ use crate::due;
 use crate::triggers::Held;
 use bunraku_control::clock::Clock;
 use bunraku_control::facts::FactsChanged;
-use bunraku_control::nodes::NodeRecord;
+use bunraku_control::nodes;
 use bunraku_control::{Facts, FindNodes, Metrics, Reports, ServiceError, document, keys};
 pub use hook::Proof;
 pub use inbox::ReactorInbox;
@@ -129,7 +129,7 @@ impl Reactors {
         let environment = match (&request.environment, &event.node) {
             (Some(environment), _) => Some(environment.clone()),
             (None, Some(node)) => {
-                let found = self.environment_of(node).await?;
+                let found = nodes::environment_of(&*self.store, node).await?;
                 Some(found.ok_or_else(|| ServiceError::no_such_node(node))?)
             }
             (None, None) => None,
@@ -173,14 +173,6 @@ impl Reactors {
             hosts,
             reason: Some(react::reason_of(rule, event)),
         })
-    }
-
-    async fn environment_of(
-        &self,
-        node: &NodeName,
-    ) -> Result<Option<EnvironmentName>, ServiceError> {
-        let record = document::read::<NodeRecord>(&*self.store, &keys::node_record(node)).await?;
-        Ok(record.map(|record| record.document.environment))
     }
 }
 

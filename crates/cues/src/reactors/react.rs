@@ -12,7 +12,7 @@ use super::inbox::{self, Entry, fields};
 use super::{Reactors, matching};
 use crate::triggers::chain::{self, Chained};
 use crate::triggers::{Announced, Due, Held, limits_hold};
-use bunraku_control::{ServiceError, document, keys};
+use bunraku_control::{ServiceError, document, keys, nodes};
 
 /// Rules that one transaction sees to.
 const PER_TRANSACTION: usize = 20;
@@ -81,7 +81,7 @@ impl Reactors {
     ) -> Result<Option<(EnvironmentName, Vec<Happening>)>, ServiceError> {
         let environment = match (&entry.environment, &entry.node) {
             (Some(environment), _) => Some(environment.clone()),
-            (None, Some(node)) => self.environment_of(node).await?,
+            (None, Some(node)) => nodes::environment_of(&*self.store, node).await?,
             (None, None) => None,
         };
         let Some(environment) = environment else {

@@ -17,7 +17,7 @@ use uuid::Uuid;
 use super::limits::Held;
 use super::{DEFAULT_DEADLINE, Firing, Triggers, limits};
 use bunraku_control::document;
-use bunraku_control::nodes::NodeRecord;
+use bunraku_control::nodes;
 use bunraku_control::{ServiceError, keys};
 
 /// Hosts per step: two compares and two writes each, of 128.
@@ -189,7 +189,11 @@ impl Triggers {
         let (mut transaction, mut told, mut unknown) = (step, Vec::new(), Vec::new());
         let reads = hosts.iter().map(|host| async move {
             let queue = self.store.get(&keys::trigger_queue(host)).await?;
-            Ok::<_, ServiceError>((host, self.environment_of(host).await?, queue))
+            Ok::<_, ServiceError>((
+                host,
+                nodes::environment_of(&*self.store, host).await?,
+                queue,
+            ))
         });
         for read in futures::future::join_all(reads).await {
             let (host, environment, queue) = read?;
@@ -242,7 +246,7 @@ impl Triggers {
     ) -> Result<(), ServiceError> {
         let mut hosts = Vec::new();
         for host in self.whom(announced, limits).await? {
-            let environment = self.environment_of(&host).await?;
+            let environment = nodes::environment_of(&*self.store, &host).await?;
             if is_meant(environment.as_ref(), announced.environment.as_ref()) {
                 hosts.push(host);
             }
@@ -279,14 +283,6 @@ impl Triggers {
             }
             other => other,
         }
-    }
-
-    async fn environment_of(
-        &self,
-        host: &NodeName,
-    ) -> Result<Option<EnvironmentName>, ServiceError> {
-        let record = document::read::<NodeRecord>(&*self.store, &keys::node_record(host)).await?;
-        Ok(record.map(|record| record.document.environment))
     }
 }
 

@@ -594,7 +594,7 @@ async fn what_operators_say_of_an_environment_counts_on_every_server() {
     let store: SharedStore = Arc::new(MemoryStore::new());
     let environment = bunraku_model::default_environment();
     let set = async |volatile: Value| {
-        let settings = json!({"url": "file:///x", "policy": "manual", "volatile": volatile});
+        let settings = json!({"url": "file:///x", "policy": "manual", "volatile": volatile, "created": "2026-01-01T00:00:00Z"});
         let key = keys::environment_settings(&environment);
         let put = Transaction::new().put(key, settings.to_string());
         store.commit(put).await.expect("memory takes it");

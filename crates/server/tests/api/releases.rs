@@ -333,7 +333,8 @@ async fn what_makes_no_sense_is_refused() {
 }
 
 async fn policy(server: &TestServer, environment_name: &str, policy: &str) {
-    let settings = json!({"policy": policy, "url": "file:///nowhere"});
+    let settings =
+        json!({"policy": policy, "url": "file:///nowhere", "created": "2026-01-01T00:00:00Z"});
     let value = serde_json::to_vec(&settings).expect("JSON");
     let key = keys::environment_settings(&environment(environment_name));
     let put = Transaction::new().put(key, value);

@@ -77,7 +77,8 @@ impl Fleet {
             remembered: HashMap::new(),
             directory,
         };
-        let settings = json!({"url": "file:///nowhere", "policy": "auto"});
+        let settings =
+            json!({"url": "file:///nowhere", "policy": "auto", "created": "2026-01-01T00:00:00Z"});
         let key = keys::environment_settings(&default_environment());
         fleet.put(key, settings.to_string()).await;
         fleet.deploy(Version::Old, 1).await;

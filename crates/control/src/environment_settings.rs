@@ -1,0 +1,36 @@
+//! What operators set for an environment: `environments/<name>/settings`.
+//!
+//! Absent here: creating and changing environments (`environments`).
+
+use bunraku_model::EnvironmentName;
+use bunraku_store::Store;
+use bunraku_wire::api::ReleasePolicy;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::{ServiceError, document, keys};
+
+/// The settings of an environment.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct EnvironmentSettings {
+    pub url: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub branch: Option<String>,
+    pub policy: ReleasePolicy,
+    /// Facts that do not count; what a server's own settings say when not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volatile: Option<Vec<String>>,
+    pub created: Timestamp,
+}
+
+impl EnvironmentSettings {
+    /// The settings of an environment, if it exists.
+    pub async fn read(
+        store: &dyn Store,
+        environment: &EnvironmentName,
+    ) -> Result<Option<Self>, ServiceError> {
+        let key = keys::environment_settings(environment);
+        let found = document::read(store, &key).await?;
+        Ok(found.map(|found| found.document))
+    }
+}
