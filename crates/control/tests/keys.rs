@@ -1,5 +1,4 @@
-//! The table of keys: generated from `src/keys.rs` into `docs/keys.md`, and
-//! the rule that no other source spells a key.
+//! The table of keys: generated from `src/keys.rs` into `docs/keys.md`.
 //!
 //! `UPDATE_EXPECT=1` rewrites the page.
 
@@ -143,45 +142,4 @@ fn no_two_functions_make_the_same_key() {
             panic!("`{}` and `{other}` make `{}`", key.name, key.pattern);
         }
     }
-}
-
-#[test]
-fn only_the_key_module_spells_keys() {
-    let all = keys();
-    let beginnings: Vec<String> = (all.iter())
-        .filter_map(|key| key.pattern.split_once('/').map(|(first, _)| first))
-        .map(|first| format!("\"{first}/"))
-        .collect();
-    let mut places = Vec::new();
-    for layer in ["control", "cues", "compile", "orchestrate", "server"] {
-        for file in files_below(&crates().join(layer).join("src")) {
-            let text = std::fs::read_to_string(&file).expect("a source file");
-            let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or("");
-            for (number, line) in code.lines().enumerate() {
-                if beginnings.iter().any(|key| line.contains(key.as_str())) {
-                    places.push(format!(
-                        "{}:{}: {}",
-                        file.display(),
-                        number + 1,
-                        line.trim()
-                    ));
-                }
-            }
-        }
-    }
-    assert!(places.is_empty(), "use `keys`:\n{}", places.join("\n"));
-}
-
-fn files_below(directory: &Path) -> Vec<PathBuf> {
-    let mut files = Vec::new();
-    for entry in std::fs::read_dir(directory).expect("a directory of sources") {
-        let path = entry.expect("an entry").path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if path.is_dir() {
-            files.extend(files_below(&path));
-        } else if name.ends_with(".rs") && !name.ends_with("tests.rs") && name != "keys.rs" {
-            files.push(path);
-        }
-    }
-    files
 }
