@@ -1,6 +1,6 @@
 //! Compile problems and progress in words.
 
-use bunraku_wire::api::{CompileProblem, CompileProgress};
+use bunraku_wire::api::{CompileNote, CompileProblem, CompileProgress};
 
 /// `file:line:column: message`, as far as it is known.
 pub(crate) fn place(problem: &CompileProblem) -> String {
@@ -41,4 +41,17 @@ pub(crate) fn counted(nodes: usize) -> String {
         1 => "1 node".to_owned(),
         count => format!("{count} nodes"),
     }
+}
+
+/// A message of the compiler, with its place.
+pub(crate) fn note(note: &CompileNote) -> String {
+    let message = format!("{}: {}", note.level, note.message);
+    let placed = CompileProblem {
+        message,
+        file: note.file.clone(),
+        line: note.line,
+        column: note.column,
+        hint: None,
+    };
+    format!("    {}\n", place(&placed))
 }

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use bunraku_compile::catalogs::{CatalogOptions, Catalogs};
 use bunraku_compile::code::{Code, CodeOptions};
 pub use bunraku_compile::compiles::{
-    CompileFailure, CompileOptions, CompileQueue, CompileRequest, Compiler, Compiles,
+    Compilation, CompileFailure, CompileOptions, CompileQueue, CompileRequest, Compiler, Compiles,
 };
 use bunraku_compile::compiles::{CompileParts, LeaseKeeper};
 use bunraku_compile::releases::ReleaseWorker;

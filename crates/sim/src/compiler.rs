@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bunraku_model::{Catalog, NodeName};
-use bunraku_server::backstage::{CompileFailure, CompileRequest, Compiler};
+use bunraku_server::backstage::{Compilation, CompileFailure, CompileRequest, Compiler};
 use serde_json::json;
 use tokio::sync::Semaphore;
 
@@ -96,7 +96,7 @@ impl Compiler for CountingCompiler {
         &self,
         request: &CompileRequest,
         _slots: &Semaphore,
-    ) -> Result<Catalog, CompileFailure> {
+    ) -> Result<Compilation, CompileFailure> {
         let _under_way = self.begin(&request.node);
         tokio::time::sleep(self.chance.up_to(self.longest)).await;
         let catalog = json!({
@@ -111,6 +111,7 @@ impl Compiler for CountingCompiler {
                 {"type": "File", "title": "/etc/third", "parameters": {"content": "3"}},
             ],
         });
-        Ok(serde_json::from_value(catalog).expect("this is a catalog"))
+        let catalog: Catalog = serde_json::from_value(catalog).expect("this is a catalog");
+        Ok(catalog.into())
     }
 }

@@ -206,7 +206,7 @@ fn role_of(parsed: &X509Certificate<'_>) -> Result<Role, CertificateError> {
 }
 
 /// The text of a DER `UTF8String`, with nothing after it.
-fn utf8_string(der: &[u8]) -> Option<&str> {
+pub(crate) fn utf8_string(der: &[u8]) -> Option<&str> {
     let (rest, any) = x509_parser::der_parser::asn1_rs::Any::from_der(der).ok()?;
     let text = any.tag() == x509_parser::der_parser::asn1_rs::Tag::Utf8String;
     (rest.is_empty() && text)

@@ -20,6 +20,7 @@ pub mod revocation;
 pub mod serial;
 mod text_form;
 pub mod tls;
+pub mod trusted_extensions;
 
 pub use authority::Authority;
 pub use certificate::Certificate;

@@ -10,7 +10,7 @@ use bunraku_wire::endpoints::{ListCompileQueue, RequestCompiles, ShowCompiles};
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
 
-use crate::compile_view::{counted, place};
+use crate::compile_view::{counted, note, place};
 use crate::connection::failed;
 use crate::context::Context;
 use crate::exit::Exit;
@@ -170,10 +170,9 @@ fn line(status: &CompileStatus) -> String {
             changed,
         } => {
             let word = if *changed { "changed" } else { "as before" };
-            format!(
-                "✓ {node}  {word}  {}  {resources} resources\n",
-                catalog.0.short()
-            )
+            let id = catalog.0.short();
+            let notes: String = last.notes.iter().map(note).collect();
+            format!("✓ {node}  {word}  {id}  {resources} resources\n{notes}")
         }
         CompileOutcome::Failed { problems } => {
             let lines = problems

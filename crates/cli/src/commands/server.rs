@@ -8,7 +8,7 @@ use std::time::Duration;
 use bunraku_cluster::member::Member;
 use bunraku_compile::catalogs::CatalogOptions;
 use bunraku_compile::code::CodeOptions;
-use bunraku_compile::compiles::CompileOptions;
+use bunraku_compile::compiles::{CompileOptions, PuppetOptions};
 use bunraku_control::{CertificateOptions, Clock, CommandOptions, FactOptions, ReportOptions};
 use bunraku_model::NodeName;
 use bunraku_server::{AcceptOptions, RouterOptions, Server, ServerOptions, UpkeepOptions};
@@ -20,7 +20,7 @@ use clap::Args;
 use jiff::Timestamp;
 
 use super::member;
-use crate::config::{AuthorityKind, ServerSection, StoreKind, StoreSection};
+use crate::config::{AuthorityKind, PuppetCompileSection, ServerSection, StoreKind, StoreSection};
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -344,6 +344,7 @@ fn server_options(
         listen.set_port(port.parse()?);
         names.push(host.trim_matches(['[', ']']).to_owned());
     }
+    let compiles = compile_options(section, &name);
     Ok(ServerOptions {
         cluster: member.map(|member| member::link(member, &section.cluster)),
         server_names: server_names(&name, listen, names, &section.names),
@@ -392,7 +393,7 @@ fn server_options(
             max_files: section.compile.max_code_files,
             keep: section.compile.keep_commits,
         },
-        compiles: compile_options(section),
+        compiles,
         upkeep: UpkeepOptions {
             // The embedded store compacts by itself.
             history: (!exclusive_store).then_some(section.store.history.0),
@@ -410,12 +411,28 @@ fn server_options(
     })
 }
 
-fn compile_options(section: &ServerSection) -> CompileOptions {
+fn compile_options(section: &ServerSection, name: &NodeName) -> CompileOptions {
     let usual = CompileOptions::default();
     CompileOptions {
         concurrency: section.compile.concurrency.unwrap_or(usual.concurrency),
         functions: Arc::new(crate::state_tree::EngineFunctions::default()),
+        puppet: Arc::new(puppet_options(&section.compile.puppet, name)),
         ..usual
+    }
+}
+
+fn puppet_options(section: &PuppetCompileSection, name: &NodeName) -> PuppetOptions {
+    let usual = PuppetOptions::default();
+    let server_name = section.server_name.clone();
+    PuppetOptions {
+        ruby: section.ruby.clone(),
+        base_modules: section.base_modules.clone().unwrap_or(usual.base_modules),
+        read_paths: section.read_paths.clone(),
+        mounts: section.mounts.clone(),
+        hiera_config: section.hiera_config.clone(),
+        enc: section.enc.clone(),
+        server_name: server_name.unwrap_or_else(|| name.to_string()),
+        http_hosts: section.http_hosts.clone(),
     }
 }
 

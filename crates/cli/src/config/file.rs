@@ -120,6 +120,30 @@ pub(crate) struct CompileSection {
     pub(crate) max_code_files: usize,
     /// Commits that are kept per environment.
     pub(crate) keep_commits: usize,
+    /// What Puppet code gets from this server.
+    pub(crate) puppet: PuppetCompileSection,
+}
+
+/// What Puppet code gets from this server when it is compiled.
+#[derive(Deserialize, Debug, Default)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct PuppetCompileSection {
+    /// The Ruby that has Puppet; found when not given.
+    pub(crate) ruby: Option<PathBuf>,
+    /// `$basemodulepath`.
+    pub(crate) base_modules: Option<Vec<PathBuf>>,
+    /// Files and directories that code may read, such as eyaml keys.
+    pub(crate) read_paths: Vec<PathBuf>,
+    /// `puppet:///NAME/path` is `path` below the directory.
+    pub(crate) mounts: BTreeMap<String, PathBuf>,
+    /// The global Hiera configuration.
+    pub(crate) hiera_config: Option<PathBuf>,
+    /// The external node classifier, with its arguments.
+    pub(crate) enc: Vec<String>,
+    /// `$servername`; the server's own name when not given.
+    pub(crate) server_name: Option<String>,
+    /// Hosts from which `http_sources: pin` fetches.
+    pub(crate) http_hosts: Vec<String>,
 }
 
 impl Default for CompileSection {
@@ -133,6 +157,7 @@ impl Default for CompileSection {
             max_code_bytes: 512 << 20,
             max_code_files: 100_000,
             keep_commits: 10,
+            puppet: PuppetCompileSection::default(),
         }
     }
 }

@@ -14,7 +14,8 @@ use crate::failure::Failure;
 
 pub(crate) use cluster::{ClusterSection, ClusterSshSection};
 pub(crate) use file::{
-    AgentSection, AuthorityKind, ConfigFile, RunMethodKind, ServerSection, StoreKind, StoreSection,
+    AgentSection, AuthorityKind, ConfigFile, PuppetCompileSection, RunMethodKind, ServerSection,
+    StoreKind, StoreSection,
 };
 pub(crate) use puppet::PuppetSection;
 

@@ -3,7 +3,7 @@
 //! Nothing is written in here: a proposed commit is compiled in the same way.
 
 use bunraku_model::{Catalog, CatalogId, CodeId, EnvironmentName, FactSetId, NodeName};
-use bunraku_wire::api::{CompileProblem, Deployed};
+use bunraku_wire::api::{CompileNote, CompileProblem, Deployed};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -25,6 +25,8 @@ pub struct Proposed {
     pub catalog: Catalog,
     /// The files that it refers to.
     pub files: Vec<CatalogFile>,
+    /// What the compiler logged.
+    pub notes: Vec<CompileNote>,
     /// Nodes whose outputs it reads at run time.
     pub reads_from_nodes: Vec<NodeName>,
 }
@@ -106,7 +108,7 @@ impl Compiles {
         Ok(found.map(|found| found.document))
     }
 
-    async fn request_for(
+    pub(super) async fn request_for(
         &self,
         node: &NodeName,
         environment: &EnvironmentName,
@@ -124,6 +126,7 @@ impl Compiles {
             code_id: code_id.clone(),
             facts: known.facts,
             fact_set: known.fact_set,
+            extensions: self.certificate_extensions(node).await?,
             locks: Some(self.lock_reader(node, kept)),
         }))
     }
@@ -134,7 +137,8 @@ impl Compiles {
             .compilers
             .get(&request.environment, &request.code_id)
             .await?;
-        let mut catalog = ready.compiler.compile(request, &self.inner.slots).await?;
+        let done = ready.compiler.compile(request, &self.inner.slots).await?;
+        let (mut catalog, notes) = (done.catalog, done.notes);
         catalog.name = request.node.to_string();
         catalog.environment = Some(json!(request.environment));
         catalog.code_id = Some(json!(request.code_id));
@@ -169,6 +173,7 @@ impl Compiles {
             id,
             catalog,
             files,
+            notes,
         })
     }
 }

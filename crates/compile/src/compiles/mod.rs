@@ -20,6 +20,7 @@ mod lock_readers;
 mod outcome;
 mod queue;
 mod status;
+mod trusted;
 mod view;
 
 use std::sync::Arc;
@@ -32,7 +33,7 @@ use tokio::sync::{Semaphore, watch};
 pub use crate::compile_failure::CompileFailure;
 pub use carry_out::Proposed;
 pub use compiled::{CompileFailed, Compiled, holder};
-pub use compiler::{CompileRequest, Compiler, StateFunctions};
+pub use compiler::{Compilation, CompileRequest, Compiler, PuppetOptions, StateFunctions};
 pub use lease::{LeaseKeeper, WorkLease};
 pub use queue::CompileQueue;
 
@@ -53,6 +54,8 @@ pub struct CompileOptions {
     pub lease: Duration,
     /// What state functions mean; without it, no state is known.
     pub functions: Arc<dyn StateFunctions>,
+    /// What the server gives to Puppet code.
+    pub puppet: Arc<PuppetOptions>,
 }
 
 impl Default for CompileOptions {
@@ -62,6 +65,7 @@ impl Default for CompileOptions {
             concurrency: cores,
             lease: Duration::from_secs(10),
             functions: Arc::new(NoStateFunctions),
+            puppet: Arc::default(),
         }
     }
 }
@@ -107,6 +111,7 @@ impl Compiles {
             parts.code.clone(),
             parts.modules.clone(),
             Arc::clone(&parts.options.functions),
+            Arc::clone(&parts.options.puppet),
             longest_answer,
         );
         Self::with(parts, compilers)

@@ -6,7 +6,7 @@
 
 use bunraku_model::{CatalogId, CodeId, EnvironmentName, FactSetId};
 use bunraku_store::{Compare, StoreError, Transaction};
-use bunraku_wire::api::{CompileOutcome, CompileProblem, LastCompile};
+use bunraku_wire::api::{CompileNote, CompileOutcome, CompileProblem, LastCompile};
 
 use super::carry_out::{Attempt, Proposed};
 use super::claim::Claim;
@@ -31,6 +31,7 @@ struct Verdict {
     environment: EnvironmentName,
     code_id: Option<CodeId>,
     fact_set: Option<FactSetId>,
+    notes: Vec<CompileNote>,
     kind: Kind,
 }
 
@@ -70,6 +71,7 @@ impl Compiles {
                 environment,
                 code_id: None,
                 fact_set: None,
+                notes: Vec::new(),
                 kind: Kind::Nothing(CompileOutcome::NoCode),
             },
             Attempt::NoFacts {
@@ -79,6 +81,7 @@ impl Compiles {
                 environment,
                 code_id: Some(code_id),
                 fact_set: None,
+                notes: Vec::new(),
                 kind: Kind::Nothing(CompileOutcome::NoFacts),
             },
             Attempt::Failed {
@@ -90,12 +93,14 @@ impl Compiles {
                 environment,
                 code_id: Some(code_id),
                 fact_set: Some(fact_set),
+                notes: Vec::new(),
                 kind: Kind::Bad(problems),
             },
-            Attempt::Made(made) => Verdict {
+            Attempt::Made(mut made) => Verdict {
                 environment: made.environment.clone(),
                 code_id: Some(made.code_id.clone()),
                 fact_set: Some(made.fact_set),
+                notes: std::mem::take(&mut made.notes),
                 kind: self.keep(claim, *made).await?,
             },
         })
@@ -178,6 +183,7 @@ impl Compiles {
             at: self.inner.clock.now(),
             took_ms,
             outcome: outcome.clone(),
+            notes: verdict.notes.clone(),
         };
         transaction = transaction.put(keys::compile_status(node), document::encode(&status));
         Ok((transaction, outcome))

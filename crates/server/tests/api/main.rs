@@ -17,6 +17,8 @@ mod locks;
 mod once;
 mod presence;
 mod puppet_authority;
+mod puppet_code;
+mod puppet_corpus;
 mod query;
 mod query_reports;
 mod reactors;

@@ -122,6 +122,7 @@ pub(crate) fn options(data_dir: &Path) -> ServerOptions {
             concurrency: 4,
             lease: Duration::from_secs(3),
             functions: Arc::new(EngineFunctions),
+            ..CompileOptions::default()
         },
         orchestration: bunraku_orchestrate::OrchestrationOptions::default(),
         releases: bunraku_compile::ReleaseOptions::default(),

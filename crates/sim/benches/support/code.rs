@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use bunraku_model::{Catalog, CodeId, FactSet, NodeName};
-use bunraku_server::backstage::{CompileFailure, CompileRequest, Compiler};
+use bunraku_server::backstage::{Compilation, CompileFailure, CompileRequest, Compiler};
 use bunraku_states::{Function, Input, Lookup, OtherNodes, Tree, World, WorldError, compile};
 use tokio::sync::Semaphore;
 
@@ -140,7 +140,7 @@ impl Compiler for SiteCode {
         &self,
         request: &CompileRequest,
         slots: &Semaphore,
-    ) -> Result<Catalog, CompileFailure> {
+    ) -> Result<Compilation, CompileFailure> {
         let _slot = slots.acquire().await.expect("nobody closes the slots");
         let version = if request.code_id == Version::New.code_id() {
             Version::New
@@ -149,8 +149,7 @@ impl Compiler for SiteCode {
         };
         let (code, request) = (self.clone(), request.clone());
         let work = move || SiteCode::compile(&code, version, &request.node, &request.facts);
-        Ok(tokio::task::spawn_blocking(work)
-            .await
-            .expect("the code is right"))
+        let made = tokio::task::spawn_blocking(work).await;
+        Ok(made.expect("the code is right").into())
     }
 }

@@ -120,6 +120,23 @@ pub struct LastCompile {
     pub at: Timestamp,
     pub took_ms: u64,
     pub outcome: CompileOutcome,
+    /// What the compiler logged: warnings, and what code reported with `notice()`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<CompileNote>,
+}
+
+/// One message that the compiler logged.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
+pub struct CompileNote {
+    /// `notice`, `warning`, `err`, as Puppet has them.
+    pub level: String,
+    pub message: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub column: Option<u64>,
 }
 
 /// How it ended.

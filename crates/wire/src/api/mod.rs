@@ -44,7 +44,7 @@ pub use commands::{
     SendCommand, SentCommand, StreamMessage,
 };
 pub use compiles::{
-    CompileOutcome, CompileReason, CompileRequested, CompileSelection, CompileStatus,
+    CompileNote, CompileOutcome, CompileReason, CompileRequested, CompileSelection, CompileStatus,
     CompileStatusRequest, LastCompile, QueuedCompile,
 };
 pub use environments::{

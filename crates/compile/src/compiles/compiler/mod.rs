@@ -6,20 +6,27 @@
 //! worker, hashes of files) can never mix two of them.
 
 mod external;
+mod http_sources;
+mod puppet;
 mod registry;
 mod settings;
 mod sources;
 mod states;
 mod static_files;
+mod worker_pool;
 mod worker_process;
+
+use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use bunraku_model::{Catalog, CodeId, EnvironmentName, FactSet, FactSetId, NodeName};
+use bunraku_wire::api::CompileNote;
 use tokio::sync::Semaphore;
 
 use super::lock_readers::LockReader;
 use crate::compile_failure::CompileFailure;
 
+pub use puppet::PuppetOptions;
 pub(crate) use registry::Compilers;
 pub(crate) use states::NoStateFunctions;
 pub use states::StateFunctions;
@@ -32,8 +39,26 @@ pub struct CompileRequest {
     pub code_id: CodeId,
     pub facts: FactSet,
     pub fact_set: FactSetId,
+    /// The extensions of the node's certificate, by Puppet's names.
+    pub extensions: BTreeMap<String, String>,
     /// Answers who holds a lock.
     pub locks: Option<LockReader>,
+}
+
+/// A catalog, and what the compiler logged on the way.
+#[derive(Debug)]
+pub struct Compilation {
+    pub catalog: Catalog,
+    pub notes: Vec<CompileNote>,
+}
+
+impl From<Catalog> for Compilation {
+    fn from(catalog: Catalog) -> Self {
+        Self {
+            catalog,
+            notes: Vec::new(),
+        }
+    }
 }
 
 /// Makes catalogs for one environment at one commit.
@@ -49,7 +74,7 @@ pub trait Compiler: Send + Sync {
         &self,
         request: &CompileRequest,
         slots: &Semaphore,
-    ) -> Result<Catalog, CompileFailure>;
+    ) -> Result<Compilation, CompileFailure>;
 }
 
 async fn slot(slots: &Semaphore) -> Result<tokio::sync::SemaphorePermit<'_>, CompileFailure> {

@@ -1,7 +1,7 @@
 //! The compilers that are ready, one per environment and commit.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
 use super::external::ExternalCompiler;
+use super::puppet::{PuppetCompiler, PuppetOptions, PuppetSettings};
 use super::settings::{self, Settings};
 use super::sources::Sources;
 use super::states::StatesCompiler;
@@ -44,6 +45,7 @@ pub(crate) struct Compilers {
     code: Code,
     modules: Modules,
     functions: Arc<dyn StateFunctions>,
+    puppet: Arc<PuppetOptions>,
     longest_answer: u64,
     slots: Arc<Mutex<HashMap<Key, Slot>>>,
     /// The only one there is.
@@ -60,7 +62,13 @@ impl Compilers {
         };
         Self {
             one: Some(Arc::new(ready)),
-            ..Self::new(code, modules, Arc::new(super::NoStateFunctions), u64::MAX)
+            ..Self::new(
+                code,
+                modules,
+                Arc::new(super::NoStateFunctions),
+                Arc::default(),
+                u64::MAX,
+            )
         }
     }
 
@@ -68,12 +76,14 @@ impl Compilers {
         code: Code,
         modules: Modules,
         functions: Arc<dyn StateFunctions>,
+        puppet: Arc<PuppetOptions>,
         longest_answer: u64,
     ) -> Self {
         Self {
             code,
             modules,
             functions,
+            puppet,
             longest_answer,
             slots: Arc::default(),
             one: None,
@@ -133,8 +143,13 @@ impl Compilers {
             true => Arc::clone(&self.functions),
             false => (self.functions.with_modules(&verified)).map_err(CompileFailure::said)?,
         };
-        let longest = self.longest_answer;
-        let build = move || build(tree, modules, functions, longest);
+        let builder = Builder {
+            environment: key.0.clone(),
+            functions,
+            puppet: Arc::clone(&self.puppet),
+            longest_answer: self.longest_answer,
+        };
+        let build = move || builder.build(&tree, modules);
         let made = tokio::task::spawn_blocking(build).await;
         made.map_err(CompileFailure::temporary)?.map(Arc::new)
     }
@@ -153,33 +168,49 @@ fn code_failure(error: &CodeError) -> CompileFailure {
     CompileFailure::said(bunraku_control::error::chain(error))
 }
 
-fn build(
-    tree: PathBuf,
-    modules: PinnedModules,
+/// What compilers are built from, beside a tree.
+struct Builder {
+    environment: EnvironmentName,
     functions: Arc<dyn StateFunctions>,
+    puppet: Arc<PuppetOptions>,
     longest_answer: u64,
-) -> Result<Ready, CompileFailure> {
-    let settings = settings::read(&tree).map_err(CompileFailure::problem)?;
-    Ok(match settings {
-        Settings::Static { site } => Ready {
+}
+
+impl Builder {
+    /// Blocks.
+    fn build(self, tree: &Path, modules: PinnedModules) -> Result<Ready, CompileFailure> {
+        let settings = settings::read(tree).map_err(CompileFailure::problem)?;
+        let (compiler, sources): (Box<dyn Compiler>, Sources) = match settings {
+            Settings::Static { site } => {
+                let made = StaticCompiler::new(tree, &site).map_err(CompileFailure::problem)?;
+                (Box::new(made), Sources::new(tree, None, &[]))
+            }
+            Settings::States { root, pillar } => {
+                let made = StatesCompiler::new(tree, &root, pillar.as_deref(), self.functions);
+                (Box::new(made), Sources::new(tree, Some(&root), &[]))
+            }
+            Settings::External(settings) => {
+                let sources = Sources::new(tree, None, &settings.modules);
+                let made = ExternalCompiler::new(tree, settings, self.longest_answer);
+                (Box::new(made), sources)
+            }
+            Settings::Puppet(settings) => self.puppet(tree, settings)?,
+        };
+        Ok(Ready {
+            compiler,
+            sources,
             modules,
-            compiler: Box::new(StaticCompiler::new(&tree, &site).map_err(CompileFailure::problem)?),
-            sources: Sources::new(&tree, None, &[]),
-        },
-        Settings::States { root, pillar } => Ready {
-            modules,
-            compiler: Box::new(StatesCompiler::new(
-                &tree,
-                &root,
-                pillar.as_deref(),
-                functions,
-            )),
-            sources: Sources::new(&tree, Some(&root), &[]),
-        },
-        Settings::External(settings) => Ready {
-            modules,
-            sources: Sources::new(&tree, None, &settings.modules),
-            compiler: Box::new(ExternalCompiler::new(&tree, settings, longest_answer)),
-        },
-    })
+        })
+    }
+
+    fn puppet(
+        &self,
+        tree: &Path,
+        settings: PuppetSettings,
+    ) -> Result<(Box<dyn Compiler>, Sources), CompileFailure> {
+        let (name, options) = (self.environment.as_str(), &self.puppet);
+        let sources = Sources::of_puppet(tree, &settings, options);
+        let made = PuppetCompiler::new(tree, name, settings, options, self.longest_answer)?;
+        Ok((Box::new(made), sources))
+    }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bunraku_states::{Node, read_document};
 use bunraku_wire::api::CompileProblem;
 
+use super::puppet::PuppetSettings;
 use bunraku_control::code_problems::{problem_at, problem_of_states};
 
 /// The file at the root of an environment.
@@ -21,6 +22,7 @@ pub(crate) enum Settings {
         root: String,
         pillar: Option<String>,
     },
+    Puppet(PuppetSettings),
     External(ExternalSettings),
 }
 
@@ -61,10 +63,13 @@ fn detect(root: &Path) -> Result<Settings, CompileProblem> {
         let site = "site.yaml".to_owned();
         return Ok(Settings::Static { site });
     }
+    if root.join("environment.conf").is_file() || root.join("manifests").is_dir() {
+        return Ok(Settings::Puppet(PuppetSettings::default()));
+    }
     Err(CompileProblem {
         message: "nothing says how this code is compiled".to_owned(),
         hint: Some(format!(
-            "write `compiler: static|states|external` into `{FILE}`, or have a `top.sls` or a `site.yaml`"
+            "write `compiler: static|states|puppet|external` into `{FILE}`, or have a `top.sls`, a `site.yaml`, an `environment.conf` or `manifests`"
         )),
         ..CompileProblem::default()
     })
@@ -90,10 +95,12 @@ pub(super) fn parse(text: &str) -> Result<Settings, CompileProblem> {
                 pillar: members.path("pillar")?,
             }
         }
+        Some("puppet") => Settings::Puppet(PuppetSettings::read(&members)?),
         Some("external") => Settings::External(external(&members)?),
         Some(other) => {
-            let message =
-                format!("`{other}` is not a compiler: there are static, states and external");
+            let message = format!(
+                "`{other}` is not a compiler: there are static, states, puppet and external"
+            );
             return Err(at(members.get("compiler").unwrap_or(&document), message));
         }
         None => return Err(at(&document, "`compiler` is missing".to_owned())),
@@ -137,13 +144,13 @@ fn external(members: &Members<'_>) -> Result<ExternalSettings, CompileProblem> {
 }
 
 /// A map whose members are asked for by name.
-struct Members<'a> {
+pub(super) struct Members<'a> {
     node: &'a Node,
     pairs: &'a [(Node, Node)],
 }
 
 impl<'a> Members<'a> {
-    fn of(node: &'a Node, what: &str) -> Result<Self, CompileProblem> {
+    pub(super) fn of(node: &'a Node, what: &str) -> Result<Self, CompileProblem> {
         match node.as_map() {
             Some(pairs) => Ok(Self { node, pairs }),
             None => Err(at(
@@ -153,7 +160,7 @@ impl<'a> Members<'a> {
         }
     }
 
-    fn get(&self, name: &str) -> Option<&'a Node> {
+    pub(super) fn get(&self, name: &str) -> Option<&'a Node> {
         let found = self
             .pairs
             .iter()
@@ -161,8 +168,17 @@ impl<'a> Members<'a> {
         found.map(|(_, value)| value)
     }
 
+    /// The member's place, or that of the whole if it is not there.
+    pub(super) fn node(&self, name: &str) -> &'a Node {
+        self.get(name).unwrap_or(self.node)
+    }
+
+    pub(super) fn pairs(&self) -> &'a [(Node, Node)] {
+        self.pairs
+    }
+
     /// A misspelt one would silently do nothing.
-    fn only(&self, known: &[&str]) -> Result<(), CompileProblem> {
+    pub(super) fn only(&self, known: &[&str]) -> Result<(), CompileProblem> {
         for (key, _) in self.pairs {
             if !known.contains(&key.key_text().as_str()) {
                 let message = format!(
@@ -176,7 +192,7 @@ impl<'a> Members<'a> {
         Ok(())
     }
 
-    fn text(&self, name: &str) -> Result<Option<String>, CompileProblem> {
+    pub(super) fn text(&self, name: &str) -> Result<Option<String>, CompileProblem> {
         match self.get(name) {
             None => Ok(None),
             Some(node) => match node.as_text() {
@@ -219,7 +235,16 @@ impl<'a> Members<'a> {
             .collect()
     }
 
-    fn number(
+    pub(super) fn boolean(&self, name: &str) -> Result<Option<bool>, CompileProblem> {
+        let Some(node) = self.get(name) else {
+            return Ok(None);
+        };
+        let value = node.to_json().as_bool();
+        let wrong = || at(node, format!("`{name}` must be true or false"));
+        value.map(Some).ok_or_else(wrong)
+    }
+
+    pub(super) fn number(
         &self,
         name: &str,
         allowed: std::ops::RangeInclusive<u64>,
@@ -241,7 +266,7 @@ impl<'a> Members<'a> {
     }
 }
 
-fn at(node: &Node, message: String) -> CompileProblem {
+pub(super) fn at(node: &Node, message: String) -> CompileProblem {
     problem_at(FILE, node, message)
 }
 
@@ -284,7 +309,7 @@ mod tests {
     fn what_is_wrong_is_said_with_its_place() {
         assert_eq!(
             refused("compiler: magic\n"),
-            "1:11 `magic` is not a compiler: there are static, states and external"
+            "1:11 `magic` is not a compiler: there are static, states, puppet and external"
         );
         assert_eq!(
             refused("compiler: static\nsiet: x\n"),

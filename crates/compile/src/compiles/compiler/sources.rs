@@ -14,6 +14,8 @@ use bunraku_wire::api::CompileProblem;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
+use super::http_sources::{HttpFetcher, HttpSourcePolicy, is_http};
+use super::puppet::{HttpSources, PuppetOptions, PuppetSettings, module_directories};
 use crate::catalogs::{CatalogFile, FileSource};
 use crate::code::is_below;
 
@@ -29,6 +31,9 @@ pub(crate) struct Sources {
     states: Option<PathBuf>,
     /// `puppet:///modules/NAME/…` is below one of these.
     modules: Vec<PathBuf>,
+    /// `puppet:///NAME/…` is below this.
+    mounts: BTreeMap<String, PathBuf>,
+    http: HttpSourcePolicy,
     hashed: Mutex<HashMap<PathBuf, SourceFile>>,
 }
 
@@ -38,7 +43,26 @@ impl Sources {
             root: root.to_owned(),
             states: states.map(|below| root.join(below)),
             modules: modules.iter().map(|below| root.join(below)).collect(),
+            mounts: BTreeMap::new(),
+            http: HttpSourcePolicy::Ignore,
             hashed: Mutex::default(),
+        }
+    }
+
+    /// As Puppet code refers to files: in modules, and in the server's mounts.
+    pub(crate) fn of_puppet(
+        root: &Path,
+        settings: &PuppetSettings,
+        options: &PuppetOptions,
+    ) -> Self {
+        Self {
+            modules: module_directories(root, &options.base_modules),
+            mounts: options.mounts.clone(),
+            http: match settings.http_sources {
+                HttpSources::Refuse => HttpSourcePolicy::Refuse,
+                HttpSources::Pin => HttpSourcePolicy::Pin(HttpFetcher::new(&options.http_hosts)),
+            },
+            ..Self::new(root, None, &[])
         }
     }
 
@@ -51,7 +75,12 @@ impl Sources {
         let mut problems = Vec::new();
         for resource in &catalog.resources {
             for (name, value) in &resource.parameters {
-                if let Err(message) = self.parameter(name, value, &mut found) {
+                let read = if name == "source" && is_file(resource) {
+                    self.file_source(resource, value, &mut found)
+                } else {
+                    self.parameter(name, value, &mut found)
+                };
+                if let Err(message) = read {
                     problems.push(at(resource, name, message));
                 }
             }
@@ -70,20 +99,22 @@ impl Sources {
     /// `source` must lead somewhere: of several, one. Anything else that looks
     /// like an address may be just text.
     fn parameter(&self, name: &str, value: &Value, found: &mut Found) -> Result<(), String> {
-        let addresses: Vec<&str> = match value {
-            Value::String(one) => vec![one],
-            Value::Array(many) => many.iter().filter_map(Value::as_str).collect(),
-            _ => return Ok(()),
-        };
+        let addresses = strings(value);
         let mut missing = Vec::new();
         let mut others = 0;
         for address in &addresses {
             match self.candidates(address) {
                 None => others += 1,
-                Some(paths) => match paths.into_iter().find(|path| path.exists()) {
-                    Some(path) => self.take(address, &path, found)?,
-                    None => missing.push(*address),
-                },
+                Some(mut paths) => {
+                    paths.retain(|path| path.exists());
+                    match paths.first() {
+                        None => missing.push(*address),
+                        Some(first) if is_plugins(address) && first.is_dir() => {
+                            self.take_merged(address, &paths, found)?;
+                        }
+                        Some(first) => self.take(address, first, found)?,
+                    }
+                }
             }
         }
         let none_led_anywhere = others == 0 && missing.len() == addresses.len();
@@ -92,6 +123,41 @@ impl Sources {
                 Err(format!("`{first}` is not in the environment"))
             }
             _ => Ok(()),
+        }
+    }
+
+    /// The `source` of a file: also an address on the web, which must not
+    /// change its content between two runs.
+    fn file_source(
+        &self,
+        resource: &Resource,
+        value: &Value,
+        found: &mut Found,
+    ) -> Result<(), String> {
+        let text = |name: &str| resource.parameters.get(name).and_then(Value::as_str);
+        if text("ensure") == Some("absent") {
+            return Ok(());
+        }
+        // With a checksum, the content is fixed already.
+        if text("checksum_value").is_none() {
+            for address in strings(value).into_iter().filter(|one| is_http(one)) {
+                self.web_file(address, found)?;
+            }
+        }
+        self.parameter("source", value, found)
+    }
+
+    fn web_file(&self, address: &str, found: &mut Found) -> Result<(), String> {
+        match &self.http {
+            HttpSourcePolicy::Ignore => Ok(()),
+            HttpSourcePolicy::Refuse => Err(format!(
+                "{address} is on the web and may change: give the file a `checksum_value`, or set \
+                 `http_sources: pin`"
+            )),
+            HttpSourcePolicy::Pin(fetcher) => {
+                let file = fetcher.fetch(address)?;
+                self.take(address, &file, found)
+            }
         }
     }
 
@@ -105,18 +171,68 @@ impl Sources {
                 let rest = rest.split('?').next().unwrap_or(rest);
                 (vec![self.states.clone()?], rest)
             } else {
-                let rest = address.strip_prefix("puppet:///modules/")?;
-                let (module, path) = rest.split_once('/')?;
-                let below = |root: &PathBuf| root.join(module).join("files");
-                if !is_below(Path::new(module)) {
-                    return Some(Vec::new());
-                }
-                (self.modules.iter().map(below).collect(), path)
+                self.puppet_roots(address)?
             };
+        if rest.is_empty() {
+            return Some(roots);
+        }
         if !is_below(Path::new(rest)) {
             return Some(Vec::new());
         }
         Some(roots.into_iter().map(|root| root.join(rest)).collect())
+    }
+
+    /// `puppet://SERVER/MOUNT/path`: the directories of the mount, and the path.
+    fn puppet_roots<'a>(&self, address: &'a str) -> Option<(Vec<PathBuf>, &'a str)> {
+        let (_server, rest) = address.strip_prefix("puppet://")?.split_once('/')?;
+        let (mount, path) = rest.split_once('/').unwrap_or((rest, ""));
+        match mount {
+            "modules" => {}
+            "plugins" => return Some((self.in_modules("lib"), path)),
+            "pluginfacts" => return Some((self.in_modules("facts.d"), path)),
+            _ => return Some((vec![self.mounts.get(mount)?.clone()], path)),
+        }
+        let (module, path) = path.split_once('/').unwrap_or((path, ""));
+        if !is_below(Path::new(module)) {
+            return Some((Vec::new(), path));
+        }
+        let below = |root: &PathBuf| root.join(module).join("files");
+        Some((self.modules.iter().map(below).collect(), path))
+    }
+
+    /// This directory of every module. Of two modules with one name, the first
+    /// in the path counts.
+    fn in_modules(&self, below: &str) -> Vec<PathBuf> {
+        let mut found = BTreeMap::new();
+        for directory in &self.modules {
+            for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+                let path = entry.path().join(below);
+                found.entry(entry.file_name()).or_insert(path);
+            }
+        }
+        found.into_values().filter(|path| path.is_dir()).collect()
+    }
+
+    /// Several directories as one, as Puppet serves plugins.
+    fn take_merged(
+        &self,
+        address: &str,
+        directories: &[PathBuf],
+        found: &mut Found,
+    ) -> Result<(), String> {
+        let mut merged = BTreeMap::new();
+        for directory in directories {
+            let mut entries = Vec::new();
+            self.walk(directory, "", 0, &mut entries, found)?;
+            for entry in entries {
+                merged.entry(entry.path.clone()).or_insert(entry);
+            }
+        }
+        let entries = merged.into_values().collect();
+        found
+            .sources
+            .insert(address.to_owned(), CatalogSource::Directory { entries });
+        Ok(())
     }
 
     fn take(&self, address: &str, path: &Path, found: &mut Found) -> Result<(), String> {
@@ -201,6 +317,26 @@ impl Sources {
         let below = path.strip_prefix(&self.root).unwrap_or(path);
         below.display().to_string()
     }
+}
+
+/// A text, or the texts in a list.
+fn strings(value: &Value) -> Vec<&str> {
+    match value {
+        Value::String(one) => vec![one],
+        Value::Array(many) => many.iter().filter_map(Value::as_str).collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn is_plugins(address: &str) -> bool {
+    let mount = address
+        .strip_prefix("puppet://")
+        .and_then(|rest| rest.split('/').nth(1));
+    matches!(mount, Some("plugins" | "pluginfacts"))
+}
+
+fn is_file(resource: &Resource) -> bool {
+    resource.type_name == "File"
 }
 
 #[derive(Default)]

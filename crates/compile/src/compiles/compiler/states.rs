@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use bunraku_model::{Catalog, LockName};
+use bunraku_model::LockName;
 use bunraku_module::Verified;
 use bunraku_states::{Input, Lookup, OtherNodes, Tree, World, WorldError, compile};
 use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
 
-use super::{CompileRequest, Compiler, LockReader, slot};
+use super::{Compilation, CompileRequest, Compiler, LockReader, slot};
 use crate::code::is_below;
 use crate::compile_failure::CompileFailure;
 use bunraku_control::ServiceError;
@@ -87,7 +87,7 @@ impl Compiler for StatesCompiler {
         &self,
         request: &CompileRequest,
         slots: &Semaphore,
-    ) -> Result<Catalog, CompileFailure> {
+    ) -> Result<Compilation, CompileFailure> {
         let _slot = slot(slots).await?;
         let asking = Arc::new(Asking {
             files: Arc::clone(&self.world),
@@ -115,7 +115,7 @@ impl Compiler for StatesCompiler {
                         file.insert_str(0, &self.prefix);
                     }
                 }
-                Ok(catalog)
+                Ok(catalog.into())
             }
             Err(error) => Err(CompileFailure::Problems(
                 error

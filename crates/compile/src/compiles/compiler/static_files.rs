@@ -15,7 +15,7 @@ use bunraku_wire::api::CompileProblem;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
-use super::{CompileRequest, Compiler, slot};
+use super::{Compilation, CompileRequest, Compiler, slot};
 use crate::code::is_below;
 use crate::compile_failure::CompileFailure;
 use bunraku_control::code_problems::{problem_at as at, problem_of_states};
@@ -75,7 +75,7 @@ impl Compiler for StaticCompiler {
         &self,
         request: &CompileRequest,
         slots: &Semaphore,
-    ) -> Result<Catalog, CompileFailure> {
+    ) -> Result<Compilation, CompileFailure> {
         let _slot = slot(slots).await?;
         let (tree, site) = (self.tree.clone(), self.site.clone());
         let groups = std::sync::Arc::clone(&self.groups);
@@ -87,6 +87,7 @@ impl Compiler for StaticCompiler {
         let outcome = tokio::task::spawn_blocking(work).await;
         outcome
             .map_err(CompileFailure::temporary)?
+            .map(Compilation::from)
             .map_err(CompileFailure::problem)
     }
 }
@@ -375,10 +376,11 @@ mod tests {
             code_id: CodeId("c".to_owned()),
             fact_set: FactSetId(bunraku_model::ContentId::of(b"")),
             facts,
+            extensions: std::collections::BTreeMap::new(),
             locks: None,
         };
         match compiler.compile(&request, &Semaphore::new(1)).await {
-            Ok(catalog) => Ok(catalog),
+            Ok(done) => Ok(done.catalog),
             Err(CompileFailure::Problems(problems)) => {
                 Err(shown(problems.into_iter().next().expect("one")))
             }

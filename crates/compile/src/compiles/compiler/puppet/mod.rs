@@ -1,0 +1,295 @@
+//! Puppet code, compiled by the Puppet that is installed on the server.
+//!
+//! A Ruby program in this binary loads Puppet into a warm worker, confined to
+//! the commit it compiles ([`sandbox.rb`](sandbox)). One compiler serves one
+//! environment at one commit, with directories of its own.
+//!
+//! Absent on purpose: Puppet's semantics. Catalogs are Puppet's own; the
+//! server makes them static and gives them ids, as for every compiler.
+
+mod classifier;
+mod modulepath;
+mod settings;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bunraku_wire::api::CompileProblem;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use tempfile::TempDir;
+use tokio::sync::Semaphore;
+
+use super::worker_pool::{WorkerLimits, WorkerPool};
+use super::{Compilation, CompileRequest, Compiler};
+use crate::compile_failure::CompileFailure;
+
+pub(crate) use modulepath::module_directories;
+pub use settings::PuppetOptions;
+pub(crate) use settings::{HttpSources, PuppetSettings};
+
+/// The worker, in the order in which its parts need each other.
+const WORKER: [&str; 4] = [
+    include_str!("sandbox.rb"),
+    include_str!("server_view.rb"),
+    include_str!("worker.rb"),
+    include_str!("start.rb"),
+];
+
+/// The Ruby of Puppet's and OpenVox's own packages, then the system's.
+const RUBIES: [&str; 3] = [
+    "/opt/puppetlabs/puppet/bin/ruby",
+    "/usr/bin/ruby",
+    "/usr/local/bin/ruby",
+];
+
+/// Ruby, Puppet and gems. Nothing here is secret, and code needs to load it.
+const SYSTEM_PATHS: [&str; 14] = [
+    "/usr/lib",
+    "/usr/lib64",
+    "/usr/share",
+    "/usr/local/lib",
+    "/usr/local/share",
+    "/lib",
+    "/lib64",
+    "/opt/puppetlabs/puppet",
+    "/var/lib/gems",
+    "/etc/localtime",
+    "/etc/ssl/openssl.cnf",
+    "/dev/null",
+    "/dev/urandom",
+    "/proc/1/comm",
+];
+
+/// One line to the worker.
+#[derive(Serialize)]
+struct Question<'a> {
+    id: u64,
+    node: &'a str,
+    code_id: &'a str,
+    facts: &'a Map<String, Value>,
+    trusted: Trusted<'a>,
+    classification: Value,
+}
+
+#[derive(Serialize)]
+struct Trusted<'a> {
+    authenticated: &'static str,
+    certname: &'a str,
+    extensions: &'a BTreeMap<String, String>,
+}
+
+/// Puppet for one environment at one commit.
+pub(crate) struct PuppetCompiler {
+    pool: WorkerPool,
+    /// The classifier's command; none if it is not to be asked.
+    classifier: Vec<String>,
+    /// The worker and Puppet's directories.
+    _directory: TempDir,
+}
+
+/// What Puppet is started with.
+struct Inputs {
+    tree: PathBuf,
+    ruby: PathBuf,
+    /// As Puppet knows the environment.
+    environment: String,
+    settings: PuppetSettings,
+    options: Arc<PuppetOptions>,
+    longest_answer: u64,
+}
+
+impl PuppetCompiler {
+    /// Blocks.
+    pub(crate) fn new(
+        tree: &Path,
+        environment: &str,
+        settings: PuppetSettings,
+        options: &Arc<PuppetOptions>,
+        longest_answer: u64,
+    ) -> Result<Self, CompileFailure> {
+        let classifier = if settings.enc {
+            options.enc.clone()
+        } else {
+            Vec::new()
+        };
+        let inputs = Inputs {
+            tree: tree.to_owned(),
+            ruby: find_ruby(options)?,
+            environment: puppet_name(environment),
+            settings,
+            options: Arc::clone(options),
+            longest_answer,
+        };
+        let workers = inputs.settings.workers;
+        let (pool, directory) = inputs.pool(&WORKER, workers)?;
+        Ok(Self {
+            pool,
+            classifier,
+            _directory: directory,
+        })
+    }
+
+    /// Asks one of the pool's processes.
+    async fn ask(
+        &self,
+        pool: &WorkerPool,
+        request: &CompileRequest,
+        slots: &Semaphore,
+    ) -> Result<Compilation, CompileFailure> {
+        let node = request.node.as_str();
+        let classification = classifier::classify(&self.classifier, node).await?;
+        let facts = with_local_facts(request);
+        let question = |id| {
+            let question = Question {
+                id,
+                node,
+                code_id: &request.code_id.0,
+                facts: &facts,
+                trusted: Trusted {
+                    authenticated: "remote",
+                    certname: node,
+                    extensions: &request.extensions,
+                },
+                classification,
+            };
+            serde_json::to_string(&question).expect("a question is plain data")
+        };
+        pool.compile(slots, question).await
+    }
+}
+
+impl Inputs {
+    /// Processes of one program, with a directory of their own. Blocks.
+    fn pool(
+        &self,
+        program: &[&str],
+        workers: usize,
+    ) -> Result<(WorkerPool, TempDir), CompileFailure> {
+        let directory = TempDir::with_prefix("bunraku-puppet-");
+        let directory = directory.map_err(CompileFailure::temporary)?;
+        let places = Places {
+            tree: &self.tree,
+            root: directory.path(),
+            environment: &self.environment,
+        };
+        let command = places.lay_out(program, self);
+        let command = command.map_err(CompileFailure::temporary)?;
+        let limits = WorkerLimits {
+            workers,
+            time_limit: self.settings.time_limit,
+            recycle_after: self.settings.recycle_after,
+            memory_limit: Some(self.settings.memory_limit / 4 * 3),
+            longest_answer: self.longest_answer,
+        };
+        let roots = vec![places.environment_link()];
+        Ok((
+            WorkerPool::new(&self.tree, command, limits, roots),
+            directory,
+        ))
+    }
+}
+
+/// Puppet's environments have no dashes in their names; r10k replaces them in
+/// the same way.
+fn puppet_name(environment: &str) -> String {
+    environment.replace(|c: char| !c.is_ascii_alphanumeric(), "_")
+}
+
+fn find_ruby(options: &PuppetOptions) -> Result<PathBuf, CompileFailure> {
+    if let Some(given) = &options.ruby {
+        return Ok(given.clone());
+    }
+    let found = RUBIES.iter().map(PathBuf::from).find(|path| path.is_file());
+    found.ok_or_else(|| {
+        CompileFailure::problem(CompileProblem {
+            message: "Puppet is not installed on this server".to_owned(),
+            hint: Some(
+                "Install `puppet-agent` (Debian, Puppet) or `openvox-agent` on every server that \
+                 compiles."
+                    .to_owned(),
+            ),
+            ..CompileProblem::default()
+        })
+    })
+}
+
+/// Where everything is that one compiler's workers use.
+struct Places<'a> {
+    tree: &'a Path,
+    root: &'a Path,
+    environment: &'a str,
+}
+
+impl Places<'_> {
+    fn environment_link(&self) -> PathBuf {
+        self.root.join("environments").join(self.environment)
+    }
+
+    /// Writes a program and its configuration; gives the command.
+    fn lay_out(&self, parts: &[&str], inputs: &Inputs) -> std::io::Result<Vec<String>> {
+        for name in ["environments", "yaml"] {
+            std::fs::create_dir(self.root.join(name))?;
+        }
+        std::os::unix::fs::symlink(self.tree, self.environment_link())?;
+        let (program, config) = (self.root.join("worker.rb"), self.root.join("config.json"));
+        std::fs::write(&program, parts.join("\n"))?;
+        let configuration = self.config(&inputs.settings, &inputs.options);
+        std::fs::write(&config, configuration.to_string())?;
+        let text = |path: PathBuf| path.to_string_lossy().into_owned();
+        let ruby = inputs.ruby.clone();
+        Ok([ruby, program, config].into_iter().map(text).collect())
+    }
+
+    fn config(&self, settings: &PuppetSettings, options: &PuppetOptions) -> Value {
+        let mut read: Vec<PathBuf> = SYSTEM_PATHS.iter().map(PathBuf::from).collect();
+        read.extend([self.tree.to_owned(), self.root.to_owned()]);
+        read.extend(options.base_modules.iter().cloned());
+        read.extend(options.read_paths.iter().cloned());
+        read.extend(options.hiera_config.clone());
+        let mut puppet = settings.settings.clone();
+        if let Some(path) = &options.hiera_config {
+            puppet.insert("hiera_config".to_owned(), json!(path));
+        }
+        json!({
+            "read": read,
+            "memory": settings.memory_limit,
+            "environment": self.environment,
+            "environmentpath": self.root.join("environments"),
+            // Code sees these as `$settings::confdir` and so on: they must
+            // not differ between two compiles. Nothing is there.
+            "confdir": "/var/lib/bunraku/puppet/conf",
+            "vardir": "/var/lib/bunraku/puppet/var",
+            "codedir": "/var/lib/bunraku/puppet/code",
+            "yamldir": self.root.join("yaml"),
+            "base_modules": options.base_modules,
+            "settings": puppet,
+            "server_facts": {"servername": options.server_name},
+        })
+    }
+}
+
+#[async_trait]
+impl Compiler for PuppetCompiler {
+    fn name(&self) -> &'static str {
+        "puppet"
+    }
+
+    async fn compile(
+        &self,
+        request: &CompileRequest,
+        slots: &Semaphore,
+    ) -> Result<Compilation, CompileFailure> {
+        self.ask(&self.pool, request, slots).await
+    }
+}
+
+/// Puppet's agent adds these to the facts that it sends.
+fn with_local_facts(request: &CompileRequest) -> Map<String, Value> {
+    let mut facts = request.facts.as_map().clone();
+    facts.entry("clientcert").or_insert(json!(request.node));
+    facts.entry("clientnoop").or_insert(json!(false));
+    facts
+}

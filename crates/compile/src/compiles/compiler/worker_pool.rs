@@ -1,0 +1,239 @@
+//! Warm worker processes of one environment at one commit.
+//!
+//! A worker gets one JSON request per line and answers each with one JSON
+//! line. It is replaced when it has answered often enough, holds too much
+//! memory, or did anything that makes its next answer doubtful.
+//!
+//! Absent on purpose: what a request contains. Each compiler writes its own.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use bunraku_model::Catalog;
+use bunraku_wire::api::{CompileNote, CompileProblem};
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::sync::Semaphore;
+
+use super::worker_process::WorkerProcess;
+use super::{Compilation, slot};
+use crate::compile_failure::CompileFailure;
+
+/// Characters shown of an answer that is not understood.
+const SHOWN: usize = 200;
+
+/// One line from a worker.
+#[derive(Deserialize)]
+struct Answer {
+    id: Option<u64>,
+    catalog: Option<Value>,
+    error: Option<Complaint>,
+    errors: Option<Vec<Complaint>>,
+    #[serde(default)]
+    notes: Vec<CompileNote>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Complaint {
+    Text(String),
+    Placed {
+        message: String,
+        file: Option<String>,
+        line: Option<u64>,
+        column: Option<u64>,
+        hint: Option<String>,
+    },
+}
+
+/// How many workers there are, and what each may use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct WorkerLimits {
+    pub(crate) workers: usize,
+    pub(crate) time_limit: Duration,
+    pub(crate) recycle_after: u64,
+    /// Bytes; a worker that holds more after an answer is replaced.
+    pub(crate) memory_limit: Option<u64>,
+    pub(crate) longest_answer: u64,
+}
+
+/// The workers, and who may use them.
+pub(crate) struct WorkerPool {
+    /// The commit's files; also the working directory.
+    tree: PathBuf,
+    command: Vec<String>,
+    limits: WorkerLimits,
+    /// Directories that are left out of the places in answers, beside the tree.
+    roots: Vec<PathBuf>,
+    places: Semaphore,
+    idle: Mutex<Vec<WorkerProcess>>,
+    next_id: AtomicU64,
+}
+
+impl WorkerPool {
+    pub(crate) fn new(
+        tree: &Path,
+        command: Vec<String>,
+        limits: WorkerLimits,
+        mut roots: Vec<PathBuf>,
+    ) -> Self {
+        roots.push(tree.to_owned());
+        Self {
+            tree: tree.to_owned(),
+            command,
+            limits,
+            roots,
+            places: Semaphore::new(limits.workers),
+            idle: Mutex::default(),
+            next_id: AtomicU64::new(1),
+        }
+    }
+
+    /// Sends one request to a worker and reads its answer. `question` gets the
+    /// id of the request.
+    pub(crate) async fn compile(
+        &self,
+        slots: &Semaphore,
+        question: impl FnOnce(u64) -> String,
+    ) -> Result<Compilation, CompileFailure> {
+        // A worker first, then a slot: waiting for this program costs nobody else one.
+        let _place = self.places.acquire().await;
+        let _slot = slot(slots).await?;
+        let mut worker = self.worker()?;
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let line = question(id);
+        let (limit, longest) = (self.limits.time_limit, self.limits.longest_answer);
+        let outcome = match worker.exchange(&line, limit, longest).await {
+            Ok(answer) => self.read(&answer, id),
+            Err(error) => Err((false, CompileFailure::said(error.to_string()))),
+        };
+        match outcome {
+            Ok(done) => {
+                self.put_back(worker);
+                Ok(done)
+            }
+            Err((true, failure)) => {
+                self.put_back(worker);
+                Err(failure)
+            }
+            // Dropped, and so killed with all that it started.
+            Err((false, failure)) => Err(with_words(failure, &worker.take_words())),
+        }
+    }
+
+    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<WorkerProcess>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A warm one that is still in order, or a new one.
+    fn worker(&self) -> Result<WorkerProcess, CompileFailure> {
+        while let Some(mut worker) = { self.idle().pop() } {
+            if !worker.spoke_out_of_turn() && !worker.has_ended() {
+                return Ok(worker);
+            }
+        }
+        WorkerProcess::start(&self.tree, &self.command)
+            .map_err(|error| CompileFailure::said(error.to_string()))
+    }
+
+    /// Back to the warm ones, unless it has served its time.
+    fn put_back(&self, worker: WorkerProcess) {
+        let leaks = || {
+            let held = worker.memory().unwrap_or(0);
+            self.limits.memory_limit.is_some_and(|limit| held > limit)
+        };
+        if worker.answered >= self.limits.recycle_after || leaks() {
+            tokio::spawn(worker.dismiss());
+        } else {
+            self.idle().push(worker);
+        }
+    }
+
+    /// The catalog in an answer. The flag of a failure says whether the worker
+    /// is still in order.
+    fn read(&self, answer: &[u8], id: u64) -> Result<Compilation, (bool, CompileFailure)> {
+        let nonsense = |why: String| {
+            let text = String::from_utf8_lossy(answer);
+            let begins: String = text.trim().chars().take(SHOWN).collect();
+            let message = format!("the compiler's answer {why}: it begins with `{begins}`");
+            (false, CompileFailure::said(message))
+        };
+        let answered: Answer = serde_json::from_slice(answer)
+            .map_err(|error| nonsense(format!("is not a JSON answer ({error})")))?;
+        if answered.id != Some(id) {
+            return Err(nonsense(format!("is not the one to request {id}")));
+        }
+        let complaints = answered
+            .errors
+            .unwrap_or_default()
+            .into_iter()
+            .chain(answered.error);
+        let problems: Vec<_> = complaints.map(|one| self.problem(one)).collect();
+        if !problems.is_empty() {
+            return Err((true, CompileFailure::Problems(problems)));
+        }
+        let catalog = answered.catalog.filter(Value::is_object);
+        let catalog = catalog.ok_or_else(|| nonsense("has no catalog and no error".to_owned()))?;
+        let catalog: Catalog = serde_json::from_value(catalog)
+            .map_err(|error| nonsense(format!("has no readable catalog ({error})")))?;
+        Ok(self.placed(catalog, answered.notes))
+    }
+
+    /// With places that start at the environment's root.
+    fn placed(&self, mut catalog: Catalog, mut notes: Vec<CompileNote>) -> Compilation {
+        for resource in &mut catalog.resources {
+            resource.file = resource.file.take().map(|file| self.below(&file));
+        }
+        for note in &mut notes {
+            note.file = note.file.take().map(|file| self.below(&file));
+        }
+        Compilation { catalog, notes }
+    }
+
+    fn problem(&self, complaint: Complaint) -> CompileProblem {
+        let mut problem = match complaint {
+            Complaint::Text(message) => CompileProblem {
+                message,
+                ..CompileProblem::default()
+            },
+            Complaint::Placed {
+                message,
+                file,
+                line,
+                column,
+                hint,
+            } => CompileProblem {
+                message,
+                file,
+                line,
+                column,
+                hint,
+            },
+        };
+        problem.file = problem.file.map(|file| self.below(&file));
+        problem
+    }
+
+    fn below(&self, file: &str) -> String {
+        let path = Path::new(file);
+        let below = self
+            .roots
+            .iter()
+            .find_map(|root| path.strip_prefix(root).ok());
+        below.map_or_else(|| file.to_owned(), |below| below.display().to_string())
+    }
+}
+
+fn with_words(failure: CompileFailure, words: &str) -> CompileFailure {
+    match failure {
+        CompileFailure::Problems(mut problems) if !words.is_empty() => {
+            if let Some(first) = problems.first_mut() {
+                first.message = format!("{}; it said: {words}", first.message);
+            }
+            CompileFailure::Problems(problems)
+        }
+        other => other,
+    }
+}
