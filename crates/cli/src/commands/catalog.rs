@@ -3,11 +3,12 @@
 use bunraku_model::{Catalog, CatalogId, EnvironmentName, NodeName};
 use bunraku_wire::Client;
 use bunraku_wire::api::{
-    CatalogDiffReply, CatalogState, CatalogSummary, FleetDiff, FleetDiffRequest,
+    CatalogDiffReply, CatalogState, CatalogSummary, CompileOutcome, CompileStatus,
+    CompileStatusRequest, FleetDiff, FleetDiffRequest, PuppetComparison, PuppetComparisonRequest,
 };
 use bunraku_wire::endpoints::{
-    CatalogDiffQuery, CatalogsQuery, CompareCatalogs, Endpoint, ListCatalogs, ProposeCatalogs,
-    ShowCatalog,
+    CatalogDiffQuery, CatalogsQuery, CompareCatalogs, CompareWithPuppet, Endpoint, ListCatalogs,
+    ProposeCatalogs, ShowCatalog, ShowCompiles,
 };
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
@@ -49,6 +50,19 @@ pub(crate) enum CatalogCommand {
 
 With --detailed-exitcodes, exit code 2 if they differ.")]
     Diff(DiffArguments),
+    /// Compare a node's catalog with the one that plain Puppet compiles
+    #[command(
+        after_help = "The server compiles the node twice from the same commit, facts and trusted data: as
+always, and with `puppet catalog compile`. Nothing is stored.
+
+Exit codes: 0 if they are equal, 2 if they differ, 1 on errors."
+    )]
+    Compare {
+        /// Compare with plain Puppet
+        #[arg(long, required = true)]
+        puppet: bool,
+        node: NodeName,
+    },
 }
 
 #[derive(Args)]
@@ -81,6 +95,7 @@ pub(crate) fn run(command: CatalogCommand, context: &Context) -> Result<Exit, Fa
                 show(&client, &catalog, released, json).await
             }
             CatalogCommand::Diff(arguments) => diff(&client, arguments, json).await,
+            CatalogCommand::Compare { node, .. } => compare(&client, node, json).await,
         }
     })
 }
@@ -178,8 +193,41 @@ async fn show(client: &Client, named: &str, released: bool, json: bool) -> Resul
         catalog.resources.len(),
         catalog.contents().len()
     );
-    output::write(&format!("{head}{}", table.render()))?;
+    let notes = if released {
+        String::new()
+    } else {
+        notes(client, &catalog.name, id).await?
+    };
+    output::write(&format!("{head}{}{notes}", table.render()))?;
     Ok(Exit::Done)
+}
+
+/// What the compiler logged, if this is the catalog of the last compile.
+async fn notes(client: &Client, node: &str, id: CatalogId) -> Result<String, Failure> {
+    let Ok(node) = NodeName::new(node) else {
+        return Ok(String::new());
+    };
+    let request = CompileStatusRequest {
+        nodes: vec![node],
+        wait_seconds: 0,
+    };
+    let statuses: Vec<CompileStatus> = client
+        .call_with(ShowCompiles, &request)
+        .await
+        .map_err(|error| failed(&error))?;
+    let last = statuses.into_iter().find_map(|status| status.last);
+    let notes = match last {
+        Some(last) => match last.outcome {
+            CompileOutcome::Compiled { catalog, .. } if catalog == id => last.notes,
+            _ => Vec::new(),
+        },
+        None => Vec::new(),
+    };
+    if notes.is_empty() {
+        return Ok(String::new());
+    }
+    let lines: String = notes.iter().map(crate::compile_view::note).collect();
+    Ok(format!("\nlogged by the compiler:\n{lines}"))
 }
 
 async fn diff(client: &Client, arguments: DiffArguments, json: bool) -> Result<Exit, Failure> {
@@ -212,6 +260,35 @@ async fn diff(client: &Client, arguments: DiffArguments, json: bool) -> Result<E
             false => Exit::Changes,
         },
     )
+}
+
+async fn compare(client: &Client, node: NodeName, json: bool) -> Result<Exit, Failure> {
+    let request = PuppetComparisonRequest { node };
+    let reply: PuppetComparison = client
+        .call_with(CompareWithPuppet, &request)
+        .await
+        .map_err(|error| failed(&error))?;
+    if json {
+        output::json(&reply)?;
+    } else if reply.is_equal() {
+        let (node, count) = (&reply.node, reply.resources);
+        output::write(&format!(
+            "{node}  equal to plain Puppet  {count} resources\n"
+        ))?;
+    } else {
+        eprintln!("{}  - plain Puppet  + Bunraku\n", reply.node);
+        diff_view::print(&diff_view::diff(&reply.diff));
+        for (what, list) in [("class", &reply.classes), ("tag", &reply.tags)] {
+            let gone = list.removed.iter().map(|name| format!("- {what} {name}\n"));
+            let came = list.added.iter().map(|name| format!("+ {what} {name}\n"));
+            output::write(&gone.chain(came).collect::<String>())?;
+        }
+    }
+    Ok(if reply.is_equal() {
+        Exit::Done
+    } else {
+        Exit::Changes
+    })
 }
 
 async fn proposed(

@@ -12,6 +12,7 @@
 
 mod carry_out;
 mod claim;
+mod compare_puppet;
 mod compiled;
 mod compiler;
 mod dispatch;

@@ -8,7 +8,9 @@ use bunraku_model::Catalog;
 use bunraku_model::catalog::CatalogSource;
 use bunraku_wire::api::{
     CompileOutcome, CompileStatus, CompileStatusRequest, DeployStatus, LastCompile,
+    PuppetComparison, PuppetComparisonRequest,
 };
+use bunraku_wire::endpoints::CompareWithPuppet;
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -219,6 +221,14 @@ async fn an_environment_with_manifests_becomes_static_catalogs_with_notes() {
     };
     let paths: Vec<_> = entries.iter().map(|entry| entry.path.as_str()).collect();
     assert_eq!(paths, ["below", "below/two", "one"]);
+
+    let request = PuppetComparisonRequest {
+        node: name("web-1"),
+    };
+    let compared = server.operator.call_with(CompareWithPuppet, &request).await;
+    let compared: PuppetComparison = compared.expect("compared");
+    assert!(compared.is_equal(), "{compared:?}");
+    assert_eq!(compared.resources, catalog.resources.len());
 
     let broken = problem(&compiled(&server, "broken").await);
     assert!(broken.starts_with("manifests/site.pp:8:15 "), "{broken}");

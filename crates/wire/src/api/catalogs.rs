@@ -1,6 +1,6 @@
 //! Catalogs: what is kept, and what differs.
 
-use bunraku_model::catalog::CatalogDiff;
+use bunraku_model::catalog::{CatalogDiff, ListDiff};
 use bunraku_model::{CatalogId, CodeId, EnvironmentName, NodeName};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -47,6 +47,34 @@ pub struct CatalogDiffReply {
     pub after: CatalogId,
     #[schema(value_type = Object)]
     pub diff: CatalogDiff,
+}
+
+/// Whose catalog to compare with that of plain Puppet.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct PuppetComparisonRequest {
+    #[schema(value_type = String)]
+    pub node: NodeName,
+}
+
+/// What differs between a node's catalog and the one that plain Puppet
+/// compiles from the same inputs: `-` only plain Puppet has, `+` only ours.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct PuppetComparison {
+    #[schema(value_type = String)]
+    pub node: NodeName,
+    pub resources: usize,
+    #[schema(value_type = Object)]
+    pub diff: CatalogDiff,
+    #[schema(value_type = Object)]
+    pub classes: ListDiff,
+    #[schema(value_type = Object)]
+    pub tags: ListDiff,
+}
+
+impl PuppetComparison {
+    pub fn is_equal(&self) -> bool {
+        self.diff.is_empty() && self.classes.is_empty() && self.tags.is_empty()
+    }
 }
 
 /// What would a commit change, on which nodes?

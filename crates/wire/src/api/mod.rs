@@ -33,7 +33,7 @@ pub const OLD_DATA_HEADER: &str = "bunraku-old-data";
 
 pub use catalogs::{
     CatalogDiffReply, CatalogState, CatalogSummary, FleetChange, FleetDiff, FleetDiffRequest,
-    FleetFailure,
+    FleetFailure, PuppetComparison, PuppetComparisonRequest,
 };
 pub use certificates::{
     CertificateEntry, CertificateState, IssueRequest, IssuedCertificate, NewToken, PendingRequest,

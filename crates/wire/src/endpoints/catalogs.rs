@@ -6,7 +6,10 @@ use utoipa::IntoParams;
 
 use super::definition::endpoints;
 use super::{BinaryContent, CatalogDocument, Conditional, Json, List};
-use crate::api::{CatalogDiffReply, CatalogSummary, FleetDiff, FleetDiffRequest, Target};
+use crate::api::{
+    CatalogDiffReply, CatalogSummary, FleetDiff, FleetDiffRequest, PuppetComparison,
+    PuppetComparisonRequest, Target,
+};
 
 /// Which catalogs to list.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, IntoParams)]
@@ -45,6 +48,13 @@ endpoints! {
         body: Json<FleetDiffRequest>,
         reply: Json<FleetDiff>,
         old_data: Allowed,
+    }
+
+    /// Compile a node with plain Puppet, and compare the catalog with Bunraku's.
+    CompareWithPuppet: Post "/v1/catalogs/compare-puppet" {
+        access: Operator,
+        body: Json<PuppetComparisonRequest>,
+        reply: Json<PuppetComparison>,
     }
 
     /// Return a catalog.

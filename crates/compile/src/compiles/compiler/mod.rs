@@ -75,6 +75,16 @@ pub trait Compiler: Send + Sync {
         request: &CompileRequest,
         slots: &Semaphore,
     ) -> Result<Compilation, CompileFailure>;
+
+    /// Makes a catalog from the same inputs with the tools that the language
+    /// comes with, to compare the two. Nothing if there are none.
+    async fn compile_plainly(
+        &self,
+        _request: &CompileRequest,
+        _slots: &Semaphore,
+    ) -> Option<Result<Catalog, CompileFailure>> {
+        None
+    }
 }
 
 async fn slot(slots: &Semaphore) -> Result<tokio::sync::SemaphorePermit<'_>, CompileFailure> {

@@ -1,7 +1,7 @@
 //! Catalogs and what differs between them.
 
 use bunraku_wire::endpoints::{
-    CompareCatalogs, CompareReleases, ListCatalogs, ProposeCatalogs, ShowCatalog,
+    CompareCatalogs, CompareReleases, CompareWithPuppet, ListCatalogs, ProposeCatalogs, ShowCatalog,
 };
 
 use super::targets;
@@ -14,6 +14,7 @@ pub(crate) fn add_routes(routes: Routes) -> Routes {
         .add(ShowCatalog, show)
         .add(CompareCatalogs, diff)
         .add(ProposeCatalogs, proposed)
+        .add(CompareWithPuppet, compare_puppet)
         .add(CompareReleases, between_releases)
 }
 
@@ -41,6 +42,11 @@ async fn proposed(call: Call<ProposeCatalogs>) -> Answer<ProposeCatalogs> {
         .diffs
         .proposed(environments, compiles, &call.body);
     Ok(diff.await?)
+}
+
+async fn compare_puppet(call: Call<CompareWithPuppet>) -> Answer<CompareWithPuppet> {
+    let compared = call.services.compiles.compare_with_puppet(&call.body.node);
+    Ok(compared.await?)
 }
 
 async fn between_releases(call: Call<CompareReleases>) -> Answer<CompareReleases> {

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use bunraku_model::Catalog;
 use bunraku_wire::api::CompileProblem;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -36,6 +37,13 @@ const WORKER: [&str; 4] = [
     include_str!("server_view.rb"),
     include_str!("worker.rb"),
     include_str!("start.rb"),
+];
+
+/// Plain Puppet for one request.
+const PLAIN: [&str; 3] = [
+    include_str!("sandbox.rb"),
+    include_str!("server_view.rb"),
+    include_str!("plain.rb"),
 ];
 
 /// The Ruby of Puppet's and OpenVox's own packages, then the system's.
@@ -86,6 +94,7 @@ pub(crate) struct PuppetCompiler {
     pool: WorkerPool,
     /// The classifier's command; none if it is not to be asked.
     classifier: Vec<String>,
+    inputs: Inputs,
     /// The worker and Puppet's directories.
     _directory: TempDir,
 }
@@ -128,6 +137,7 @@ impl PuppetCompiler {
         Ok(Self {
             pool,
             classifier,
+            inputs,
             _directory: directory,
         })
     }
@@ -283,6 +293,19 @@ impl Compiler for PuppetCompiler {
         slots: &Semaphore,
     ) -> Result<Compilation, CompileFailure> {
         self.ask(&self.pool, request, slots).await
+    }
+
+    async fn compile_plainly(
+        &self,
+        request: &CompileRequest,
+        slots: &Semaphore,
+    ) -> Option<Result<Catalog, CompileFailure>> {
+        let (pool, _directory) = match self.inputs.pool(&PLAIN, 1) {
+            Ok(made) => made,
+            Err(failure) => return Some(Err(failure)),
+        };
+        let done = self.ask(&pool, request, slots).await;
+        Some(done.map(|done| done.catalog))
     }
 }
 

@@ -1,0 +1,112 @@
+//! A node's catalog beside the one that plain Puppet compiles.
+//!
+//! Both get the same commit, facts and trusted data. Nothing is written.
+
+use std::collections::BTreeSet;
+
+use bunraku_model::catalog::{CatalogDiff, ListDiff};
+use bunraku_model::{Catalog, NodeName};
+use bunraku_wire::api::PuppetComparison;
+
+use super::{CompileFailure, Compiles};
+use bunraku_control::ServiceError;
+
+impl Compiles {
+    /// Compiles a node twice and compares resources, parameters, edges,
+    /// classes and tags.
+    pub async fn compare_with_puppet(
+        &self,
+        node: &NodeName,
+    ) -> Result<PuppetComparison, ServiceError> {
+        let environment = self.environment_of(node).await?;
+        let deployed = self.deployed(&environment).await?.ok_or_else(|| {
+            ServiceError::invalid(format!("environment {environment} has no code yet"))
+        })?;
+        let request = self
+            .request_for(node, &environment, &deployed.code_id, false)
+            .await?
+            .ok_or_else(|| ServiceError::invalid(format!("{node} has sent no facts yet")))?;
+        let (compilers, slots) = (&self.inner.compilers, &self.inner.slots);
+        let ready = compilers.get(&environment, &deployed.code_id).await;
+        let ready = ready.map_err(failed)?;
+        let plain = ready.compiler.compile_plainly(&request, slots).await;
+        let plain = plain.ok_or_else(|| {
+            let name = ready.compiler.name();
+            ServiceError::invalid(format!(
+                "environment {environment} is compiled by {name}, not by Puppet"
+            ))
+        })?;
+        let plain = plain.map_err(failed)?;
+        let ours = ready
+            .compiler
+            .compile(&request, slots)
+            .await
+            .map_err(failed)?;
+        Ok(compared(node, plain, ours.catalog))
+    }
+}
+
+fn failed(failure: CompileFailure) -> ServiceError {
+    match failure {
+        CompileFailure::Problems(problems) => {
+            let texts: Vec<&str> = problems.iter().map(|one| one.message.as_str()).collect();
+            ServiceError::invalid(texts.join("; "))
+        }
+        CompileFailure::Temporary(source) => ServiceError::Internal {
+            what: "the catalogs cannot be compared".to_owned(),
+            source,
+        },
+    }
+}
+
+fn compared(node: &NodeName, mut plain: Catalog, mut ours: Catalog) -> PuppetComparison {
+    // Puppet's name of the environment may differ from ours.
+    plain.environment = None;
+    ours.environment = None;
+    PuppetComparison {
+        node: node.clone(),
+        resources: ours.resources.len(),
+        diff: CatalogDiff::between(&plain, &ours),
+        classes: names(&plain.classes, &ours.classes),
+        tags: names(&plain.tags, &ours.tags),
+    }
+}
+
+fn names(plain: &[String], ours: &[String]) -> ListDiff {
+    let set = |list: &[String]| list.iter().cloned().collect::<BTreeSet<_>>();
+    let (plain, ours) = (set(plain), set(ours));
+    ListDiff {
+        added: ours.difference(&plain).cloned().collect(),
+        removed: plain.difference(&ours).cloned().collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn catalog(mode: &str, class: &str) -> Catalog {
+        let text = json!({
+            "name": "web-1",
+            "classes": ["main", class],
+            "tags": ["web"],
+            "resources": [{"type": "File", "title": "/a", "parameters": {"mode": mode}}],
+        });
+        serde_json::from_value(text).expect("a catalog")
+    }
+
+    #[test]
+    fn every_difference_is_found() {
+        let node = NodeName::new("web-1").expect("a name");
+        let check = |plain: Catalog, ours: Catalog| compared(&node, plain, ours);
+        assert!(check(catalog("0644", "app"), catalog("0644", "app")).is_equal());
+        let mode = check(catalog("0644", "app"), catalog("0600", "app"));
+        assert_eq!(mode.diff.resources.len(), 1);
+        let class = check(catalog("0644", "app"), catalog("0644", "other"));
+        assert_eq!(
+            (class.classes.added, class.classes.removed),
+            (vec!["other".to_owned()], vec!["app".to_owned()])
+        );
+    }
+}
