@@ -112,6 +112,7 @@ pub(crate) async fn hold_stream(
         let opened = Instant::now();
         let ended = one_stream(shared, &mut journal, shutdown).await;
         shared.connected.send_replace(false);
+        shared.catalogs.targets.stream_ended();
         let Some(ended) = ended else {
             return;
         };

@@ -8,6 +8,7 @@
 mod catalogs;
 mod commands;
 mod connection;
+mod coordination;
 pub mod facts;
 mod join;
 mod journal;
@@ -29,6 +30,9 @@ use bunraku_wire::{Client, Credentials, Fingerprint, ServerAddress};
 use tokio_util::sync::CancellationToken;
 
 pub use catalogs::{CatalogError, CatalogOptions};
+pub use coordination::{
+    CueTransport, RunCues, ServerCoordinator, chain_text, firing_text, send_firing,
+};
 pub use join::JoinError;
 pub use journal::JournalError;
 pub use reports::{NotTaken, Recorder, ReportsTo, SpoolError, SpoolOptions};
@@ -189,29 +193,12 @@ pub async fn run(options: AgentOptions, shutdown: CancellationToken) -> Result<(
     Ok(())
 }
 
-/// A resource that calls the program speaks to our servers, as this node.
-fn surroundings(options: &AgentOptions) -> bunraku_engine::Surroundings {
-    let servers: Vec<String> = options.servers.iter().map(ToString::to_string).collect();
-    let credentials = options.data_dir.join("tls");
-    let program = options.runs.engine.program.as_ref();
-    bunraku_engine::Surroundings {
-        program: program.map(|program| program.display().to_string()),
-        variables: vec![
-            ("BUNRAKU_SERVERS".to_owned(), servers.join(",")),
-            (
-                "BUNRAKU_CREDENTIALS".to_owned(),
-                credentials.display().to_string(),
-            ),
-        ],
-    }
-}
-
 fn methods(options: &AgentOptions, catalogs: &catalogs::Catalogs) -> Methods {
     let engine: Arc<dyn RunMethod> = Arc::new(runs::EngineMethod {
         catalogs: catalogs.clone(),
         collect_facts: Arc::clone(&options.collect_facts),
         options: options.runs.engine.clone(),
-        surroundings: surroundings(options),
+        node: options.name.clone(),
     });
     let configured: Arc<dyn RunMethod> = match &options.runs.method {
         ConfiguredMethod::Engine => Arc::clone(&engine),

@@ -1,6 +1,7 @@
 //! The values that every command gets.
 
 use std::future::Future;
+use std::sync::Arc;
 
 use bunraku_wire::Client;
 
@@ -14,7 +15,7 @@ use crate::wiring::Wiring;
 /// The options, configuration and wiring of this call.
 pub(crate) struct Context {
     pub(crate) global: Global,
-    pub(crate) loaded: Loaded,
+    pub(crate) loaded: Arc<Loaded>,
     pub(crate) wiring: Wiring,
 }
 

@@ -1,6 +1,7 @@
 //! Runs the command that the command line names.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::CommandFactory;
 
@@ -29,14 +30,14 @@ pub(crate) fn run(arguments: Arguments, wiring: Wiring) -> Result<ExitCode, Fail
         return config::run(&command, &global).map(ExitCode::from);
     }
     let context = Context {
-        loaded: load(global.config.as_deref())?,
+        loaded: Arc::new(load(global.config.as_deref())?),
         global,
         wiring,
     };
     let exit = match command {
-        Command::Apply(arguments) => return Ok(apply::run(&arguments, context.global.json)),
+        Command::Apply(arguments) => return Ok(apply::run(&arguments, &context)),
         Command::Restore(arguments) => return Ok(restore::run(&arguments, context.global.json)),
-        Command::States(arguments) => return Ok(states::run(&arguments, context.global.json)),
+        Command::States(arguments) => return Ok(states::run(&arguments, &context)),
         Command::Stat(arguments) => return once::stat(&arguments, &context),
         Command::Init(arguments) => return once::init(&arguments, &context),
         Command::Lock(command) => return lock::run(command, &context),

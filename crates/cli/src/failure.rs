@@ -67,6 +67,18 @@ impl Failure {
         &self.message
     }
 
+    /// The message with its causes and its hint, in one line.
+    pub(crate) fn text(&self) -> String {
+        let mut text = self.message.clone();
+        for cause in &self.causes {
+            text.push_str(&format!(": {cause}"));
+        }
+        if let Some(hint) = &self.hint {
+            text.push_str(&format!(" ({hint})"));
+        }
+        text
+    }
+
     /// Prints it to standard error.
     pub(crate) fn report(&self) -> Exit {
         anstream::eprintln!("{}error:{} {}", bold_red(), reset(), self.message);

@@ -24,6 +24,7 @@ mod dispatch;
 mod duration;
 mod exit;
 mod failure;
+mod fleet;
 mod global_options;
 mod logging;
 mod machine_modules;

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,9 +11,9 @@ use bunraku_states::{
     CompileError, Compiled, Function, Input, Lookup, Problem, Target, Tree, World, WorldError,
     compile, read_data,
 };
-use bunraku_wire::api::locks::LockStatus;
 use serde_json::{Map, Value, json};
 
+use crate::fleet::Fleet;
 use crate::machine_modules::MachineModules;
 
 /// Options for state files.
@@ -63,6 +62,7 @@ pub(crate) fn load(
     path: &Path,
     arguments: &StateArgs,
     modules: &Arc<MachineModules>,
+    fleet: &Arc<Fleet>,
 ) -> Result<Option<Loaded>, StateTreeError> {
     let Some((root, target)) = find(path, arguments) else {
         return Ok(None);
@@ -76,6 +76,7 @@ pub(crate) fn load(
             (Tree::Pillar, directories),
         ]),
         modules: Arc::clone(modules),
+        fleet: Arc::clone(fleet),
     });
     let node = arguments.node.clone().unwrap_or_else(|| node_name(&facts));
     let input = Input {
@@ -188,6 +189,7 @@ fn data(
 struct Files {
     roots: HashMap<Tree, Vec<PathBuf>>,
     modules: Arc<MachineModules>,
+    fleet: Arc<Fleet>,
 }
 
 impl Files {
@@ -260,7 +262,7 @@ impl World for Files {
         positional: &[Value],
         named: &Map<String, Value>,
     ) -> Result<Value, WorldError> {
-        call(function, positional, named)
+        call(&self.fleet, function, positional, named)
     }
 }
 
@@ -351,20 +353,11 @@ fn described(
 /// How long a command of a template may take.
 const LONGEST_COMMAND: Duration = Duration::from_secs(3600);
 
-/// Who holds a lock, as the server says that this machine asks.
-fn lock_holders(name: &str) -> Result<Vec<String>, WorldError> {
-    let cannot = |why: &str| WorldError::new(format!("the locks cannot be read: {why}"));
-    let own = std::env::current_exe().map_err(|error| cannot(&error.to_string()))?;
-    let output = Command::new(own)
-        .args(["lock", "list", "--json"])
-        .stdin(std::process::Stdio::null())
-        .output()
-        .map_err(|error| cannot(&error.to_string()))?;
-    if !output.status.success() {
-        return Err(cannot(String::from_utf8_lossy(&output.stderr).trim()));
-    }
-    let locks: Vec<LockStatus> =
-        serde_json::from_slice(&output.stdout).map_err(|error| cannot(&error.to_string()))?;
+/// The holders of a lock, as the servers see them.
+fn lock_holders(fleet: &Fleet, name: &str) -> Result<Vec<String>, WorldError> {
+    let locks = fleet
+        .locks()
+        .map_err(|why| WorldError::new(format!("the locks cannot be read: {why}")))?;
     let mut owners: Vec<String> = Vec::new();
     let lock = locks.into_iter().find(|lock| lock.name.as_str() == name);
     for holder in lock.into_iter().flat_map(|lock| lock.holders) {
@@ -378,6 +371,7 @@ fn lock_holders(name: &str) -> Result<Vec<String>, WorldError> {
 
 /// The execution functions that templates of a masterless tree call most.
 fn call(
+    fleet: &Fleet,
     function: &str,
     positional: &[Value],
     named: &Map<String, Value>,
@@ -435,7 +429,7 @@ fn call(
             Ok(std::env::var(argument(0, "key")?).map_or(default, Value::from))
         }
         "lock.holder" | "lock.holders" => {
-            let holders = lock_holders(argument(0, "name")?)?;
+            let holders = lock_holders(fleet, argument(0, "name")?)?;
             Ok(match function {
                 "lock.holders" => json!(holders),
                 _ => holders.first().map_or(Value::Null, |first| json!(first)),

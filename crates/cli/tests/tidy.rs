@@ -149,11 +149,10 @@ fn programs_are_started_in_one_place() {
         "process/src/",
         // Programs that have our terminal, or outlive us.
         "cli/src/commands/bound.rs",
-        "cli/src/commands/trigger/providers.rs",
+        "cli/src/cues/mcollective.rs",
         "cli/src/cues/watch.rs",
         "cli/src/run_hooks.rs",
         "cli/src/ssh/connection.rs",
-        "cli/src/state_tree.rs",
         // Tests.
         "engine/src/types/hostile_parents.rs",
         "engine/src/types/package/test_repository.rs",

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bunraku_model::catalog::{Resource, ResourceReference, RichData, plain};
+use bunraku_model::parse_span;
 use serde_json::{Map, Value};
 
 /// In a map of so few, comparing names is quicker than hashing one.
@@ -192,6 +193,17 @@ impl<'a> Declaration<'a> {
                     .ok_or_else(|| self.refuse(name, "a number of seconds"))
             })
             .transpose()
+    }
+
+    /// A span of time: `30s`, `2h`.
+    pub fn span(&self, name: &str) -> Result<Option<Duration>, Refusal> {
+        let Some(text) = self.text(name)? else {
+            return Ok(None);
+        };
+        match parse_span(&text) {
+            Ok(span) => Ok(Some(span)),
+            Err(_) => Err(self.refuse(name, "a span of time such as `30s` or `2h`")),
+        }
     }
 
     /// A list of texts; one text alone is a list of one.

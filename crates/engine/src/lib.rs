@@ -11,6 +11,7 @@
 
 pub mod cancel;
 mod change;
+mod coordination;
 mod declaration;
 mod event;
 mod executor;
@@ -28,6 +29,10 @@ pub mod types;
 
 pub use cancel::Cancellation;
 pub use change::{Applied, Change, Shown, StepError};
+pub use coordination::{
+    Coordinator, CueProvider, EtcdKeys, Fired, Firing, LockAttempt, LockRenewal, LockRequest,
+    LockStanding, NoCoordinator,
+};
 pub use declaration::{Declaration, Refusal};
 pub use event::{Event, EventSink, Finished, Outcome, Reason, RunEnd, Status, Stream, Summary};
 pub use executor::{CarryOut, CarryOutError, carry_out};
@@ -42,5 +47,5 @@ pub use restore::restore;
 pub use secrets::Secrets;
 pub use sight::{Hands, LocalSources, Sight, SourceEntry, Sources};
 pub use spec::{Argument, EVERYWHERE, ParameterSpec, StateFunction, TypeSpec};
+pub use types::Registry;
 pub use types::file::{Backup, BackupError, backups};
-pub use types::{Lock, Registry, Surroundings, Trigger};

@@ -28,6 +28,7 @@ pub fn restore(
         sources: Arc::new(LocalSources::default()),
         facts: Arc::new(Map::new()),
         managed: None,
+        coordinator: Arc::new(crate::NoCoordinator),
         users: Mutex::default(),
         groups: Mutex::default(),
         once: Mutex::new(HashMap::new()),

@@ -9,9 +9,13 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use bunraku_model::LockName;
 use bunraku_model::catalog::ResourceReference;
 use serde_json::{Map, Value};
 
+use crate::coordination::{
+    Coordinator, Fired, Firing, LockAttempt, LockRenewal, LockRequest, LockStanding,
+};
 use crate::secrets::RunSecrets;
 use crate::{Cancellation, Event, EventSink, StepError, Stream};
 
@@ -48,6 +52,7 @@ pub(crate) struct RunContext<'a> {
     pub(crate) state_directory: PathBuf,
     pub(crate) sources: Arc<dyn Sources>,
     pub(crate) facts: Arc<Map<String, Value>>,
+    pub(crate) coordinator: Arc<dyn Coordinator>,
     /// A restore has none.
     pub(crate) managed: Option<&'a dyn ManagedPaths>,
     /// Numbers of users and groups that were found; those that were not may come.
@@ -177,6 +182,22 @@ impl<'a> Sight<'a> {
     }
 }
 
+impl Sight<'_> {
+    pub(crate) fn lock_standing(
+        &self,
+        name: &LockName,
+        session: &str,
+    ) -> Result<LockStanding, StepError> {
+        let coordinator = &self.run.coordinator;
+        coordinator.lock_standing(name, session, self.cancellation())
+    }
+
+    pub(crate) fn renew_lock(&self, name: &LockName, token: u64) -> Result<LockRenewal, StepError> {
+        let coordinator = &self.run.coordinator;
+        coordinator.renew_lock(name, token, self.cancellation())
+    }
+}
+
 fn remembered(
     known: &Mutex<HashMap<String, u32>>,
     name: &str,
@@ -253,6 +274,22 @@ impl Hands<'_> {
         if !dirty.contains(directory) {
             dirty.insert(directory.to_owned());
         }
+    }
+}
+
+impl Hands<'_> {
+    pub(crate) fn fire(&self, firing: &Firing) -> Result<Fired, StepError> {
+        self.run.coordinator.fire(firing, self.cancellation())
+    }
+
+    pub(crate) fn acquire_lock(&self, request: &LockRequest) -> Result<LockAttempt, StepError> {
+        let coordinator = &self.run.coordinator;
+        coordinator.acquire_lock(request, self.cancellation())
+    }
+
+    pub(crate) fn release_lock(&self, name: &LockName, token: u64) -> Result<(), StepError> {
+        let coordinator = &self.run.coordinator;
+        coordinator.release_lock(name, token, self.cancellation())
     }
 }
 

@@ -13,6 +13,7 @@ mod ids;
 mod names;
 mod node;
 mod role;
+mod span;
 
 pub use canonical::{canonical_json, content_id_of_json};
 pub use catalog::{Catalog, CatalogId};
@@ -28,3 +29,4 @@ pub use names::{
 };
 pub use node::{Activity, Administration, Connection, NodeStatus, StatusWord};
 pub use role::{InvalidRole, Role};
+pub use span::{InvalidSpan, parse_span};

@@ -1,8 +1,8 @@
 //! The catalog that this node is to carry out: told of, fetched, kept.
 //!
 //! A node knows its target (which released catalog, and whether it may
-//! enforce it) from its stream or by a conditional request, and fetches what
-//! it lacks: catalogs by their id, files by their hash, both checked before
+//! enforce it) from its open stream, without one by a conditional request, and
+//! fetches what it lacks: catalogs by their id, files by their hash, both checked before
 //! they count. The target, its catalog and its files outlive the agent and
 //! every server; so does the word that a catalog is for noop only.
 

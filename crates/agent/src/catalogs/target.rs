@@ -1,7 +1,12 @@
-//! Which catalog is this node's, as it was told last.
+//! The node's target: which released catalog it applies.
+//!
+//! While the stream is open, the target that arrived on it is the newest one:
+//! servers send it first, and again before every run that follows a release.
+//! Without a stream, a conditional request asks for it.
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bunraku_model::{CatalogId, NodeName};
@@ -44,6 +49,8 @@ struct Inner {
     path: PathBuf,
     request: Location<ShowTarget>,
     stored: Mutex<Stored>,
+    /// The open stream has brought the target.
+    on_stream: AtomicBool,
 }
 
 impl Targets {
@@ -65,17 +72,25 @@ impl Targets {
                 path,
                 request: ShowTarget.at(name),
                 stored: Mutex::new(stored),
+                on_stream: AtomicBool::new(false),
             }),
         })
     }
 
-    /// The stream said so. Tells whether it is another one than before.
+    /// Records the target that the stream brought. Returns whether it is a new one.
     pub(crate) fn told(&self, target: Option<Target>) -> bool {
-        self.replace(target, None)
+        let changed = self.replace(target, None);
+        self.inner.on_stream.store(true, Ordering::SeqCst);
+        changed
     }
 
-    /// The newest target, for the price of one conditional request. A server
-    /// that is away leaves the one that is known.
+    /// Records that the stream ended: from now on, the target has to be asked for.
+    pub(crate) fn stream_ended(&self) {
+        self.inner.on_stream.store(false, Ordering::SeqCst);
+    }
+
+    /// The newest target: from the open stream, or for the price of one
+    /// conditional request. Without a server, the known one counts.
     pub(crate) async fn newest(&self, client: &Client) -> Result<KnownTarget, CatalogError> {
         let asked = self.ask(client).await;
         let target = self.stored().target.clone();
@@ -96,8 +111,11 @@ impl Targets {
         }
     }
 
-    /// Asks whether there is something newer. Tells whether there was.
+    /// Asks for a newer target, unless the stream brings it. Returns whether there was one.
     pub(crate) async fn ask(&self, client: &Client) -> Result<bool, ClientError> {
+        if self.inner.on_stream.load(Ordering::SeqCst) {
+            return Ok(false);
+        }
         let etag = self.stored().etag.clone();
         match client
             .call_if_changed(&self.inner.request, etag.as_deref())
@@ -192,7 +210,10 @@ impl Targets {
 #[cfg(test)]
 mod tests {
     use bunraku_model::{ContentId, EnvironmentName, ReleaseNumber};
+    use bunraku_wire::ReloadableClientTls;
     use bunraku_wire::api::RunMode;
+    use bunraku_wire::authority::Authority;
+    use bunraku_wire::tls::ClientTls;
 
     use super::*;
 
@@ -220,5 +241,39 @@ mod tests {
             "somebody wants it so"
         );
         assert_eq!(targets.known(), Some(target(1)));
+    }
+
+    /// A client whose only server refuses connections.
+    fn client_without_servers() -> Client {
+        let held = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let port = held.local_addr().expect("an address").port();
+        drop(held);
+        let address = bunraku_wire::ServerAddress::new("127.0.0.1", port).expect("an address");
+        let authority = Authority::create("Test CA", jiff::Timestamp::now()).expect("an authority");
+        let tls = ReloadableClientTls::new(&ClientTls {
+            authority_pem: authority.certificates_pem(),
+            revocation_lists_pem: String::new(),
+            identity: None,
+        });
+        let tls = tls.expect("usable");
+        Client::new(bunraku_wire::ClientOptions::new(vec![address], tls))
+    }
+
+    #[tokio::test]
+    async fn the_target_on_the_stream_counts_without_asking_until_the_stream_ends() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let targets = Targets::open(directory.path(), &NodeName::new("web-1").expect("a name"))
+            .expect("it opens");
+        let client = client_without_servers();
+        targets.told(Some(target(1)));
+        let known = targets.newest(&client).await.expect("a target");
+        assert_eq!((known.target, known.from_cache), (target(1), false));
+        targets.told(None);
+        let none = targets.newest(&client).await;
+        assert!(matches!(none, Err(CatalogError::NoTarget)), "{none:?}");
+        targets.told(Some(target(2)));
+        targets.stream_ended();
+        let known = targets.newest(&client).await.expect("a target");
+        assert_eq!((known.target, known.from_cache), (target(2), true));
     }
 }

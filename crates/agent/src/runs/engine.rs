@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bunraku_engine::{
-    ApplyLock, Cancellation, CarryOut, Lock, LockOwner, Mode, OtherNodes, Plan, PlanOptions,
-    Registry, RunEnd as Early, Summary, Surroundings, Trigger, carry_out,
+    ApplyLock, Cancellation, CarryOut, LockOwner, Mode, OtherNodes, Plan, PlanOptions, Registry,
+    RunEnd as Early, Summary, carry_out,
 };
-use bunraku_model::Catalog;
-use bunraku_wire::api::{Cause, RunEnding, RunMode};
+use bunraku_model::{Catalog, NodeName};
+use bunraku_wire::api::{RunEnding, RunMode};
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
@@ -20,6 +20,7 @@ use super::modules::PinnedPackages;
 use super::released::{Released, released};
 use crate::CollectFacts;
 use crate::catalogs::{CachedSources, CatalogOptions, Catalogs, KnownTarget};
+use crate::coordination::{CueTransport, RunCues, ServerCoordinator};
 use crate::reports::Recorder;
 
 /// How the engine works on this node.
@@ -34,8 +35,8 @@ pub struct EngineOptions {
     /// Keys whose modules may run here (`*.pub`), and the list of revoked ones.
     pub module_keys: PathBuf,
     pub catalogs: CatalogOptions,
-    /// The program that resources of a catalog call to cue other nodes.
-    pub program: Option<PathBuf>,
+    /// Carries cues that do not go through our servers.
+    pub transport: Option<Arc<dyn CueTransport>>,
 }
 
 /// Carries out released catalogs.
@@ -43,8 +44,8 @@ pub(crate) struct EngineMethod {
     pub(crate) catalogs: Catalogs,
     pub(crate) collect_facts: CollectFacts,
     pub(crate) options: EngineOptions,
-    /// What the program finds when a resource calls it: our servers, as us.
-    pub(crate) surroundings: Surroundings,
+    /// The name that this node acts under.
+    pub(crate) node: NodeName,
 }
 
 struct PreparedCatalog {
@@ -56,6 +57,7 @@ struct PreparedCatalog {
     mode: RunMode,
     options: EngineOptions,
     other_nodes: OtherNodes,
+    coordinator: ServerCoordinator,
 }
 
 #[async_trait]
@@ -75,7 +77,8 @@ impl RunMethod for EngineMethod {
             super::inputs::inputs(&self.catalogs, &known.target, &catalog, &order.causes).await;
         let (node_cache, collect) = (self.catalogs.cache.clone(), Arc::clone(&self.collect_facts));
         let (options, known_target) = (self.options.clone(), known.clone());
-        let mut registry = registry(&self.surroundings, &order.causes);
+        let mut registry = Registry::standard();
+        let coordinator = self.coordinator(order);
         let tags = order.tags.clone();
         let planned = tokio::task::spawn_blocking(move || {
             if let Some(packages) = packages {
@@ -97,6 +100,7 @@ impl RunMethod for EngineMethod {
                 mode,
                 options,
                 other_nodes,
+                coordinator,
             })
         });
         match planned.await {
@@ -109,13 +113,16 @@ impl RunMethod for EngineMethod {
     }
 }
 
-/// The types, with a `trigger` that hands on why this run happens.
-fn registry(surroundings: &Surroundings, causes: &[Cause]) -> Registry {
-    let causes = serde_json::to_string(causes).expect("causes are plain data");
-    let mut registry = Registry::standard();
-    registry.add(Trigger::within(surroundings.clone().with_causes(causes)));
-    registry.add(Lock::within(surroundings.clone()));
-    registry
+impl EngineMethod {
+    /// Triggers and locks of this run: as this node, for the causes of the run.
+    fn coordinator(&self, order: &RunOrder) -> ServerCoordinator {
+        let cues = RunCues {
+            causes: order.causes.clone(),
+            transport: self.options.transport.clone(),
+            runtime: tokio::runtime::Handle::current(),
+        };
+        ServerCoordinator::new(self.catalogs.client().clone(), self.node.clone(), cues)
+    }
 }
 
 fn plan(catalog: &Catalog, registry: &Registry) -> Result<Plan, NotStarted> {
@@ -212,6 +219,7 @@ impl PreparedCatalog {
             sources: Arc::new(self.sources),
             facts: Arc::new(facts),
             other_nodes: Arc::new(self.other_nodes),
+            coordinator: Arc::new(self.coordinator),
             ..CarryOut::new(&self.options.state_directory, cancellation, &sink)
         };
         match carry_out(&self.plan, how) {

@@ -16,6 +16,7 @@ use super::facts;
 use crate::config::{AgentSection, RunMethodKind};
 use crate::connection::servers;
 use crate::context::Context;
+use crate::cues::OtherTransports;
 use crate::duration::HumanDuration;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -208,7 +209,7 @@ fn run_options(
             module_keys: (arguments.module_keys).unwrap_or_else(|| section.module_keys.clone()),
             root: arguments.root.or_else(|| section.root.clone()),
             lock_wait: section.lock_wait.0,
-            program: std::env::current_exe().ok(),
+            transport: Some(Arc::new(OtherTransports)),
             catalogs: CatalogOptions {
                 largest_catalog: section.catalog_bytes,
                 ..CatalogOptions::default()

@@ -14,7 +14,9 @@ use bunraku_engine::{
 use bunraku_model::Catalog;
 
 use crate::apply_view::{self, View};
+use crate::context::Context;
 use crate::exit::Exit;
+use crate::fleet::Fleet;
 use crate::machine_modules::{MachineModules, ModuleArgs, ModulesError};
 use crate::state_tree::{self, StateArgs};
 
@@ -145,11 +147,11 @@ impl ApplyError {
 }
 
 /// Runs the command.
-pub(crate) fn run(arguments: &ApplyArgs, json: bool) -> ExitCode {
+pub(crate) fn run(arguments: &ApplyArgs, context: &Context) -> ExitCode {
     if let Some(destination) = &arguments.ssh {
-        return super::apply_ssh::run(destination, arguments, json);
+        return super::apply_ssh::run(destination, arguments, context.global.json);
     }
-    match apply(arguments, json) {
+    match apply(arguments, context) {
         Ok(code) => code,
         Err(error) => {
             apply_view::print_error(&error, error.hint().as_deref());
@@ -158,11 +160,12 @@ pub(crate) fn run(arguments: &ApplyArgs, json: bool) -> ExitCode {
     }
 }
 
-fn apply(arguments: &ApplyArgs, json: bool) -> Result<ExitCode, ApplyError> {
+fn apply(arguments: &ApplyArgs, context: &Context) -> Result<ExitCode, ApplyError> {
+    let (json, fleet) = (context.global.json, Arc::new(Fleet::new(context)));
     let mut sources = sources(arguments)?;
     let remember = !arguments.noop && !arguments.explain;
     let modules = MachineModules::new(&arguments.modules, &arguments.state_dir, remember);
-    let loaded = state_tree::load(&arguments.path, &arguments.states, &modules)?;
+    let loaded = state_tree::load(&arguments.path, &arguments.states, &modules, &fleet)?;
     let (catalog, usual) = match loaded {
         Some(loaded) => {
             let salt = sources.roots.entry("salt".to_owned()).or_default();
@@ -213,6 +216,7 @@ fn apply(arguments: &ApplyArgs, json: bool) -> Result<ExitCode, ApplyError> {
         root: arguments.root.clone(),
         sources: Arc::new(sources),
         facts: Arc::new(facts),
+        coordinator: fleet,
         ..CarryOut::new(&arguments.state_dir, cancellation, &view)
     };
     let result = carry_out(&plan, how);

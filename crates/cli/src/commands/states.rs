@@ -3,11 +3,14 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use bunraku_states::{Compiled, LowState};
 use serde_json::{Value, json};
 
 use crate::apply_view;
+use crate::context::Context;
+use crate::fleet::Fleet;
 use crate::machine_modules::{MachineModules, ModuleArgs};
 use crate::state_tree::{self, StateArgs, StateTreeError};
 
@@ -57,9 +60,9 @@ enum ShowError {
 }
 
 /// Runs the command.
-pub(crate) fn run(arguments: &StatesArgs, json: bool) -> ExitCode {
+pub(crate) fn run(arguments: &StatesArgs, context: &Context) -> ExitCode {
     let StatesCommand::Show(show) = &arguments.command;
-    match shown(show, json) {
+    match shown(show, context) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             apply_view::print_error(&error, None);
@@ -68,9 +71,10 @@ pub(crate) fn run(arguments: &StatesArgs, json: bool) -> ExitCode {
     }
 }
 
-fn shown(arguments: &ShowArgs, json: bool) -> Result<(), ShowError> {
+fn shown(arguments: &ShowArgs, context: &Context) -> Result<(), ShowError> {
+    let (json, fleet) = (context.global.json, Arc::new(Fleet::new(context)));
     let modules = MachineModules::new(&arguments.modules, &arguments.state_dir, false);
-    let loaded = state_tree::load(&arguments.path, &arguments.states, &modules)?;
+    let loaded = state_tree::load(&arguments.path, &arguments.states, &modules, &fleet)?;
     let compiled = loaded
         .ok_or_else(|| ShowError::NoStates(arguments.path.clone()))?
         .compiled;

@@ -4,9 +4,9 @@ mod fire;
 mod limits;
 mod providers;
 
+use bunraku_agent::chain_text;
 use bunraku_model::TriggerName;
 use bunraku_wire::Client;
-use bunraku_wire::api::TriggerHop;
 use bunraku_wire::api::triggers::{TriggerEvent, TriggerNews, TriggerSummary};
 use bunraku_wire::endpoints::{
     Endpoint, ListTriggerEvents, ListTriggers, RemoveTriggerLimits, ShowTrigger, TriggerEventsQuery,
@@ -182,12 +182,12 @@ pub(super) fn sentence(news: &TriggerNews) -> String {
                 text.push_str(&format!("; unknown: {}", names.join(", ")));
             }
             if chain.len() > 1 {
-                text.push_str(&format!("; {}", hops(chain)));
+                text.push_str(&format!("; {}", chain_text(chain)));
             }
             text
         }
         TriggerNews::Stopped { why, chain, .. } => {
-            format!("stopped: {}; {}", why.as_str(), hops(chain))
+            format!("stopped: {}; {}", why.as_str(), chain_text(chain))
         }
         TriggerNews::Expired { node } => format!("expired: {node} was away until its time was up"),
         TriggerNews::Refused { node, message } => format!("refused by {node}: {message}"),
@@ -200,19 +200,4 @@ fn counted(count: usize, what: &str) -> String {
         1 => format!("1 {what}"),
         count => format!("{count} {what}s"),
     }
-}
-
-/// A chain, for people: `web-1 → refresh → lb-1 → reload`.
-pub(super) fn hops(chain: &[TriggerHop]) -> String {
-    let each: Vec<String> = chain
-        .iter()
-        .map(|hop| {
-            let who = hop
-                .node
-                .as_ref()
-                .map_or("someone", bunraku_model::NodeName::as_str);
-            format!("{who} fired {}", hop.trigger)
-        })
-        .collect();
-    each.join(", then ")
 }

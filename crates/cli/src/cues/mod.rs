@@ -10,8 +10,10 @@
 //! That module uses the first keyspace of etcd (its v2 API). Where etcd serves it, a firing is written
 //! to both keyspaces and a watcher follows both: the uuid makes them one cue.
 
+pub(crate) mod mcollective;
 mod message;
 mod state;
+mod transport;
 mod v2;
 mod watch;
 
@@ -22,6 +24,7 @@ use bunraku_cues::chains::{Chained, continue_chains};
 use bunraku_model::{NodeName, TriggerName};
 use bunraku_store::etcd::{EtcdIdentity, EtcdOptions, EtcdStore, EtcdTls, EtcdV2, EtcdV2Error};
 use bunraku_store::{Store, Transaction};
+use bunraku_wire::api::Cause;
 use bunraku_wire::api::triggers::{FireReply, FireTrigger};
 use clap::Args;
 use jiff::Timestamp;
@@ -30,6 +33,7 @@ use crate::duration::HumanDuration;
 use crate::failure::Failure;
 use message::Message;
 
+pub(crate) use transport::OtherTransports;
 pub(crate) use watch::{WatchArguments, watch};
 
 /// Keys per transaction.
@@ -131,6 +135,17 @@ impl EtcdArguments {
         }
         Ok(options)
     }
+}
+
+/// The causes of the run that this command is part of.
+pub(crate) fn causes_of_this_run() -> Result<Vec<Cause>, Failure> {
+    let Some(text) = std::env::var_os("BUNRAKU_CAUSES") else {
+        return Ok(Vec::new());
+    };
+    // Going on without them would let a loop run forever.
+    serde_json::from_str(&text.to_string_lossy()).map_err(|error| {
+        Failure::new("BUNRAKU_CAUSES does not hold the causes of a run").caused_by(&error)
+    })
 }
 
 /// This machine, as cues name it.

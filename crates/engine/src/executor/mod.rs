@@ -26,7 +26,9 @@ use serde_json::{Map, Value};
 use crate::last_applied::{LastApplied, LastAppliedError};
 use crate::secrets::RunSecrets;
 use crate::sight::{Licence, LocalSources, RunContext, Sources};
-use crate::{Cancellation, Event, EventSink, Mode, OtherNodes, Plan, Summary};
+use crate::{
+    Cancellation, Coordinator, Event, EventSink, Mode, NoCoordinator, OtherNodes, Plan, Summary,
+};
 use board::Board;
 
 /// How a plan is to be carried out.
@@ -47,6 +49,8 @@ pub struct CarryOut<'a> {
     /// For templates.
     pub facts: Arc<Map<String, Value>>,
     pub other_nodes: Arc<OtherNodes>,
+    /// Fires triggers and holds locks; by default, nobody does.
+    pub coordinator: Arc<dyn Coordinator>,
 }
 
 /// Why a run could not be recorded. What it did is in the summary all the same.
@@ -74,6 +78,7 @@ impl<'a> CarryOut<'a> {
             sources: Arc::new(LocalSources::default()),
             facts: Arc::new(Map::new()),
             other_nodes: Arc::default(),
+            coordinator: Arc::new(NoCoordinator),
         }
     }
 
@@ -135,6 +140,7 @@ pub fn carry_out(plan: &Plan, how: CarryOut<'_>) -> Result<Summary, CarryOutErro
             sources: how.sources,
             facts: how.facts,
             managed: Some(plan),
+            coordinator: how.coordinator,
             users: Mutex::default(),
             groups: Mutex::default(),
             once: Mutex::new(HashMap::new()),

@@ -1,44 +1,29 @@
 //! `lock`: one node of the fleet holds it, for example to be the database master.
 //!
-//! Whoever asks first holds it; that somebody else does is fine. It is a
-//! change, and notifies, only when this node comes to hold it or gives it
-//! back. A run in which the node holds it renews the lease: looking does that,
-//! because a run is a sign of life, in noop as well, and nothing changes by it.
+//! The first node that asks holds it; a lock that another node holds is fine.
+//! It is a change, and notifies, only when this node acquires or releases it.
+//! A run in which the node holds it renews the lease while it looks, in noop
+//! too: a run is a sign of life, and nothing changes.
 
 use std::time::Duration;
 
-use serde::Deserialize;
+use bunraku_model::LockName;
 use serde_json::json;
 
-use super::surroundings::Surroundings;
+use crate::coordination::{LockAttempt, LockRenewal, LockRequest, LockStanding};
 use crate::spec::{argument, parameter};
 use crate::{
     Applied, Change, Declaration, Observation, Provider, Refusal, ResourceType, Sight,
     StateFunction, StepError, TypeSpec,
 };
 
-/// Others hold it: the program's exit code.
-const BUSY: i32 = 11;
-/// The token does not hold it any more.
-const REFUSED: i32 = 4;
-
 /// The same holder in every run.
 const SESSION: &str = "engine";
 
-/// A server that does not answer must not hold a run up for ever.
-const PATIENCE: Duration = Duration::from_secs(120);
+const DEFAULT_LEASE: Duration = Duration::from_secs(2 * 3_600);
 
-/// The type, with what its run is surrounded by.
-#[derive(Default)]
-pub struct Lock {
-    surroundings: Surroundings,
-}
-
-impl Lock {
-    pub fn within(surroundings: Surroundings) -> Self {
-        Self { surroundings }
-    }
-}
+/// The type.
+pub(super) struct Lock;
 
 static SPEC: TypeSpec = TypeSpec {
     name: "lock",
@@ -55,7 +40,6 @@ static SPEC: TypeSpec = TypeSpec {
             "reason",
             "shown to everyone who looks at the lock or waits for it",
         ),
-        parameter("program", "the program that is asked: `bunraku`"),
     ],
     states: &[
         StateFunction {
@@ -72,66 +56,44 @@ static SPEC: TypeSpec = TypeSpec {
     example: r#"[{"type": "Lock", "title": "db-master", "parameters": {"ensure": "held", "lease": "2h"}}]"#,
 };
 
-pub struct Wish {
-    name: String,
+/// The lock as the catalog wants it.
+pub(super) struct DesiredLock {
     held: bool,
-    lease: String,
-    reason: Option<String>,
-    program: Option<String>,
-}
-
-/// Where the lock is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Standing {
-    Here { token: u64 },
-    Elsewhere,
-    Free,
-}
-
-/// What the program says of a lock.
-#[derive(Deserialize)]
-struct Told {
-    name: String,
-    slots: u32,
-    holders: Vec<Holder>,
-}
-
-#[derive(Deserialize)]
-struct Holder {
-    session: String,
-    token: u64,
-    #[serde(default)]
-    own: bool,
+    request: LockRequest,
 }
 
 impl ResourceType for Lock {
-    type Desired = Wish;
-    type Observed = Standing;
+    type Desired = DesiredLock;
+    type Observed = LockStanding;
 
     fn spec(&self) -> &'static TypeSpec {
         &SPEC
     }
 
-    fn desire(&self, declaration: &Declaration) -> Result<Wish, Refusal> {
+    fn desire(&self, declaration: &Declaration) -> Result<DesiredLock, Refusal> {
         let held = match declaration.text("ensure")?.as_deref() {
             None | Some("held") => true,
             Some("released") => false,
             Some(_) => return Err(declaration.refuse("ensure", "`held` or `released`")),
         };
-        let lease = declaration.text("lease")?;
-        Ok(Wish {
-            name: declaration.name()?,
+        let name = LockName::new(declaration.name()?);
+        Ok(DesiredLock {
             held,
-            lease: lease.unwrap_or_else(|| "2h".to_owned()),
-            reason: declaration.text("reason")?,
-            program: declaration.text("program")?,
+            request: LockRequest {
+                name: name.map_err(|error| Refusal::other(error.to_string()))?,
+                session: SESSION.to_owned(),
+                lease: declaration.span("lease")?.unwrap_or(DEFAULT_LEASE),
+                reason: declaration.text("reason")?,
+            },
         })
     }
 
-    fn changes(&self, desired: &Wish, observed: &Standing) -> Vec<Change> {
+    fn changes(&self, desired: &DesiredLock, observed: &LockStanding) -> Vec<Change> {
         match (desired.held, observed) {
-            (true, Standing::Free) => vec![Change::new("ensure", json!("released"), json!("held"))],
-            (false, Standing::Here { .. }) => {
+            (true, LockStanding::Free) => {
+                vec![Change::new("ensure", json!("released"), json!("held"))]
+            }
+            (false, LockStanding::Own { .. }) => {
                 vec![Change::new("ensure", json!("held"), json!("released"))]
             }
             _ => Vec::new(),
@@ -140,128 +102,111 @@ impl ResourceType for Lock {
 }
 
 impl Provider for Lock {
-    fn observe(&self, desired: &Wish, sight: &Sight<'_>) -> Result<Standing, StepError> {
-        let words = ["lock", "list", "--json"].map(str::to_owned);
-        let run = self.surroundings.call(desired.program.as_ref(), &words);
-        let done = run.quiet().timeout(PATIENCE).run(sight)?;
-        if !done.succeeded() {
-            let said = done.stderr_text();
-            return Err(failed("the locks cannot be read", &done.ending(), &said));
-        }
-        let all: Vec<Told> = serde_json::from_str(&done.stdout_text())
-            .map_err(|error| StepError::new(format!("the locks cannot be read: {error}")))?;
-        let standing = standing(&all, &desired.name);
-        match (desired.held, standing) {
-            (true, Standing::Here { token }) => self.renewed(desired, token, sight),
+    fn observe(&self, desired: &DesiredLock, sight: &Sight<'_>) -> Result<LockStanding, StepError> {
+        let name = &desired.request.name;
+        let standing = sight.lock_standing(name, SESSION)?;
+        match standing {
+            LockStanding::Own { token } if desired.held => match sight.renew_lock(name, token)? {
+                LockRenewal::Renewed => Ok(standing),
+                // As far as this run knows, a lost lock is free: acquiring it tells more.
+                LockRenewal::Lost => Ok(LockStanding::Free),
+            },
             _ => Ok(standing),
         }
     }
 
     fn apply(&self, step: &Observation<'_, Self>) -> Result<Applied, StepError> {
         let (desired, observed, _, hands) = step.parts();
-        let words = match observed {
-            Standing::Here { token } => release(desired, *token),
-            _ => acquire(desired),
-        };
-        let run = self.surroundings.call(desired.program.as_ref(), &words);
-        let done = run.timeout(PATIENCE).run(hands)?;
-        match (done.code, observed) {
-            (Some(0), _) | (Some(REFUSED), Standing::Here { .. }) => Ok(Applied::default()),
-            (Some(BUSY), _) => Err(StepError::new(format!(
-                "somebody else took `{}` at the same moment",
-                desired.name
+        let name = &desired.request.name;
+        if let LockStanding::Own { token } = observed {
+            hands.release_lock(name, *token)?;
+            return Ok(Applied::default());
+        }
+        match hands.acquire_lock(&desired.request)? {
+            LockAttempt::Acquired => Ok(Applied::default()),
+            LockAttempt::Busy => Err(StepError::new(format!(
+                "another node acquired `{name}` at the same moment"
             ))),
-            _ => Err(failed("the lock", &done.ending(), &done.stderr_text())),
         }
     }
-}
-
-impl Lock {
-    /// Starts the lease anew. One that was lost meanwhile is free, as far as
-    /// this run knows: taking it says more.
-    fn renewed(&self, wish: &Wish, token: u64, sight: &Sight<'_>) -> Result<Standing, StepError> {
-        let token_text = token.to_string();
-        let words = ["lock", "renew", &wish.name, "--token", &token_text].map(str::to_owned);
-        let run = self.surroundings.call(wish.program.as_ref(), &words);
-        let done = run.quiet().timeout(PATIENCE).run(sight)?;
-        match done.code {
-            Some(0) => Ok(Standing::Here { token }),
-            Some(REFUSED) => Ok(Standing::Free),
-            _ => Err(failed("the lock", &done.ending(), &done.stderr_text())),
-        }
-    }
-}
-
-fn standing(all: &[Told], name: &str) -> Standing {
-    let Some(lock) = all.iter().find(|lock| lock.name == name) else {
-        return Standing::Free;
-    };
-    let own = |holder: &&Holder| holder.own && holder.session == SESSION;
-    match lock.holders.iter().find(own) {
-        Some(holder) => Standing::Here {
-            token: holder.token,
-        },
-        None if lock.holders.len() >= lock.slots as usize => Standing::Elsewhere,
-        None => Standing::Free,
-    }
-}
-
-fn acquire(wish: &Wish) -> Vec<String> {
-    let words = [
-        "lock",
-        "acquire",
-        &wish.name,
-        "--as",
-        SESSION,
-        "--lease",
-        &wish.lease,
-    ];
-    let mut words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-    if let Some(reason) = &wish.reason {
-        words.extend(["--reason".to_owned(), reason.clone()]);
-    }
-    words
-}
-
-fn release(wish: &Wish, token: u64) -> Vec<String> {
-    let token = token.to_string();
-    let words = ["lock", "release", &wish.name, "--token", &token];
-    words.iter().map(|word| (*word).to_owned()).collect()
-}
-
-fn failed(what: &str, ending: &str, said: &str) -> StepError {
-    StepError::new(format!("{what}: {ending}: {}", said.trim()))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::sync::Arc;
 
-    fn told(text: &str) -> Vec<Told> {
-        serde_json::from_str(text).expect("locks")
+    use serde_json::Value;
+
+    use super::*;
+    use crate::types::testing::{FakeFleet, lines, run_in};
+
+    fn lock(parameters: Value) -> Value {
+        json!([{"type": "Lock", "title": "db", "parameters": parameters}])
+    }
+
+    /// What happens to the lock `db`, as the fleet records it, and how the resource ends.
+    fn check(standing: LockStanding, noop: bool, parameters: Value, expected: &[&str]) -> String {
+        let fleet = Arc::new(FakeFleet::with_lock(standing));
+        let summary = run_in(&fleet, lock(parameters), noop);
+        assert_eq!(fleet.lock_calls(), expected, "{}", lines(&summary));
+        lines(&summary)
     }
 
     #[test]
-    fn a_lock_is_here_only_by_this_nodes_own_session() {
-        let check = |text: &str, expected: Standing| {
-            assert_eq!(standing(&told(text), "db"), expected, "{text}");
-        };
-        check("[]", Standing::Free);
-        check(
-            r#"[{"name": "db", "slots": 1, "holders": []}]"#,
-            Standing::Free,
+    fn a_free_lock_is_acquired_with_its_lease_and_reason() {
+        let parameters = json!({"lease": "30m", "reason": "master"});
+        let acquired = ["look db engine", "acquire db engine 1800s master"];
+        let lines = check(LockStanding::Free, false, parameters, &acquired);
+        assert_eq!(lines, "Lock[db] changed");
+    }
+
+    #[test]
+    fn a_lock_of_its_own_is_renewed_with_its_token_in_noop_too() {
+        let renewed = ["look db engine", "renew db 3"];
+        for noop in [false, true] {
+            let lines = check(LockStanding::Own { token: 3 }, noop, json!({}), &renewed);
+            assert_eq!(lines, "Lock[db] unchanged");
+        }
+    }
+
+    #[test]
+    fn a_lock_that_others_hold_is_left_to_them() {
+        let looked = ["look db engine"];
+        for ensure in ["held", "released"] {
+            let parameters = json!({ "ensure": ensure });
+            let lines = check(LockStanding::Others, false, parameters, &looked);
+            assert_eq!(lines, "Lock[db] unchanged");
+        }
+    }
+
+    #[test]
+    fn a_lock_is_released_by_its_token_and_not_in_noop() {
+        let (parameters, own) = (
+            json!({"ensure": "released"}),
+            LockStanding::Own { token: 7 },
         );
-        check(
-            r#"[{"name": "db", "slots": 1, "holders": [{"session": "engine", "token": 3, "own": true}]}]"#,
-            Standing::Here { token: 3 },
-        );
-        check(
-            r#"[{"name": "db", "slots": 1, "holders": [{"session": "engine", "token": 3}]}]"#,
-            Standing::Elsewhere,
-        );
-        check(
-            r#"[{"name": "db", "slots": 2, "holders": [{"session": "puppet", "token": 3, "own": true}]}]"#,
-            Standing::Free,
+        let released = ["look db engine", "release db 7"];
+        check(own, false, parameters.clone(), &released);
+        let lines = check(own, true, parameters, &released[..1]);
+        assert!(lines.starts_with("Lock[db] pending"), "{lines}");
+    }
+
+    #[test]
+    fn a_lock_that_was_lost_is_acquired_again() {
+        let fleet = Arc::new(FakeFleet::with_lock(LockStanding::Own { token: 3 }).losing());
+        let summary = run_in(&fleet, lock(json!({})), false);
+        let calls = ["look db engine", "renew db 3", "acquire db engine 7200s "];
+        assert_eq!(fleet.lock_calls(), calls, "{}", lines(&summary));
+    }
+
+    #[test]
+    fn losing_the_race_for_a_lock_fails() {
+        let fleet = Arc::new(FakeFleet::with_lock(LockStanding::Free).busy());
+        let summary = run_in(&fleet, lock(json!({})), false);
+        assert!(
+            lines(&summary).contains("another node acquired `db`"),
+            "{}",
+            lines(&summary)
         );
     }
 }

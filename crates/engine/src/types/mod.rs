@@ -46,7 +46,6 @@ mod presence;
 mod service;
 mod single_line;
 mod ssh_authorized_key;
-mod surroundings;
 mod sysctl;
 mod test;
 #[cfg(test)]
@@ -61,9 +60,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 pub(crate) use erased::{AnyInstance, AnyType, Observing};
-pub use lock::Lock;
-pub use surroundings::Surroundings;
-pub use trigger::Trigger;
 
 use crate::{Provider, TypeSpec};
 
@@ -87,7 +83,7 @@ impl Registry {
         registry.add(git::Git);
         registry.add(group::Group);
         registry.add(host::Host);
-        registry.add(lock::Lock::default());
+        registry.add(lock::Lock);
         registry.add(mount::Mount);
         registry.add(package::Package);
         registry.add(pkgrepo::Pkgrepo);
@@ -95,7 +91,7 @@ impl Registry {
         registry.add(ssh_authorized_key::SshAuthorizedKey);
         registry.add(sysctl::Sysctl);
         registry.add(user::User);
-        registry.add(trigger::Trigger::default());
+        registry.add(trigger::Trigger);
         registry.add(test::Test);
         registry.add(marker::Marker(&marker::ANCHOR));
         registry.add(marker::Marker(&marker::SCHEDULE));

@@ -1,9 +1,14 @@
 //! Running resources for real, in tests.
 
-use bunraku_model::Catalog;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bunraku_model::{Catalog, LockName, NodeName};
 use serde_json::{Value, json};
 
-use crate::{Cancellation, CarryOut, Plan, PlanOptions, Registry, Summary, carry_out};
+use crate::{
+    Cancellation, CarryOut, Coordinator, Fired, Firing, LockAttempt, LockRenewal, LockRequest,
+    LockStanding, NoCoordinator, Plan, PlanOptions, Registry, StepError, Summary, carry_out,
+};
 
 /// A catalog of these resources.
 pub(crate) fn catalog(resources: Value) -> Catalog {
@@ -12,15 +17,27 @@ pub(crate) fn catalog(resources: Value) -> Catalog {
 
 /// Carries out resources; backups and state go below `state`.
 pub(crate) fn apply(state: &std::path::Path, resources: Value) -> Summary {
-    run(state, resources, false)
+    run(state, resources, false, Arc::new(NoCoordinator))
 }
 
 /// The same without hands.
 pub(crate) fn noop(state: &std::path::Path, resources: Value) -> Summary {
-    run(state, resources, true)
+    run(state, resources, true, Arc::new(NoCoordinator))
 }
 
-fn run(state: &std::path::Path, resources: Value, noop: bool) -> Summary {
+/// Carries out resources that reach other nodes.
+pub(crate) fn run_in(fleet: &Arc<FakeFleet>, resources: Value, noop: bool) -> Summary {
+    let state = tempfile::tempdir().expect("a directory");
+    let fleet: Arc<FakeFleet> = Arc::clone(fleet);
+    run(state.path(), resources, noop, fleet)
+}
+
+fn run(
+    state: &std::path::Path,
+    resources: Value,
+    noop: bool,
+    coordinator: Arc<dyn Coordinator>,
+) -> Summary {
     let plan = Plan::new(
         &catalog(resources),
         &Registry::standard(),
@@ -30,6 +47,7 @@ fn run(state: &std::path::Path, resources: Value, noop: bool) -> Summary {
     let cancellation = Cancellation::new().expect("a pipe");
     let how = CarryOut {
         noop,
+        coordinator,
         ..CarryOut::new(state, cancellation, &())
     };
     carry_out(&plan, how).expect("a record of the run")
@@ -54,4 +72,120 @@ pub(crate) fn lines(summary: &Summary) -> String {
         .collect();
     lines.sort();
     lines.join("\n")
+}
+
+/// A fleet that records what a run asks of it. It knows every node but `nobody`.
+#[derive(Default)]
+pub(crate) struct FakeFleet {
+    fired: Mutex<Vec<Firing>>,
+    lock_calls: Mutex<Vec<String>>,
+    standing: Option<LockStanding>,
+    is_losing: bool,
+    is_busy: bool,
+}
+
+impl FakeFleet {
+    /// Every lock stands like this.
+    pub(crate) fn with_lock(standing: LockStanding) -> Self {
+        Self {
+            standing: Some(standing),
+            ..Self::default()
+        }
+    }
+
+    /// Renewing a lock comes too late.
+    pub(crate) fn losing(self) -> Self {
+        Self {
+            is_losing: true,
+            ..self
+        }
+    }
+
+    /// Another node is quicker to acquire a lock.
+    pub(crate) fn busy(self) -> Self {
+        Self {
+            is_busy: true,
+            ..self
+        }
+    }
+
+    pub(crate) fn fired(&self) -> Vec<Firing> {
+        unpoisoned(&self.fired).clone()
+    }
+
+    /// `look`, `acquire`, `renew` and `release` with their arguments, in order.
+    pub(crate) fn lock_calls(&self) -> Vec<String> {
+        unpoisoned(&self.lock_calls).clone()
+    }
+
+    fn called(&self, call: String) {
+        unpoisoned(&self.lock_calls).push(call);
+    }
+}
+
+fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Coordinator for FakeFleet {
+    fn fire(&self, firing: &Firing, _: &Cancellation) -> Result<Fired, StepError> {
+        unpoisoned(&self.fired).push(firing.clone());
+        let unknown: Vec<NodeName> = (firing.hosts.iter())
+            .filter(|host| host.as_str() == "nobody")
+            .cloned()
+            .collect();
+        let known = firing.hosts.len() - unknown.len();
+        Ok(Fired {
+            message: format!("{} was fired at {known} host", firing.name),
+            unknown,
+        })
+    }
+
+    fn lock_standing(
+        &self,
+        name: &LockName,
+        session: &str,
+        _: &Cancellation,
+    ) -> Result<LockStanding, StepError> {
+        self.called(format!("look {name} {session}"));
+        Ok(self.standing.unwrap_or(LockStanding::Free))
+    }
+
+    fn acquire_lock(
+        &self,
+        request: &LockRequest,
+        _: &Cancellation,
+    ) -> Result<LockAttempt, StepError> {
+        self.called(format!(
+            "acquire {} {} {}s {}",
+            request.name,
+            request.session,
+            request.lease.as_secs(),
+            request.reason.as_deref().unwrap_or_default()
+        ));
+        Ok(if self.is_busy {
+            LockAttempt::Busy
+        } else {
+            LockAttempt::Acquired
+        })
+    }
+
+    fn renew_lock(
+        &self,
+        name: &LockName,
+        token: u64,
+        _: &Cancellation,
+    ) -> Result<LockRenewal, StepError> {
+        self.called(format!("renew {name} {token}"));
+        Ok(if self.is_losing {
+            LockRenewal::Lost
+        } else {
+            LockRenewal::Renewed
+        })
+    }
+
+    fn release_lock(&self, name: &LockName, token: u64, _: &Cancellation) -> Result<(), StepError> {
+        self.called(format!("release {name} {token}"));
+        Ok(())
+    }
 }

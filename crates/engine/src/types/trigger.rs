@@ -1,38 +1,20 @@
 //! `trigger`: starts a run on other nodes when something notifies it.
 //!
-//! Nothing happens when it is declared; only a refresh fires it. Firing is the
-//! `bunraku` program's business, which knows the servers and the credentials;
-//! this type hands on the causes of the run that it is part of.
+//! Declaring it does nothing; only a refresh fires it. The run's
+//! [`Coordinator`](crate::Coordinator) fires it with the causes of the run.
 
-use std::time::Duration;
-
+use bunraku_model::{NodeName, TriggerName};
 use serde_json::json;
 
-use super::surroundings::Surroundings;
+use crate::coordination::{CueProvider, EtcdKeys, Firing};
 use crate::spec::{argument, parameter};
 use crate::{
     Applied, Change, Declaration, Hands, Observation, Provider, Refusal, ResourceType, Sight,
     StateFunction, StepError, TypeSpec,
 };
 
-/// The program says so when a chain of causes ends: told, and no failure.
-const STOPPED: i32 = 4;
-
-/// A server that does not answer must not hold a run up for ever.
-const PATIENCE: Duration = Duration::from_secs(120);
-
-/// The type, with what its run is surrounded by.
-#[derive(Default)]
-pub struct Trigger {
-    surroundings: Surroundings,
-}
-
-impl Trigger {
-    /// Hands on the causes in there; without, those in the environment are.
-    pub fn within(surroundings: Surroundings) -> Self {
-        Self { surroundings }
-    }
-}
+/// The type.
+pub(super) struct Trigger;
 
 static SPEC: TypeSpec = TypeSpec {
     name: "trigger",
@@ -61,7 +43,6 @@ static SPEC: TypeSpec = TypeSpec {
         ),
         parameter("keyprefix", "the prefix of etcd keys"),
         parameter("keyttl", "the lifetime of an etcd key, in seconds"),
-        parameter("program", "the program that fires it: `bunraku`"),
     ],
     states: &[StateFunction {
         function: "trigger.fired",
@@ -71,75 +52,74 @@ static SPEC: TypeSpec = TypeSpec {
     example: r#"[{"type": "Trigger", "title": "refresh load balancers", "parameters": {"hosts": ["lb01.example.com"], "reason": "a vhost is new"}}]"#,
 };
 
-pub struct Cue {
-    name: String,
-    program: Option<String>,
-    words: Vec<String>,
-}
+const PROVIDERS: [&str; 4] = ["bunraku", "etcd", "mcollective", "dummy"];
 
 impl ResourceType for Trigger {
-    type Desired = Cue;
+    type Desired = Firing;
     type Observed = ();
 
     fn spec(&self) -> &'static TypeSpec {
         &SPEC
     }
 
-    fn desire(&self, declaration: &Declaration) -> Result<Cue, Refusal> {
-        let name = declaration.name()?;
-        let mut words = vec![
-            "trigger".to_owned(),
-            "fire".to_owned(),
-            name.clone(),
-            "--changed".to_owned(),
-        ];
+    fn desire(&self, declaration: &Declaration) -> Result<Firing, Refusal> {
+        let provider = provider(declaration)?;
         let hosts = declaration.texts("hosts")?.unwrap_or_default();
-        let provider = declaration.text("provider")?;
-        // Only a server knows whom a trigger is for when nobody says.
-        if hosts.is_empty() && provider.is_some_and(|provider| provider != "bunraku") {
-            return Err(declaration.refuse("hosts", "at least one node"));
-        }
-        if !hosts.is_empty() {
-            words.extend(["--hosts".to_owned(), hosts.join(",")]);
-        }
-        for (parameter, flag) in [
-            ("query", "--query"),
-            ("reason", "--reason"),
-            ("deadline", "--deadline"),
-            ("provider", "--provider"),
-            ("keyprefix", "--prefix"),
-        ] {
-            if let Some(text) = declaration.text(parameter)? {
-                words.extend([flag.to_owned(), text]);
+        let query = declaration.text("query")?;
+        // Only a server knows which nodes a trigger is for when the catalog names none.
+        if provider != CueProvider::Bunraku {
+            if hosts.is_empty() {
+                return Err(declaration.refuse("hosts", "at least one node"));
+            }
+            if query.is_some() {
+                return Err(Refusal::other(
+                    "`query` works with the provider `bunraku` only",
+                ));
             }
         }
-        if let Some(ttl) = declaration.integer("ttl")? {
-            words.extend(["--ttl".to_owned(), ttl.to_string()]);
-        }
-        if let Some(seconds) = declaration.integer("keyttl")? {
-            words.extend(["--key-ttl".to_owned(), format!("{seconds}s")]);
-        }
-        if let Some(endpoints) = declaration.texts("endpoints")? {
-            words.extend(["--etcd".to_owned(), endpoints.join(",")]);
-        }
-        Ok(Cue {
-            name,
-            program: declaration.text("program")?,
-            words,
+        let name = TriggerName::new(declaration.name()?);
+        let hosts = hosts.into_iter().map(NodeName::new);
+        let hosts = hosts.collect::<Result<Vec<NodeName>, _>>();
+        Ok(Firing {
+            name: name.map_err(|error| Refusal::other(error.to_string()))?,
+            hosts: hosts.map_err(|error| Refusal::other(format!("`hosts`: {error}")))?,
+            query,
+            ttl: whole(declaration, "ttl")?,
+            reason: declaration.text("reason")?,
+            deadline: declaration.span("deadline")?,
+            provider,
         })
     }
 
-    fn changes(&self, _desired: &Cue, (): &()) -> Vec<Change> {
+    fn changes(&self, _desired: &Firing, (): &()) -> Vec<Change> {
         Vec::new()
     }
 
-    fn refresh_change(&self, _desired: &Cue, (): &()) -> Option<Change> {
+    fn refresh_change(&self, _desired: &Firing, (): &()) -> Option<Change> {
         Some(Change::new("fired", json!("not fired"), json!("fired")))
     }
 }
 
+fn provider(declaration: &Declaration) -> Result<CueProvider, Refusal> {
+    Ok(match declaration.word("provider", &PROVIDERS)? {
+        Some("etcd") => CueProvider::Etcd(EtcdKeys {
+            endpoints: declaration.texts("endpoints")?.unwrap_or_default(),
+            prefix: declaration.text("keyprefix")?,
+            ttl: declaration.seconds("keyttl")?,
+        }),
+        Some("mcollective") => CueProvider::Mcollective,
+        Some("dummy") => CueProvider::Dummy,
+        _ => CueProvider::Bunraku,
+    })
+}
+
+fn whole(declaration: &Declaration, name: &str) -> Result<Option<u32>, Refusal> {
+    let number = declaration.integer(name)?.map(u32::try_from).transpose();
+    number.map_err(|_| declaration.refuse(name, "a whole number that is not negative"))
+}
+
 impl Provider for Trigger {
-    fn observe(&self, _desired: &Cue, _sight: &Sight<'_>) -> Result<(), StepError> {
+    fn observe(&self, _desired: &Firing, _sight: &Sight<'_>) -> Result<(), StepError> {
         Ok(())
     }
 
@@ -147,73 +127,132 @@ impl Provider for Trigger {
         Ok(Applied::default())
     }
 
-    fn refresh(&self, desired: &Cue, (): &(), hands: &Hands<'_>) -> Result<Applied, StepError> {
-        let run = self
-            .surroundings
-            .call(desired.program.as_ref(), &desired.words);
-        let done = run.timeout(PATIENCE).run(hands)?;
-        let said = done.stderr_text().trim().to_owned();
-        match done.code {
-            Some(0 | STOPPED) => Ok(Applied {
-                message: Some(said),
+    fn refresh(&self, desired: &Firing, (): &(), hands: &Hands<'_>) -> Result<Applied, StepError> {
+        let fired = hands.fire(desired)?;
+        if fired.unknown.is_empty() {
+            return Ok(Applied {
+                message: Some(fired.message),
                 ..Applied::default()
-            }),
-            _ => Err(StepError::new(format!(
-                "`{}` was not fired, {}: {said}",
-                desired.name,
-                done.ending()
-            ))),
+            });
         }
+        let names: Vec<&str> = fired.unknown.iter().map(NodeName::as_str).collect();
+        Err(StepError::new(format!(
+            "{}; unknown: {}",
+            fired.message,
+            names.join(", ")
+        )))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::types::testing::{apply, noop};
-    use crate::{Status, Summary};
+    use std::sync::Arc;
+    use std::time::Duration;
 
-    fn resources(directory: &std::path::Path, changes: bool) -> serde_json::Value {
-        let log = directory.join("log");
-        let program = directory.join("fire");
-        // The program's own behaviour is tested where it is; this is what it is called with.
-        let text = format!("#!/bin/sh\necho \"$*\" >> {}\n", log.display());
-        std::fs::write(&program, text).expect("written");
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-        std::fs::set_permissions(&program, mode).expect("executable");
-        serde_json::json!([
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::types::testing::{FakeFleet, lines, run_in};
+
+    fn resources(changes: bool, parameters: Value) -> Value {
+        json!([
             {"type": "Test", "title": "source", "parameters": {"changes": changes, "notify": "Trigger[go]"}},
-            {"type": "Trigger", "title": "go", "parameters": {"hosts": ["a", "b"], "ttl": 3, "program": program}},
+            {"type": "Trigger", "title": "go", "parameters": parameters},
         ])
     }
 
-    fn log(directory: &std::path::Path) -> String {
-        std::fs::read_to_string(directory.join("log")).unwrap_or_default()
-    }
-
-    fn has_no_failure(summary: &Summary) {
-        assert!(
-            summary
-                .finished
-                .iter()
-                .all(|one| one.outcome.status != Status::Failed)
-        );
+    fn check(changes: bool, noop: bool, parameters: Value) -> (Vec<Firing>, String) {
+        let fleet = Arc::new(FakeFleet::default());
+        let summary = run_in(&fleet, resources(changes, parameters), noop);
+        (fleet.fired(), lines(&summary))
     }
 
     #[test]
     fn a_change_that_notifies_it_fires_it_once() {
-        let directory = tempfile::tempdir().expect("a directory");
-        has_no_failure(&apply(directory.path(), resources(directory.path(), true)));
-        assert_eq!(
-            log(directory.path()),
-            "trigger fire go --changed --hosts a,b --ttl 3\n"
-        );
+        let parameters = json!({"hosts": ["a", "b"], "ttl": 3, "deadline": "4h", "reason": "new"});
+        let (fired, lines) = check(true, false, parameters);
+        assert!(!lines.contains("failed"), "{lines}");
+        let node = |name: &str| NodeName::new(name).expect("a name");
+        let expected = Firing {
+            name: TriggerName::new("go").expect("a name"),
+            hosts: vec![node("a"), node("b")],
+            query: None,
+            ttl: Some(3),
+            reason: Some("new".to_owned()),
+            deadline: Some(Duration::from_secs(4 * 3_600)),
+            provider: CueProvider::Bunraku,
+        };
+        assert_eq!(fired, [expected]);
     }
 
     #[test]
     fn without_a_change_and_in_noop_nothing_is_fired() {
+        for (changes, noop) in [(false, false), (true, true)] {
+            let (fired, lines) = check(changes, noop, json!({"hosts": "a"}));
+            assert_eq!(fired, [], "{lines}");
+            assert!(!lines.contains("failed"), "{lines}");
+        }
+    }
+
+    #[test]
+    fn a_host_that_nobody_knows_is_a_failure_that_names_it() {
+        let (fired, lines) = check(true, false, json!({"hosts": ["a", "nobody"]}));
+        assert_eq!(fired.len(), 1);
+        assert!(
+            lines.contains("go was fired at 1 host; unknown: nobody"),
+            "{lines}"
+        );
+    }
+
+    #[test]
+    fn a_run_without_other_nodes_says_so() {
         let directory = tempfile::tempdir().expect("a directory");
-        has_no_failure(&apply(directory.path(), resources(directory.path(), false)));
-        has_no_failure(&noop(directory.path(), resources(directory.path(), true)));
-        assert_eq!(log(directory.path()), "");
+        let summary =
+            crate::types::testing::apply(directory.path(), resources(true, json!({"hosts": "a"})));
+        assert!(
+            lines(&summary).contains("no connection to other nodes"),
+            "{}",
+            lines(&summary)
+        );
+    }
+
+    #[test]
+    fn keys_in_etcd_are_read_with_their_place_and_life() {
+        let (fired, _) = check(
+            true,
+            false,
+            json!({"hosts": "a", "provider": "etcd", "endpoints": "http://e:2379", "keyprefix": "/t", "keyttl": 60}),
+        );
+        let expected = CueProvider::Etcd(EtcdKeys {
+            endpoints: vec!["http://e:2379".to_owned()],
+            prefix: Some("/t".to_owned()),
+            ttl: Some(Duration::from_secs(60)),
+        });
+        assert_eq!(fired[0].provider, expected);
+    }
+
+    #[test]
+    fn parameters_that_cannot_work_are_refused_before_anything_changes() {
+        for (parameters, part) in [
+            (json!({"provider": "etcd"}), "`hosts` must be"),
+            (
+                json!({"provider": "dummy", "hosts": "a", "query": "nodes {}"}),
+                "provider `bunraku` only",
+            ),
+            (json!({"hosts": "a", "provider": "smoke"}), "one of bunraku"),
+            (json!({"hosts": "a", "deadline": "soon"}), "span of time"),
+            (json!({"hosts": "a", "ttl": -1}), "not negative"),
+            (json!({"hosts": "a/b"}), "`hosts`"),
+        ] {
+            let resource = bunraku_model::catalog::Resource {
+                type_name: "Trigger".to_owned(),
+                title: "go".to_owned(),
+                parameters: parameters.as_object().expect("an object").clone(),
+                ..Default::default()
+            };
+            let declaration = Declaration::new(&resource, "name");
+            let refusal = Trigger.desire(&declaration).expect_err(part).to_string();
+            assert!(refusal.contains(part), "{refusal}");
+        }
     }
 }

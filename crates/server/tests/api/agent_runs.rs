@@ -10,6 +10,8 @@ use bunraku_agent::{
 };
 use bunraku_model::{FactSet, NodeRunId};
 use bunraku_wire::ServerAddress;
+use bunraku_wire::api::locks::LockStatus;
+use bunraku_wire::api::triggers::{StopReason, TriggerEvent, TriggerLimits, TriggerNews};
 use bunraku_wire::api::{
     Cause, Command, EventStatus, NumberedEvent, ReleaseTo, ReportEvent, ReportPage, ReportSummary,
     ResourceEvent, RunEnding, RunFinished, RunMode, RunRequest, RunStarted, SendCommand,
@@ -79,7 +81,7 @@ impl Machine {
                     root: Some(self.directory.path().join("root")),
                     lock_wait: Duration::from_secs(60),
                     catalogs: CatalogOptions::default(),
-                    program: None,
+                    transport: None,
                 },
                 spool: SpoolOptions::default(),
             },
@@ -161,7 +163,7 @@ async fn run(server: &TestServer, mode: Option<RunMode>) -> Followed {
     followed
 }
 
-#[derive(Default)]
+#[derive(Default, Debug)]
 struct Followed {
     started: Option<RunStarted>,
     resources: Vec<ResourceEvent>,
@@ -226,6 +228,104 @@ async fn a_released_catalog_is_carried_out_and_drift_is_told_from_intention() {
         (1, 1)
     );
     assert_eq!(run(&server, None).await.finished().unchanged, 1);
+    server.shutdown().await;
+}
+
+fn cue() -> Vec<serde_json::Value> {
+    vec![
+        json!({"type": "Lock", "title": "db-master", "parameters": {"lease": "1h", "reason": "master"}}),
+        json!({"type": "Exec", "title": "work", "parameters": {"command": "/bin/true", "notify": "Trigger[go]"}}),
+        json!({"type": "Trigger", "title": "go", "parameters": {"hosts": ["web-1"], "ttl": 1}}),
+    ]
+}
+
+async fn lock_status(server: &TestServer) -> LockStatus {
+    let status = server.operator.get("/v1/locks/db-master").await;
+    status.expect("a lock")
+}
+
+#[tokio::test]
+async fn triggers_and_locks_of_a_run_use_the_agents_connection_with_causes_and_tokens() {
+    let mut server = TestServer::start().await;
+    let machine = Machine::new();
+    let _agent = start(machine.joined(&server).await);
+    eventually(async || {
+        let node = server.operator.get::<serde_json::Value>("/v1/nodes/web-1");
+        node.await.is_ok()
+    })
+    .await;
+    compile_resources(&server, "web-1", "production", "c1", b"x", cue()).await;
+    release(&server, ReleaseTo::Everything, RunMode::Enforce)
+        .await
+        .expect("released");
+    let noop = run(&server, Some(RunMode::Noop)).await;
+    assert_eq!(noop.finished().ending, RunEnding::Succeeded);
+    let unused = server.operator.get::<LockStatus>("/v1/locks/db-master");
+    assert_eq!(
+        unused.await.err().and_then(|error| error.status()),
+        Some(404)
+    );
+    let first = run(&server, None).await;
+    assert_eq!(first.finished().ending, RunEnding::Succeeded, "{first:?}");
+    let trigger = |followed: &Followed| {
+        let mut resources = followed.resources.iter();
+        let found = resources.find(|resource| resource.type_name == "Trigger");
+        found.and_then(|resource| resource.message.clone())
+    };
+    assert_eq!(trigger(&first).as_deref(), Some("go was fired at 1 host"));
+    // The cue comes back to this node: its run continues the chain, and ends it.
+    eventually(async || {
+        let all = reports(&server).await;
+        let cued =
+            |report: &&ReportSummary| matches!(&report.started.causes[..], [Cause::Trigger(_)]);
+        all.iter()
+            .filter(cued)
+            .any(|report| report.finished.is_some())
+    })
+    .await;
+    let events: Vec<TriggerEvent> =
+        (server.operator.get("/v1/trigger-events?most=10").await).expect("a history");
+    let stopped = |event: &TriggerEvent| match &event.what {
+        TriggerNews::Stopped { why, chain, .. } => Some((*why, chain.len())),
+        _ => None,
+    };
+    let stopped: Vec<_> = events.iter().filter_map(stopped).collect();
+    assert_eq!(stopped, [(StopReason::HopLimit, 2)], "{events:?}");
+    // Every run renews the lock with the token of the first.
+    let lock = lock_status(&server).await;
+    let holder = &lock.holders[0];
+    assert_eq!(
+        (holder.owner.as_str(), holder.session.as_str(), holder.token),
+        ("web-1", "engine", 1)
+    );
+    assert_eq!(holder.reason.as_deref(), Some("master"));
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_trigger_that_the_node_may_not_fire_fails_with_the_servers_reason() {
+    let mut server = TestServer::start().await;
+    let machine = Machine::new();
+    let _agent = start(machine.joined(&server).await);
+    eventually(async || {
+        let node = server.operator.get::<serde_json::Value>("/v1/nodes/web-1");
+        node.await.is_ok()
+    })
+    .await;
+    let limits = TriggerLimits {
+        fired_by: vec![name("db-1")],
+        ..TriggerLimits::default()
+    };
+    let defined = server.operator.put::<_, ()>("/v1/triggers/go", &limits);
+    defined.await.expect("defined");
+    compile_resources(&server, "web-1", "production", "c1", b"x", cue()).await;
+    release(&server, ReleaseTo::Everything, RunMode::Enforce)
+        .await
+        .expect("released");
+    let denied = run(&server, None).await;
+    assert_eq!(denied.finished().ending, RunEnding::Failed);
+    let text = format!("{:?}", denied.resources);
+    assert!(text.contains("`web-1` may not fire `go`"), "{text}");
     server.shutdown().await;
 }
 

@@ -1,18 +1,16 @@
 //! `bunraku trigger fire`.
 
+use bunraku_agent::{firing_text, send_firing};
 use bunraku_model::{FiringId, NodeName, TriggerName};
-use bunraku_wire::api::Cause;
 use bunraku_wire::api::triggers::{FireReply, FireTrigger};
-use bunraku_wire::endpoints::{self, Endpoint};
-use bunraku_wire::{Client, ClientError};
 use clap::Args;
 use uuid::Uuid;
 
-use super::providers::{self, Provider, ProviderArguments};
-use super::{counted, hops};
+use super::providers::{Provider, ProviderArguments};
 use crate::connection::failed;
 use crate::context::Context;
 use crate::cues;
+use crate::cues::causes_of_this_run;
 use crate::duration::HumanDuration;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -84,8 +82,10 @@ pub(super) fn run(arguments: FireArguments, context: &Context) -> Result<Exit, F
         Ok(told(name, &reply))
     };
     if providers.provider == Provider::Bunraku {
-        return context
-            .with_client(|client| async move { finish(send(&client, name, request).await?) });
+        return context.with_client(|client| async move {
+            let reply = send_firing(&client, name, request).await;
+            finish(reply.map_err(|error| failed(&error))?)
+        });
     }
     if request.query.is_some() {
         return Err(Failure::usage("only the `bunraku` provider takes a query"));
@@ -112,45 +112,17 @@ async fn without_a_server(
             cues::fire(&providers.etcd, name, &from, &providers.tags, request).await
         }
         Provider::Mcollective => {
-            providers::mcollective(name, &request.hosts).await?;
+            cues::mcollective::fire(name, &request.hosts).await?;
             Ok(fired)
         }
         Provider::Dummy | Provider::Bunraku => Ok(fired),
     }
 }
 
-/// What started the run that this command is part of.
-fn causes_of_this_run() -> Result<Vec<Cause>, Failure> {
-    let Some(text) = std::env::var_os("BUNRAKU_CAUSES") else {
-        return Ok(Vec::new());
-    };
-    // Going on without them would let a loop run for ever.
-    serde_json::from_str(&text.to_string_lossy())
-        .map_err(|error| Failure::new("BUNRAKU_CAUSES is not what a run sets").caused_by(&error))
-}
-
-/// The same firing twice counts once, so it may be sent again.
-async fn send(
-    client: &Client,
-    name: &TriggerName,
-    request: &FireTrigger,
-) -> Result<FireReply, Failure> {
-    let at = endpoints::FireTrigger.at(name);
-    let reply = match client.call_with(&at, request).await {
-        Err(ClientError::Lost { .. }) => client.call_with(at, request).await,
-        other => other,
-    };
-    reply.map_err(|error| failed(&error))
-}
-
 fn told(name: &TriggerName, reply: &FireReply) -> Exit {
+    eprintln!("{}", firing_text(name, reply));
     match reply {
-        FireReply::Fired { hosts, unknown } => {
-            if hosts.is_empty() && unknown.is_empty() {
-                eprintln!("{name} was fired at every watcher");
-            } else {
-                eprintln!("{name} was fired at {}", counted(hosts.len(), "host"));
-            }
+        FireReply::Fired { unknown, .. } => {
             for host in unknown {
                 eprintln!("✗ {host}  unknown");
             }
@@ -160,22 +132,7 @@ fn told(name: &TriggerName, reply: &FireReply) -> Exit {
                 Exit::SomeNodesFailed
             }
         }
-        FireReply::Held { occurrences, until } => {
-            match until {
-                Some(until) => eprintln!("{name} is held back until {until:.0}"),
-                None => {
-                    let so_far = counted(
-                        usize::try_from(*occurrences).unwrap_or(usize::MAX),
-                        "occurrence",
-                    );
-                    eprintln!("{name} is held back after {so_far}");
-                }
-            }
-            Exit::Done
-        }
-        FireReply::Stopped { why, chain } => {
-            eprintln!("{name} was stopped: {}\n  {}", why.as_str(), hops(chain));
-            Exit::Refused
-        }
+        FireReply::Held { .. } => Exit::Done,
+        FireReply::Stopped { .. } => Exit::Refused,
     }
 }

@@ -1,10 +1,9 @@
-//! What carries a cue to its hosts.
+//! The transports that `bunraku trigger fire` can use.
 
-use bunraku_model::{NodeName, TriggerName};
+use bunraku_model::NodeName;
 use clap::{Args, ValueEnum};
 
 use crate::cues::EtcdArguments;
-use crate::failure::Failure;
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Provider {
@@ -34,24 +33,4 @@ pub(super) struct ProviderArguments {
 
     #[command(flatten)]
     pub(super) etcd: EtcdArguments,
-}
-
-/// Asks MCollective's Puppet agent on each host for one run.
-pub(super) async fn mcollective(trigger: &TriggerName, hosts: &[NodeName]) -> Result<(), Failure> {
-    let mut command = tokio::process::Command::new("mco");
-    command.args(["puppet", "runonce"]);
-    for host in hosts {
-        command.args(["-I", host.as_str()]);
-    }
-    let status = command.status().await.map_err(|error| {
-        Failure::new("cannot run `mco`")
-            .caused_by(&error)
-            .hint("install the MCollective client, or use another provider")
-    })?;
-    match status.success() {
-        true => Ok(()),
-        false => Err(Failure::new(format!(
-            "{trigger}: `mco puppet runonce` ended with {status}"
-        ))),
-    }
 }

@@ -1,0 +1,151 @@
+//! The fleet as `bunraku apply` and `bunraku states` reach it.
+//!
+//! Most states need no server. So the connection is opened when a resource or
+//! a template first needs it, and kept for the rest of the run.
+
+use std::sync::{Arc, OnceLock};
+
+use bunraku_agent::{RunCues, ServerCoordinator};
+use bunraku_engine::{
+    Cancellation, Coordinator, CueProvider, Fired, Firing, LockAttempt, LockRenewal, LockRequest,
+    LockStanding, StepError,
+};
+use bunraku_model::LockName;
+use bunraku_wire::Client;
+use bunraku_wire::api::locks::LockStatus;
+use bunraku_wire::endpoints::ListLocks;
+use tokio::runtime::Runtime;
+
+use crate::config::Loaded;
+use crate::connection::{connect, failed, own_name};
+use crate::context::Context;
+use crate::cues::{OtherTransports, causes_of_this_run};
+use crate::failure::Failure;
+use crate::global_options::Global;
+
+/// A connection that opens at its first use.
+pub(crate) struct Fleet {
+    global: Global,
+    loaded: Arc<Loaded>,
+    local: OnceLock<Result<Local, String>>,
+    connected: OnceLock<Result<Connected, String>>,
+}
+
+/// The parts that need no server.
+struct Local {
+    cues: RunCues,
+    runtime: Runtime,
+}
+
+struct Connected {
+    client: Client,
+    coordinator: ServerCoordinator,
+}
+
+impl Fleet {
+    pub(crate) fn new(context: &Context) -> Self {
+        Self {
+            global: context.global.clone(),
+            loaded: Arc::clone(&context.loaded),
+            local: OnceLock::new(),
+            connected: OnceLock::new(),
+        }
+    }
+
+    /// Every lock that the servers know.
+    pub(crate) fn locks(&self) -> Result<Vec<LockStatus>, String> {
+        let (client, runtime) = (&self.connected()?.client, &self.local()?.runtime);
+        let asked = runtime.block_on(client.call(ListLocks));
+        asked.map_err(|error| failed(&error).text())
+    }
+
+    fn local(&self) -> Result<&Local, String> {
+        let opened = self
+            .local
+            .get_or_init(|| open().map_err(|failure| failure.text()));
+        opened.as_ref().map_err(Clone::clone)
+    }
+
+    fn connected(&self) -> Result<&Connected, String> {
+        let cues = &self.local()?.cues;
+        let opened = self.connected.get_or_init(|| {
+            let opened = self.open_connection(cues.clone());
+            opened.map_err(|failure| failure.text())
+        });
+        opened.as_ref().map_err(Clone::clone)
+    }
+
+    fn open_connection(&self, cues: RunCues) -> Result<Connected, Failure> {
+        let client = connect(&self.global, &self.loaded)?;
+        let name = own_name(&self.global, &self.loaded)?;
+        Ok(Connected {
+            coordinator: ServerCoordinator::new(client.clone(), name, cues),
+            client,
+        })
+    }
+
+    fn coordinator(&self) -> Result<&ServerCoordinator, StepError> {
+        let connected = self.connected().map_err(StepError::new)?;
+        Ok(&connected.coordinator)
+    }
+}
+
+/// The engine's threads block on requests, so these run on a thread of their own.
+fn open() -> Result<Local, Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()?;
+    let cues = RunCues {
+        causes: causes_of_this_run()?,
+        transport: Some(Arc::new(OtherTransports)),
+        runtime: runtime.handle().clone(),
+    };
+    Ok(Local { cues, runtime })
+}
+
+impl Coordinator for Fleet {
+    fn fire(&self, firing: &Firing, cancellation: &Cancellation) -> Result<Fired, StepError> {
+        if firing.provider == CueProvider::Bunraku {
+            return self.coordinator()?.fire(firing, cancellation);
+        }
+        let cues = &self.local().map_err(StepError::new)?.cues;
+        cues.fire_elsewhere(firing, cancellation)
+    }
+
+    fn lock_standing(
+        &self,
+        name: &LockName,
+        session: &str,
+        cancellation: &Cancellation,
+    ) -> Result<LockStanding, StepError> {
+        self.coordinator()?
+            .lock_standing(name, session, cancellation)
+    }
+
+    fn acquire_lock(
+        &self,
+        request: &LockRequest,
+        cancellation: &Cancellation,
+    ) -> Result<LockAttempt, StepError> {
+        self.coordinator()?.acquire_lock(request, cancellation)
+    }
+
+    fn renew_lock(
+        &self,
+        name: &LockName,
+        token: u64,
+        cancellation: &Cancellation,
+    ) -> Result<LockRenewal, StepError> {
+        self.coordinator()?.renew_lock(name, token, cancellation)
+    }
+
+    fn release_lock(
+        &self,
+        name: &LockName,
+        token: u64,
+        cancellation: &Cancellation,
+    ) -> Result<(), StepError> {
+        self.coordinator()?.release_lock(name, token, cancellation)
+    }
+}
