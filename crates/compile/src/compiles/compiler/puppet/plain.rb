@@ -35,7 +35,8 @@ module Plain
   end
 
   def arguments(config, request)
-    arguments = ['catalog', 'compile', request['node'], '--render-as', 'json', '--log_level', 'err']
+    format = config.fetch('settings')['rich_data'] == false ? 'json' : 'rich_data_json'
+    arguments = ['catalog', 'compile', request['node'], '--render-as', format, '--log_level', 'err']
     arguments += %w[confdir vardir codedir yamldir environmentpath environment].flat_map { |name| ["--#{name}", config.fetch(name)] }
     arguments += ['--basemodulepath', config.fetch('base_modules').join(':'), '--facts_terminus', 'yaml']
     arguments += ['--certname', config.fetch('server_facts').fetch('servername'), '--node_terminus', 'plain']

@@ -74,7 +74,7 @@ module Worker
 
   # What went wrong, with its place as Puppet reports it.
   module CompileErrors
-    PLACE = /\s*\(file: (?<file>[^()]*?)(?:, line: (?<line>\d+))?(?:, column: (?<column>\d+))?\)/.freeze
+    PLACE = /\s*\(file: (?<file>[^()]*?)(?:, line: (?<line>\d+))?(?:, column: (?<column>\d+))?\)\z/.freeze
     SANDBOX = 'Code is compiled in a sandbox: it can read the files of its commit, ' \
               'and cannot write files, run programs or use the network.'
 
@@ -109,7 +109,7 @@ module Worker
       found = PLACE.match(text)
       place = known.slice(:file, :line, :column)
       if found
-        text = text.sub(found[0], '')
+        text = text.delete_suffix(found[0])
         place[:file] ||= found[:file]
         place[:line] ||= found[:line]&.to_i
         place[:column] ||= found[:column]&.to_i
@@ -201,6 +201,8 @@ module Worker
         catalog = compile(request)
       rescue StandardError, ScriptError, NoMemoryError, SystemStackError, SystemExit, SecurityError => e
         errors = CompileErrors.of(e, @notes, @config)
+        # After a syntax error, Puppet does not find classes that it has not loaded yet.
+        Puppet.lookup(:environments).clear_all
       end
       errors ||= left_threads(before)
       reply = { id: request['id'], notes: @notes.take(failed: !errors.nil?), errors: errors || [] }
