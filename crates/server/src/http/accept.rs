@@ -24,6 +24,7 @@ use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
 use super::caller::ConnectionInfo;
+use super::unread;
 use bunraku_control::Clock;
 use bunraku_control::error::chain;
 use bunraku_control::metrics::Metrics;
@@ -203,15 +204,34 @@ async fn begin(
     };
     let info = ConnectionInfo { address, identity };
     let (router, known) = (shared.router.clone(), info.clone());
-    let service = hyper::service::service_fn(move |mut request: hyper::Request<Incoming>| {
-        request.extensions_mut().insert(known.clone());
-        router.clone().oneshot(request)
-    });
     let serving: Serving = match stream.get_ref().1.alpn_protocol() {
-        Some(b"h2") => Box::pin(shared.http2.serve_connection(TokioIo::new(stream), service)),
-        _ => Box::pin(shared.http1.serve_connection(TokioIo::new(stream), service)),
+        Some(b"h2") => {
+            let service = hyper::service::service_fn(move |mut request| {
+                insert(&mut request, &known);
+                let (request, lender) = unread::lend(request);
+                let answering = router.clone().oneshot(request);
+                async move {
+                    let response = answering.await;
+                    lender.read_rest().await;
+                    response
+                }
+            });
+            Box::pin(shared.http2.serve_connection(TokioIo::new(stream), service))
+        }
+        _ => {
+            let service = hyper::service::service_fn(move |mut request| {
+                insert(&mut request, &known);
+                router.clone().oneshot(request)
+            });
+            Box::pin(shared.http1.serve_connection(TokioIo::new(stream), service))
+        }
     };
     Some((serving, info))
+}
+
+/// Tells the routes who is at the other end.
+fn insert(request: &mut hyper::Request<Incoming>, info: &ConnectionInfo) {
+    request.extensions_mut().insert(info.clone());
 }
 
 /// Serves until the peer is done, its certificate is revoked, or the server

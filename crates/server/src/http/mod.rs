@@ -12,6 +12,7 @@ mod old_data;
 mod reply;
 mod router;
 mod routes;
+mod unread;
 
 pub use accept::AcceptOptions;
 pub(crate) use accept::serve;

@@ -22,6 +22,7 @@ mod puppet_corpus;
 mod query;
 mod query_reports;
 mod reactors;
+mod refusals;
 mod releases;
 mod reports;
 mod repository;
