@@ -97,7 +97,7 @@ mod tests {
         let none = arguments(&EtcdKeys::default()).expect("arguments");
         assert_eq!(
             (none.prefix.as_str(), none.key_ttl.0.as_secs()),
-            ("/trigger", 180)
+            ("/puppet_trigger/events", 180)
         );
     }
 }

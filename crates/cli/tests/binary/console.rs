@@ -103,7 +103,7 @@ fn pages_show_the_fleet_to_whoever_has_the_key_and_to_nobody_else() {
     let mut console = Console::start(&site, &server);
 
     let overview = console.page("/");
-    for part in ["one server", "disabled", "No environment yet"] {
+    for part in ["one server", "disabled", "No environments yet"] {
         assert!(overview.contains(part), "{part}: {overview}");
     }
     let nodes = console.page("/nodes?status=disabled&name=web");

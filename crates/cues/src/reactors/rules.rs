@@ -371,7 +371,7 @@ gone:
                 "a:\n  then: {ttl: 0}\n",
                 "2:15 `ttl` must be a number from 1 to 64",
             ),
-            ("a/b: {}", "1:1 cannot be a reactor's name"),
+            ("a,b: {}", "1:1 cannot be a reactor's name"),
         ] {
             let told = refused(text);
             assert!(told.starts_with(expected), "{text}: {told}");
