@@ -1,11 +1,11 @@
-//! The time, as an argument: the simulation has its own.
+//! The clock, passed as an argument because the simulation has its own.
 
 use std::fmt;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 
-/// Where a service takes the time from.
+/// The source of time for a service.
 #[derive(Clone)]
 pub struct Clock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
 

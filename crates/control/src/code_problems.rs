@@ -1,7 +1,6 @@
 //! Problems in files of an environment's code, with their place.
 //!
-//! Absent here: what the files mean. Compilers, modules and reactors each read
-//! their own.
+//! Absent here: the meaning of the files. Compilers, modules and reactors each read their own.
 
 use bunraku_states::{Node, Problem};
 use bunraku_wire::api::CompileProblem;
@@ -17,7 +16,7 @@ pub fn problem_at(file: &str, node: &Node, message: String) -> CompileProblem {
     }
 }
 
-/// A problem of the states front end, in the words of the API.
+/// Converts a problem of the states front end to the API's terms.
 pub fn problem_of_states(problem: &Problem) -> CompileProblem {
     let known = |number: usize| (number > 0).then_some(number as u64);
     let mut message = problem.message.clone();

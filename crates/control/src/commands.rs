@@ -1,9 +1,9 @@
 //! Commands for nodes.
 //!
-//! A command is one key per node. It stays until the node's answer replaces
-//! it, so an agent that was away, or that dies in the middle, gets it again;
-//! the agent recognises an id that it has answered before. After its time a
-//! command is not delivered any more, and counts as expired.
+//! A command is one key per node. It stays until the node's answer replaces it,
+//! so an agent that was away, or that dies while it runs the command, gets it
+//! again. The agent recognises an id that it has answered before. After its
+//! deadline a command is no longer delivered and counts as expired.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -24,9 +24,9 @@ use crate::{ServiceError, keys};
 /// Limits of the command service.
 #[derive(Clone, Debug)]
 pub struct CommandOptions {
-    /// A node's commands beyond this are refused.
+    /// The most pending commands of a node. Further ones are refused.
     pub most_pending: usize,
-    /// Answers that are kept per node.
+    /// The number of answers kept per node.
     pub results_kept: usize,
 }
 
@@ -39,7 +39,7 @@ impl Default for CommandOptions {
     }
 }
 
-/// Commands per transaction: etcd takes 128 operations, compares and reads apart.
+/// Commands per transaction: etcd accepts 128 operations, not counting compares and reads.
 const PER_TRANSACTION: usize = 100;
 
 /// The handle on the command service.
@@ -72,12 +72,12 @@ impl Commands {
             .checked_add(ttl)
             .map_err(|_| ServiceError::invalid("ttl_seconds is too large"))?;
         self.refuse_full_queues(&request.nodes).await?;
-        // At once: the store makes one disk write of what waits together.
+        // Concurrently: the store combines pending transactions into one disk write.
         let chunks = request
             .nodes
             .chunks(PER_TRANSACTION)
             .map(|nodes| self.send_chunk(nodes, request, by, now, expires));
-        // All of them to their end: one that is dropped half-way may be written or not.
+        // Wait for all of them: a commit that is dropped half-way may be written or not.
         let mut sent = Vec::with_capacity(request.nodes.len());
         let mut refused = None;
         for outcome in futures::future::join_all(chunks).await {
@@ -95,8 +95,8 @@ impl Commands {
         }
     }
 
-    /// Takes commands back of which others could not be sent. A node that was
-    /// quick may have got its one already.
+    /// Withdraws the commands that were sent when others could not be. A fast
+    /// node may already have received its command.
     async fn withdraw(&self, sent: &[SentCommand]) -> Result<(), ServiceError> {
         for chunk in sent.chunks(PER_TRANSACTION) {
             let transaction = chunk.iter().fold(Transaction::new(), |transaction, sent| {
@@ -154,7 +154,8 @@ impl Commands {
         }
     }
 
-    /// One read however many nodes there are: what waits is little, as a rule.
+    /// Refuses nodes with a full queue. Reads all pending commands at once,
+    /// however many nodes there are, because few commands are usually pending.
     async fn refuse_full_queues(&self, nodes: &[NodeName]) -> Result<(), ServiceError> {
         let prefix = match nodes {
             [node] => keys::command_pending_prefix(node),
@@ -182,7 +183,7 @@ impl Commands {
         }
     }
 
-    /// What waits for a node, oldest first. What is out of time is left out.
+    /// Returns a node's pending commands, oldest first, without expired ones.
     pub async fn pending(&self, node: &NodeName) -> Result<Vec<Envelope>, ServiceError> {
         let now = self.clock.now();
         let entries = document::read_all(&*self.store, &keys::command_pending_prefix(node)).await?;
@@ -197,7 +198,7 @@ impl Commands {
         Ok(pending)
     }
 
-    /// Takes a node's answer. The same answer again changes nothing.
+    /// Accepts a node's answer. Repeating the same answer changes nothing.
     pub async fn answer(
         &self,
         node: &NodeName,
@@ -215,14 +216,14 @@ impl Commands {
         Ok(())
     }
 
-    /// Where a command stands.
+    /// Returns the status of a command.
     pub async fn status(
         &self,
         node: &NodeName,
         id: CommandId,
     ) -> Result<CommandStatus, ServiceError> {
-        // In this order: an answer takes the place of what waits, so a command
-        // that is answered in between is found by the second look.
+        // In this order: an answer replaces the pending command, so the second
+        // read finds a command that is answered in between.
         let pending: Option<Stored<Envelope>> =
             document::read(&*self.store, &keys::command_pending(node, id)).await?;
         let result: Option<Stored<CommandResult>> =
@@ -252,7 +253,7 @@ impl Commands {
         })
     }
 
-    /// Where a command stands once it is answered, or when the time is up.
+    /// Returns the status of a command once it is answered, or when the time is up.
     pub async fn wait(
         &self,
         node: &NodeName,
@@ -261,7 +262,7 @@ impl Commands {
     ) -> Result<CommandStatus, ServiceError> {
         let answered = async {
             loop {
-                // The watch is open before the look, so an answer in between wakes it.
+                // The watch is open before the read, so an answer in between wakes it.
                 let mut changes = self
                     .store
                     .watch(&keys::command_result(node, id), WatchStart::Now)
@@ -270,7 +271,7 @@ impl Commands {
                 if !matches!(status.state, CommandState::Pending { .. }) {
                     return Ok(status);
                 }
-                // Whatever came, or the end of the watch: look again.
+                // On any change, or at the end of the watch: read again.
                 if let Some(Err(error)) = changes.next().await {
                     return Err(ServiceError::from(error));
                 }
@@ -282,7 +283,7 @@ impl Commands {
         }
     }
 
-    /// Deletes what waited for longer than it was allowed to, and records it as expired.
+    /// Deletes commands that are past their deadline, and records them as expired.
     pub async fn sweep(&self) -> Result<usize, ServiceError> {
         let now = self.clock.now();
         let mut expired = 0;

@@ -1,7 +1,7 @@
 //! Typed JSON documents in the store.
 //!
-//! [`update`] is the one loop for "read, decide, write if nobody wrote
-//! meanwhile": every service goes through it instead of writing its own.
+//! [`update`] is the one loop for "read, decide, write if nothing changed in the
+//! meantime". Every service uses it instead of writing its own.
 
 use bunraku_store::{KeyValue, Range, Store, StoreError, Transaction, TransactionOutcome};
 use bytes::Bytes;
@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 
 use crate::ServiceError;
 
-/// Keys that one transaction deletes.
+/// The number of keys that one transaction deletes.
 const FORGOTTEN_AT_ONCE: usize = 100;
 
 /// A document with the revision at which it was read.
@@ -24,7 +24,7 @@ pub fn encode<T: Serialize>(document: &T) -> Bytes {
     Bytes::from(serde_json::to_vec(document).expect("documents are plain data that JSON can hold"))
 }
 
-/// The document in an entry.
+/// Decodes the document in an entry.
 pub fn decode<T: DeserializeOwned>(entry: &KeyValue) -> Result<T, ServiceError> {
     serde_json::from_slice(&entry.value).map_err(|source| ServiceError::Document {
         key: entry.key.clone(),
@@ -32,7 +32,7 @@ pub fn decode<T: DeserializeOwned>(entry: &KeyValue) -> Result<T, ServiceError> 
     })
 }
 
-/// The document at a key.
+/// Reads the document at a key.
 pub async fn read<T: DeserializeOwned>(
     store: &dyn Store,
     key: &str,
@@ -46,12 +46,12 @@ pub async fn read<T: DeserializeOwned>(
     }
 }
 
-/// Every entry under a prefix, page by page.
+/// Reads every entry under a prefix, page by page.
 pub async fn read_all(store: &dyn Store, prefix: &str) -> Result<Vec<KeyValue>, StoreError> {
     read_pages(store, Range::prefix(prefix)).await
 }
 
-/// Every key under a prefix.
+/// Reads every key under a prefix.
 pub async fn keys_under(store: &dyn Store, prefix: &str) -> Result<Vec<String>, StoreError> {
     let range = Range {
         keys_only: true,
@@ -64,8 +64,8 @@ pub async fn keys_under(store: &dyn Store, prefix: &str) -> Result<Vec<String>, 
         .collect())
 }
 
-/// Deletes what is first under a prefix until no more than `kept` are left:
-/// where keys begin with their time, what is oldest.
+/// Deletes the first keys under a prefix until at most `kept` are left. If keys
+/// begin with their time, these are the oldest.
 pub async fn forget_oldest(
     store: &dyn Store,
     prefix: &str,
@@ -92,18 +92,19 @@ async fn read_pages(store: &dyn Store, mut range: Range) -> Result<Vec<KeyValue>
     }
 }
 
-/// What an update decides to do with what it read.
+/// The decision of an update about the document it read.
 pub enum Decision<T> {
     Write(T),
-    /// It is fine as it is.
+    /// Leave the document unchanged.
     Keep,
 }
 
-/// Reads a document, lets `decide` say what it should become, and writes that
-/// only if nobody wrote meanwhile; otherwise decides again on what is there now.
+/// Reads a document, lets `decide` choose its new content, and writes that only
+/// if the document has not changed since. Otherwise decides again on the current
+/// document.
 ///
-/// Gives back the document as it is afterwards. `decide` may be called several
-/// times and must have no effects.
+/// Returns the resulting document. `decide` may be called several times and must
+/// have no side effects.
 pub async fn update<T, F>(
     store: &dyn Store,
     key: &str,

@@ -1,4 +1,4 @@
-//! What operators set for an environment: `environments/<name>/settings`.
+//! The operators' settings for an environment: `environments/<name>/settings`.
 //!
 //! Absent here: creating and changing environments (`environments`).
 
@@ -17,14 +17,14 @@ pub struct EnvironmentSettings {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub branch: Option<String>,
     pub policy: ReleasePolicy,
-    /// Facts that do not count; what a server's own settings say when not given.
+    /// Facts that do not count. If absent, the server's own settings apply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volatile: Option<Vec<String>>,
     pub created: Timestamp,
 }
 
 impl EnvironmentSettings {
-    /// The settings of an environment, if it exists.
+    /// Reads the settings of an environment, if it exists.
     pub async fn read(
         store: &dyn Store,
         environment: &EnvironmentName,

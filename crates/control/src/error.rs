@@ -1,12 +1,12 @@
-//! Why a service said no, in terms that the API can pass on.
+//! Service errors, in terms that the API can pass on.
 
 use bunraku_store::StoreError;
 use bunraku_store::blobs::BlobError;
 
-/// What can go wrong in any service.
+/// Any failure of a service.
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceError {
-    /// The request makes no sense as it stands.
+    /// The request is invalid.
     #[error("{message}")]
     Invalid {
         message: String,
@@ -16,7 +16,7 @@ pub enum ServiceError {
     #[error("{what} does not exist")]
     NotFound { what: String, hint: Option<String> },
 
-    /// The state does not allow it.
+    /// The current state does not allow the request.
     #[error("{message}")]
     Conflict {
         message: String,
@@ -37,18 +37,18 @@ pub enum ServiceError {
         hint: Option<String>,
     },
 
-    /// Something is missing in between.
+    /// Events between the stored ones and the new ones are missing.
     #[error("event {wanted} is wanted next")]
     Gap { wanted: u64 },
 
-    /// Too much waits already.
+    /// Too many requests are already waiting.
     #[error("{message}")]
     Busy { message: String },
 
     #[error("the store failed")]
     Store(#[from] StoreError),
 
-    /// What was read back is not what a service wrote.
+    /// A stored document is not what a service wrote.
     #[error("the document at `{key}` cannot be read")]
     Document {
         key: String,
@@ -86,7 +86,7 @@ impl ServiceError {
         }
     }
 
-    /// Content that cannot be used: the store's own failure, or a fault of ours.
+    /// The error for unusable content: a failure of the store, or an internal one.
     pub fn content(what: &'static str, error: BlobError) -> Self {
         match error {
             BlobError::Store(error) => Self::Store(error),

@@ -1,4 +1,4 @@
-//! Finding nodes by a query, for services that take hosts by a query.
+//! Finding nodes by a query, for services that accept hosts by query.
 //!
 //! Absent here: the index that answers (`query`).
 
@@ -14,7 +14,7 @@ pub trait FindNodes: Send + Sync + 'static {
     async fn nodes_matching(&self, query: &str) -> Result<Vec<NodeName>, ServiceError>;
 }
 
-/// Refuses queries: there is no index.
+/// Refuses queries, because there is no index.
 #[derive(Clone, Copy, Debug)]
 pub struct NoQueries;
 
@@ -27,7 +27,7 @@ impl FindNodes for NoQueries {
     }
 }
 
-/// Checks a query that names nodes without answering it.
+/// Checks a query for nodes without running it.
 pub fn check_node_query(text: &str) -> Result<(), ServiceError> {
     let query = Query::parse_target(text);
     query
@@ -35,7 +35,7 @@ pub fn check_node_query(text: &str) -> Result<(), ServiceError> {
         .map_err(|error| query_refused(&error, text))
 }
 
-/// A query that cannot be parsed, with its place.
+/// The error for a query that cannot be parsed, with the position.
 pub fn query_refused(error: &QueryError, text: &str) -> ServiceError {
     ServiceError::Invalid {
         message: error.render(text),

@@ -1,8 +1,8 @@
-//! One server at a time does a thing.
+//! Leader election: one server at a time does a task.
 //!
-//! For work that any server could do and that one is enough for. It is no
-//! guard: a leader that was taken for dead may still be at work, so whatever
-//! it does must be right when two do it.
+//! Use it for work that any server could do and that only one needs to do. It is
+//! not a lock: a leader that was presumed dead may still be running, so its work
+//! must be correct even if two servers do it.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use bunraku_store::{
 
 use crate::{ServiceError, keys};
 
-/// No other process can have this store open: whoever leads there is dead.
-/// Waiting for the end of its lease would only keep people waiting.
+/// Removes all leaders. For a store that no other process can have open: any
+/// leader in it is dead. Waiting for their leases to end would only delay users.
 pub async fn bury(store: &SharedStore) -> Result<(), ServiceError> {
     let transaction = Transaction::new()
         .delete_prefix(keys::LEADERS)
@@ -22,7 +22,7 @@ pub async fn bury(store: &SharedStore) -> Result<(), ServiceError> {
     Ok(())
 }
 
-/// Being the leader, until it is given back or lost.
+/// Leadership, until it is resigned or lost.
 pub struct Leadership {
     store: SharedStore,
     lease: LeaseId,
@@ -30,7 +30,7 @@ pub struct Leadership {
 }
 
 impl Leadership {
-    /// Waits until nobody else is, and then is the leader.
+    /// Waits until there is no other leader, and then becomes the leader.
     pub async fn campaign(
         store: SharedStore,
         key: &str,
@@ -63,10 +63,10 @@ impl Leadership {
             };
             match store.commit(transaction).await {
                 Ok(outcome) if outcome.is_committed() => return Ok(leadership),
-                // If it was committed after all, giving the lease back frees the place.
+                // If it was committed after all, revoking the lease frees the place.
                 Ok(_) | Err(StoreError::OutcomeUnknown(_)) => {
                     leadership.resign().await;
-                    // Looked at anew: if nothing was committed, no change will ever come.
+                    // Start a new follow: if nothing was committed, no change will ever come.
                     follow = Follow::new(store.clone(), key);
                 }
                 Err(error) => return Err(error.into()),
@@ -74,7 +74,7 @@ impl Leadership {
         }
     }
 
-    /// Stays the leader; returns when it is not any more.
+    /// Keeps the leadership; returns when it is lost.
     pub async fn keep(&self) {
         let mut tick = tokio::time::interval(self.ttl / 3);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -88,7 +88,7 @@ impl Leadership {
         }
     }
 
-    /// Lets another one be.
+    /// Gives up the leadership.
     pub async fn resign(self) {
         if let Err(error) = self.store.lease_revoke(self.lease).await {
             tracing::debug!(error = %error, "the lease of a leader runs out by itself");
@@ -109,7 +109,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let inner = EmbeddedStore::open(directory.path(), EmbeddedOptions::default()).await;
         let inner: SharedStore = Arc::new(inner.expect("a store"));
-        // Three times in a row nobody knows.
+        // The outcome of three commits in a row is unknown.
         let mut store = Arc::clone(&inner);
         for _ in 0..3 {
             store = Arc::new(CutStore::at_commit(store, 0, Cut::Unsure { done }));

@@ -1,9 +1,10 @@
 //! The services about nodes: certificates, facts, reports, presence, commands;
-//! and what all services share: keys, documents, errors, metrics, leadership.
+//! and the parts that all services share: keys, documents, errors, metrics,
+//! leadership.
 //!
-//! A service is options, a cheap handle and an error. Services keep nothing in
-//! memory that the store does not have: any server answers for any node, and a
-//! restart loses nothing.
+//! A service consists of options, a cheap handle and an error. Services keep
+//! nothing in memory that the store does not have: any server answers for any
+//! node, and a restart loses nothing.
 //!
 //! Absent here: certificates' cryptography (`wire`), storage (`store`), catalogs
 //! (`compile`), and the API (`server`).

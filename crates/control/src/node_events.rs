@@ -1,8 +1,8 @@
-//! Recording of what happens to nodes, in the transaction in which it happens.
+//! Recording of node events, in the transaction in which they happen.
 //!
 //! Reports and presence call a [`NodeEventRecorder`] while they build their own
-//! transaction. What it adds is stored exactly if the event itself is: no
-//! event is lost or doubled, whichever server dies when.
+//! transaction. The record is stored if and only if the event is: no event is
+//! lost or duplicated, whenever a server dies.
 //!
 //! Absent here: which events anyone asks for (`reactors`).
 
@@ -13,7 +13,7 @@ use jiff::Timestamp;
 
 /// Adds records of events to the transactions that store them.
 pub trait NodeEventRecorder: Send + Sync + 'static {
-    /// Some events of a node run.
+    /// Records events of a node run.
     fn report_events(
         &self,
         transaction: Transaction,
@@ -23,7 +23,7 @@ pub trait NodeEventRecorder: Send + Sync + 'static {
         events: &[NumberedEvent],
     ) -> Transaction;
 
-    /// The loss of a node's connection.
+    /// Records the loss of a node's connection.
     fn node_lost(
         &self,
         transaction: Transaction,

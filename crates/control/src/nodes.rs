@@ -1,4 +1,4 @@
-//! Nodes: who they are, whether they may run, where they stand.
+//! Nodes: their records, whether they may run, and their status.
 
 use std::collections::BTreeMap;
 
@@ -18,28 +18,28 @@ use crate::facts::FactsPointer;
 use crate::presence::StoredConnection;
 use crate::{ServiceError, keys};
 
-/// How long a connected agent has to hear that it was disabled or enabled; one
-/// that is away hears it when it comes back.
+/// The time in which a connected agent learns that it was disabled or enabled. An
+/// agent that is away learns it when it returns.
 const TOLD_WITHIN: SignedDuration = SignedDuration::from_mins(10);
 
-/// The part of a node that is there from its first certificate on.
+/// The part of a node that exists from its first certificate on.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NodeRecord {
     joined: Timestamp,
     administration: Administration,
-    /// Records from before environments have none.
+    /// Absent in records from before environments existed.
     #[serde(default = "default_environment")]
     pub environment: EnvironmentName,
 }
 
-/// The part of a node's record that says where it belongs.
+/// The part of a node's record that names its environment.
 #[derive(Deserialize)]
 struct NodeEnvironment {
     #[serde(default = "default_environment")]
     environment: EnvironmentName,
 }
 
-/// The environment of a node, if the node exists.
+/// Returns the environment of a node, if the node exists.
 pub async fn environment_of(
     store: &dyn Store,
     node: &NodeName,
@@ -48,12 +48,12 @@ pub async fn environment_of(
     record.as_ref().map(environment_in).transpose()
 }
 
-/// The environment that a node's record names.
+/// Returns the environment that a node's record names.
 pub fn environment_in(record: &KeyValue) -> Result<EnvironmentName, ServiceError> {
     document::decode::<NodeEnvironment>(record).map(|record| record.environment)
 }
 
-/// A run queue as it is kept.
+/// A run queue as stored.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct StoredQueue {
     queue: QueueReport,
@@ -72,7 +72,7 @@ impl Nodes {
         Self { store, clock }
     }
 
-    /// A record for a node whose certificate was signed. Keeps one that exists.
+    /// Creates the record of a node whose certificate was signed. Keeps an existing one.
     pub async fn register(&self, node: &NodeName) -> Result<(), ServiceError> {
         let now = self.clock.now();
         let record = NodeRecord {
@@ -88,12 +88,12 @@ impl Nodes {
         Ok(())
     }
 
-    /// Does the node exist?
+    /// Returns whether the node exists.
     pub async fn exists(&self, node: &NodeName) -> Result<bool, ServiceError> {
         Ok(self.store.get(&keys::node_record(node)).await?.is_some())
     }
 
-    /// All nodes, by name.
+    /// Returns all nodes, by name.
     pub async fn list(&self) -> Result<Vec<NodeSummary>, ServiceError> {
         let mut pending: BTreeMap<NodeName, usize> = BTreeMap::new();
         for key in document::keys_under(&*self.store, &keys::all_pending_commands()).await? {
@@ -116,7 +116,7 @@ impl Nodes {
             .collect())
     }
 
-    /// One node.
+    /// Returns one node.
     pub async fn show(&self, node: &NodeName) -> Result<NodeSummary, ServiceError> {
         let mut documents = NodeDocuments::default();
         let prefix = keys::node_prefix(node);
@@ -131,7 +131,7 @@ impl Nodes {
             .ok_or_else(|| ServiceError::no_such_node(node))
     }
 
-    /// Takes the node out of service. A second reason replaces the first.
+    /// Disables the node. A second reason replaces the first.
     pub async fn disable(
         &self,
         node: &NodeName,
@@ -155,7 +155,7 @@ impl Nodes {
         .await
     }
 
-    /// Puts it back.
+    /// Enables the node again.
     pub async fn enable(&self, node: &NodeName, by: &str) -> Result<(), ServiceError> {
         let now = self.clock.now();
         self.administer(node, by, |current| match current {
@@ -165,7 +165,7 @@ impl Nodes {
         .await
     }
 
-    /// Writes it down, and tells the agent in the same transaction.
+    /// Stores the state, and notifies the agent in the same transaction.
     async fn administer(
         &self,
         node: &NodeName,
@@ -213,7 +213,7 @@ impl Nodes {
         }
     }
 
-    /// The agent's own word of what it does. It hears whether it may.
+    /// Stores the activity that the agent reports. Returns whether the agent may run.
     pub async fn report_activity(
         &self,
         node: &NodeName,
@@ -231,7 +231,7 @@ impl Nodes {
         })
     }
 
-    /// The agent's own word of its run queue.
+    /// Stores the run queue that the agent reports.
     pub async fn report_queue(
         &self,
         node: &NodeName,
@@ -245,7 +245,7 @@ impl Nodes {
             .await
     }
 
-    /// The run queue, as the node told it last.
+    /// Returns the run queue that the node reported last.
     pub async fn queue(&self, node: &NodeName) -> Result<NodeQueue, ServiceError> {
         let waiting = keys::command_pending_prefix(node);
         let waiting = document::keys_under(&*self.store, &waiting).await?;
@@ -279,11 +279,11 @@ impl Nodes {
         }
     }
 
-    /// Forgets a node: its record and commands. False when facts of it are
-    /// there: they must be forgotten first, or what they refer to would stay.
+    /// Deletes a node's record and commands. Returns false if the node still has
+    /// facts: delete those first, or the blobs they refer to would stay.
     ///
-    /// Revoking its certificates is the caller's, before this: a node whose
-    /// certificate is valid would come back.
+    /// The caller must revoke the node's certificates first: a node with a valid
+    /// certificate would come back.
     pub async fn remove(&self, node: &NodeName) -> Result<bool, ServiceError> {
         let record = keys::node_record(node);
         let transaction = Transaction::new()
@@ -304,7 +304,7 @@ impl Nodes {
     }
 }
 
-/// What the store has of one node.
+/// The stored documents of one node.
 #[derive(Clone, Default)]
 pub struct NodeDocuments {
     record: Option<NodeRecord>,
@@ -314,7 +314,7 @@ pub struct NodeDocuments {
 }
 
 impl NodeDocuments {
-    /// The document is not there any more.
+    /// Removes a document that no longer exists.
     pub fn drop(&mut self, which: &str) {
         match which {
             "record" => self.record = None,
@@ -347,7 +347,8 @@ impl NodeDocuments {
         Ok(())
     }
 
-    /// Nothing without a record: such documents are leftovers of a removed node.
+    /// Builds the summary. Returns `None` without a record: such documents are
+    /// leftovers of a removed node.
     pub fn summary(self, name: NodeName, pending_commands: usize) -> Option<NodeSummary> {
         let record = self.record?;
         let agent_version = self

@@ -1,15 +1,15 @@
-//! Which node is connected to which server.
+//! The connections between nodes and servers.
 //!
 //! A server is a key bound to a lease. Each open command stream is a session:
-//! opening one marks its node connected, closing it marks the node lost, but
-//! only if no newer session has taken its place. When a server dies, its lease
-//! ends and any other server buries its connections; when the store is
-//! exclusive (embedded), the next start does so at once. A server that starts
-//! while nothing can be written registers later, and before its first session.
+//! opening one marks its node connected, closing it marks the node lost, but only
+//! if no newer session has replaced it. When a server dies, its lease ends and
+//! any other server marks its connections lost; when the store is exclusive
+//! (embedded), the next start does so at once. A server that starts while the
+//! store is not writable registers later, and before its first session.
 //!
-//! Invariant: a node is `connected` only while some living server holds its stream,
-//! but for the time in which nothing can be written: what could not be marked lost
-//! is tried again.
+//! Invariant: a node is `connected` only while a live server holds its stream.
+//! The exception is a time when the store is not writable: marking a node lost is
+//! then retried.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,19 +31,19 @@ use crate::document;
 use crate::node_events::NodeEventRecorder;
 use crate::{ServiceError, keys};
 
-/// How often a server proves that it lives, and whether it is the only one.
+/// The lease of a server, and whether the store has only one server.
 #[derive(Clone, Debug)]
 pub struct PresenceOptions {
-    /// A server that was silent for so long is dead.
+    /// The time of silence after which a server counts as dead.
     pub server_ttl: Duration,
     /// No other process can have this store open, so any other server in it is dead.
     pub exclusive: bool,
 }
 
-/// How long a task waits before it asks a store again that was away.
+/// The delay before a task retries after the store was unavailable.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// A connection as it is kept.
+/// A connection as stored.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StoredConnection {
     #[serde(flatten)]
@@ -61,7 +61,7 @@ pub struct Session {
     agent_version: String,
 }
 
-/// How a session ended.
+/// The time and reason of a session's end.
 #[derive(Clone, Debug)]
 struct Ended {
     session: Uuid,
@@ -80,21 +80,20 @@ struct Inner {
     clock: Clock,
     server: ServerId,
     options: PresenceOptions,
-    /// Told of nodes that are lost.
+    /// Records nodes that are lost.
     recorder: Arc<dyn NodeEventRecorder>,
     sessions: Mutex<HashMap<Uuid, Session>>,
-    /// Nodes whose session is over, and which may still be marked connected.
+    /// Nodes whose session has ended, and which may still be marked connected.
     unmarked: Mutex<HashMap<NodeName, Ended>>,
-    /// What the registration is bound to. Held while it is made or renewed, so
-    /// that there is one at a time.
+    /// The lease of the registration. Locked while the registration is made or
+    /// renewed, so that there is one at a time.
     lease: tokio::sync::Mutex<Option<LeaseId>>,
-    /// Whether there is one: asked by every agent that connects.
+    /// True if the server is registered. Read for every agent that connects.
     registered: AtomicBool,
 }
 
 impl Presence {
-    /// Registers the server, if anything can be written. Call
-    /// [`Presence::run`] right after it.
+    /// Registers the server, if the store is writable. Call [`Presence::run`] right after it.
     pub async fn start(
         store: SharedStore,
         clock: Clock,
@@ -133,7 +132,8 @@ impl Presence {
         self.bury_orphans().await
     }
 
-    /// Nobody counts as connected to a server that others do not know of.
+    /// Registers the server if needed. A node must not count as connected to a
+    /// server that the others do not know.
     async fn ensure_registered(&self) -> Result<(), ServiceError> {
         if self.inner.registered.load(Ordering::Acquire) {
             return Ok(());
@@ -146,13 +146,13 @@ impl Presence {
         Ok(())
     }
 
-    /// Keeps the registration alive and buries dead servers' connections, until cancelled.
+    /// Keeps the registration alive and marks dead servers' connections lost, until cancelled.
     pub async fn run(&self, shutdown: CancellationToken) {
         tokio::join!(self.keep_alive(&shutdown), self.watch_servers(&shutdown));
     }
 
-    /// Marks a node connected to this server. Once begun, this must not be dropped
-    /// before its end: nobody would mark the node lost.
+    /// Marks a node connected to this server. Once started, this must run to its
+    /// end: otherwise the node would never be marked lost.
     pub async fn connect(
         &self,
         node: &NodeName,
@@ -165,18 +165,18 @@ impl Presence {
             agent_version: agent_version.to_owned(),
         };
         self.ensure_registered().await?;
-        // Before it is written: what is written and not among these is over.
+        // Before the write: a stored session that is not in this map has ended.
         self.sessions().insert(session.id, session.clone());
         if let Err(error) = self.write_connected(&session, |_| true).await {
-            // It may have been written nevertheless, or will be.
+            // The write may have succeeded nevertheless, or may still succeed.
             self.note_end(&session, "its server could not tell that it is connected");
             return Err(error);
         }
         Ok(session)
     }
 
-    /// Marks its node lost, unless a newer session took its place. What cannot be
-    /// written now is written later.
+    /// Marks the session's node lost, unless a newer session has replaced it. A
+    /// write that fails now is retried later.
     pub async fn disconnect(&self, session: &Session, reason: &str) -> Result<(), ServiceError> {
         self.note_end(session, reason);
         self.mark_ended(&session.node).await
@@ -192,7 +192,7 @@ impl Presence {
         self.sessions().remove(&session.id);
     }
 
-    /// Marks a node lost if what it is connected by has ended here.
+    /// Marks a node lost if its stored session has ended here.
     async fn mark_ended(&self, node: &NodeName) -> Result<(), ServiceError> {
         let ended = self.unmarked().get(node).cloned();
         let Some(Ended {
@@ -215,12 +215,12 @@ impl Presence {
         Ok(())
     }
 
-    /// How many streams this server holds.
+    /// The number of streams that this server holds.
     pub fn connected(&self) -> usize {
         self.sessions().len()
     }
 
-    /// Ends the registration: others need not wait for the lease to end.
+    /// Ends the registration, so that others need not wait for the lease to end.
     pub async fn leave(&self) -> Result<(), StoreError> {
         match self.inner.lease.lock().await.take() {
             Some(lease) => self.inner.store.lease_revoke(lease).await,
@@ -256,8 +256,9 @@ impl Presence {
         Ok(lease)
     }
 
-    /// Over what was read: a write that is late, as nobody heard of it any more, never
-    /// replaces that of a newer session. Only `if_now` what is there is like that.
+    /// Marks the session's node connected, if `if_now` accepts the stored
+    /// connection. Compares that connection, so that a late write, which nobody
+    /// waits for any longer, never replaces a newer session.
     async fn write_connected(
         &self,
         session: &Session,
@@ -367,19 +368,19 @@ impl Presence {
         Ok(())
     }
 
-    /// This server was taken for dead (a stall, a long pause): register again,
-    /// and claim the connections that are still open here.
+    /// Registers again after this server was presumed dead (a stall, a long
+    /// pause), and claims the connections that are still open here.
     async fn come_back(&self) -> Result<LeaseId, ServiceError> {
         tracing::warn!("this server is not registered, or not any more; registering");
         let lease = self.register().await?;
         let open: Vec<Session> = self.sessions().values().cloned().collect();
         for session in open {
-            // A node that moved to another server in the meantime has another session there.
+            // A node that has moved to another server in the meantime has another session there.
             let mine = |stored: Option<&StoredConnection>| {
                 stored.is_some_and(|stored| stored.session == session.id)
             };
             self.write_connected(&session, mine).await?;
-            // It may have ended, and been marked so, right before that.
+            // It may have ended, and been marked lost, just before that.
             if !self.sessions().contains_key(&session.id) {
                 self.note_end(&session, "its connection closed");
             }
@@ -387,8 +388,8 @@ impl Presence {
         Ok(lease)
     }
 
-    /// Buries at every change, and anew whenever the watch had to be restarted,
-    /// so that no death goes unnoticed.
+    /// Looks for dead servers at every change, and again whenever the watch was
+    /// restarted, so that no death goes unnoticed.
     async fn watch_servers(&self, shutdown: &CancellationToken) {
         loop {
             tokio::select! {
@@ -422,7 +423,7 @@ impl Presence {
         Ok(())
     }
 
-    /// Marks every node lost whose server is not registered any more.
+    /// Marks every node lost whose server is no longer registered.
     async fn bury_orphans(&self) -> Result<(), ServiceError> {
         let servers = document::read_all(&*self.inner.store, keys::SERVERS).await?;
         let living: Vec<ServerId> = servers

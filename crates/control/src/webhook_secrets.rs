@@ -1,25 +1,25 @@
-//! Secrets of webhooks: every environment has one, and whoever calls its
-//! hooks proves to know it.
+//! Secrets of webhooks. Every environment has one, and callers of its hooks prove
+//! that they know it.
 //!
-//! Absent here: what a call asks for (`environments`, `reactors`).
+//! Absent here: the effect of a call (`environments`, `reactors`).
 
 use aws_lc_rs::hmac;
 use serde::{Deserialize, Serialize};
 
-/// What webhooks are signed with.
+/// The secret that signs webhooks.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Secret {
     pub secret: String,
 }
 
-/// 128 bits from the system's own source, in words that headers can hold.
+/// Creates a secret of 128 bits from the system's random source, as text that headers can hold.
 pub fn new_secret() -> String {
     let (one, two) = (uuid::Uuid::new_v4(), uuid::Uuid::new_v4());
     format!("{}{}", one.simple(), two.simple())
 }
 
-/// Whether the header's signature (`sha256=…`) is the body's, in a time that
-/// tells nothing about where it differs.
+/// Returns whether the header's signature (`sha256=…`) matches the body, in a
+/// time that reveals nothing about where it differs.
 pub fn is_signed(secret: &str, body: &[u8], header: Option<&str>) -> bool {
     let Some(signature) = header.and_then(|header| header.strip_prefix("sha256=")) else {
         return false;
@@ -35,7 +35,7 @@ pub fn is_signed(secret: &str, body: &[u8], header: Option<&str>) -> bool {
 mod tests {
     use super::*;
 
-    /// The example of GitHub's own documentation.
+    /// The example from GitHub's documentation.
     const SECRET: &str = "It's a Secret to Everybody";
     const BODY: &[u8] = b"Hello, World!";
     const SIGNATURE: &str =

@@ -7,22 +7,22 @@ use std::path::{Path, PathBuf};
 
 use expect_test::expect_file;
 
-/// A key, or the beginning of some.
+/// A key, or a prefix of keys.
 struct Key {
     name: String,
-    /// With `<words>` for what differs from key to key.
+    /// The pattern, with `<words>` for the variable parts.
     pattern: String,
     documentation: String,
 }
 
 impl Key {
-    /// Not one key but the beginning of many.
+    /// Returns whether this is a prefix of many keys, not one key.
     fn is_prefix(&self) -> bool {
         self.pattern.ends_with('/') || self.name.ends_with("_from")
     }
 }
 
-/// All keys of `keys.rs`, in the order in which they stand there.
+/// Reads all keys of `keys.rs`, in file order.
 fn keys() -> Vec<Key> {
     let text = std::fs::read_to_string(crates().join("control/src/keys.rs")).expect("keys.rs");
     let mut found: Vec<Key> = Vec::new();
@@ -47,7 +47,7 @@ fn keys() -> Vec<Key> {
     resolved(found)
 }
 
-/// The name and the template of a constant, or of a function that makes a key.
+/// Returns the name and the template of a constant, or of a function that builds a key.
 fn defined<'a>(line: &'a str, from_here: &'a str) -> Option<(&'a str, &'a str)> {
     if let Some(constant) = line.strip_prefix("pub const ") {
         let (name, value) = constant.split_once(": &str = ")?;
@@ -59,7 +59,7 @@ fn defined<'a>(line: &'a str, from_here: &'a str) -> Option<(&'a str, &'a str)> 
     Some((name, call.trim_start()))
 }
 
-/// Fills templates with what other keys begin with, wherever those stand.
+/// Replaces references to other keys in templates, wherever those are defined.
 fn resolved(mut keys: Vec<Key>) -> Vec<Key> {
     let templates: BTreeMap<String, String> = (keys.iter())
         .map(|key| (key.name.clone(), key.pattern.clone()))
@@ -70,11 +70,11 @@ fn resolved(mut keys: Vec<Key>) -> Vec<Key> {
     keys
 }
 
-/// From `"{NODES}{node}/record")` to `nodes/<node>/record`.
+/// Converts `"{NODES}{node}/record")` to `nodes/<node>/record`.
 fn pattern_of(template: &str, templates: &BTreeMap<String, String>) -> String {
     let template = template.strip_prefix('"').expect("a text first");
     let (text, arguments) = template.split_once('"').expect("its end");
-    // What follows the text begins with a comma.
+    // The part after the text begins with a comma.
     let mut arguments = arguments.split(',').skip(1).map(str::trim);
     let mut pattern = String::new();
     let mut rest = text;

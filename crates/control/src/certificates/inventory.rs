@@ -1,4 +1,4 @@
-//! Every certificate that was signed.
+//! The inventory of all signed certificates.
 
 use bunraku_model::{ContentId, NodeName, Role};
 use bunraku_store::{KeyValue, Transaction};
@@ -11,14 +11,14 @@ use super::{Certificates, entry};
 use crate::document;
 use crate::{ServiceError, keys};
 
-/// A certificate as it is kept.
+/// A certificate as stored.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct StoredCertificate {
     pub name: NodeName,
     pub role: Role,
     pub serial: Serial,
     pub fingerprint: Fingerprint,
-    /// Of the public key: tells whether a request is the same holder's.
+    /// The hash of the public key. It tells whether a request comes from the same holder.
     pub key: ContentId,
     pub not_before: Timestamp,
     pub not_after: Timestamp,
@@ -28,7 +28,7 @@ pub(crate) struct StoredCertificate {
     pub revoked: Option<Revocation>,
 }
 
-/// When, why and by whom it was revoked.
+/// The time, reason and author of a revocation.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Revocation {
     pub since: Timestamp,
@@ -62,7 +62,7 @@ impl StoredCertificate {
 }
 
 impl Certificates {
-    /// All certificates, by name, oldest first.
+    /// Returns all certificates, by name, oldest first.
     pub async fn list(&self) -> Result<Vec<CertificateEntry>, ServiceError> {
         let now = self.clock.now();
         let mut stored = self.stored_under(keys::CERTIFICATES).await?;
@@ -90,8 +90,9 @@ impl Certificates {
             .collect()
     }
 
-    /// Records a certificate before its holder gets it, if nobody claimed the
-    /// name meanwhile. `with` is what else must hold and happen.
+    /// Records a certificate before its holder gets it, unless another request
+    /// has claimed the name since. `with` holds further conditions and writes of
+    /// the transaction.
     pub(super) async fn record(
         &self,
         stored: &StoredCertificate,
@@ -117,10 +118,11 @@ impl Certificates {
         Ok(committed)
     }
 
-    /// A name belongs to the key that has a valid certificate for it.
+    /// Claims the request's name for its key. A name belongs to the key that has
+    /// a valid certificate for it.
     ///
-    /// What this returns goes into [`Certificates::record`], so that two
-    /// requests with different keys cannot both get through.
+    /// Pass the claim to [`Certificates::record`], so that two requests with
+    /// different keys cannot both succeed.
     pub(super) async fn claim(&self, request: &Request) -> Result<Claim, ServiceError> {
         let now = self.clock.now();
         let key = ContentId::of(request.public_key_info());
@@ -146,7 +148,8 @@ impl Certificates {
 }
 
 impl Certificates {
-    /// The holder of a valid certificate may always move its name to a new key.
+    /// Claims a name for a renewal. The holder of a valid certificate may always
+    /// move its name to a new key.
     pub(super) async fn claim_for_renewal(&self, name: &NodeName) -> Result<Claim, ServiceError> {
         Ok(Claim {
             entry: self.store.get(&keys::name_claim(name)).await?,
@@ -154,12 +157,12 @@ impl Certificates {
     }
 }
 
-/// Proof that a name was free for a key, as of one moment.
+/// Proof that a name was free for a key at one moment.
 pub(super) struct Claim {
     entry: Option<KeyValue>,
 }
 
-/// Somebody else was faster.
+/// The error for a name that another request claimed first.
 pub(super) fn claimed_meanwhile(name: &NodeName) -> ServiceError {
     ServiceError::conflict(
         format!("the certificates of `{name}` changed meanwhile"),

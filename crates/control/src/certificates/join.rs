@@ -1,4 +1,4 @@
-//! How a machine without a certificate gets one.
+//! The first certificate of a machine that has none.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use super::{Certificates, parse_request, tokens};
 use crate::document;
 use crate::{ServiceError, keys};
 
-/// The longest that an answer is held back.
+/// The longest time that the server holds an answer back.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
-/// A request as it is kept.
+/// A request as stored.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct StoredRequest {
     pem: String,
@@ -28,8 +28,8 @@ struct StoredRequest {
 }
 
 impl Certificates {
-    /// Signs with a token, queues without, and answers the same request the
-    /// same way again: a lost reply costs nothing.
+    /// Signs the request if it has a token, and queues it otherwise. Repeating a
+    /// request returns the same answer, so a lost reply does no harm.
     pub async fn join(&self, join: &JoinRequest, from: &str) -> Result<JoinReply, ServiceError> {
         let request = parse_request(&join.certificate_request)?;
         if let Some(signed) = self.already_signed(&request).await? {
@@ -44,7 +44,7 @@ impl Certificates {
         self.wait_until_signed(&request, most).await
     }
 
-    /// Requests that wait, by name.
+    /// Returns the pending requests, by name.
     pub async fn requests(&self) -> Result<Vec<PendingRequest>, ServiceError> {
         let entries = document::read_all(&*self.store, keys::REQUESTS).await?;
         let pending = entries.iter().map(|entry| {
@@ -62,7 +62,7 @@ impl Certificates {
         pending.collect()
     }
 
-    /// Signs a waiting request.
+    /// Signs a pending request.
     pub async fn sign(
         &self,
         name: &NodeName,
@@ -98,7 +98,7 @@ impl Certificates {
         }
     }
 
-    /// Throws a waiting request away.
+    /// Deletes a pending request.
     pub async fn reject(&self, name: &NodeName) -> Result<(), ServiceError> {
         let waiting = self.waiting(name).await?;
         self.store
@@ -163,8 +163,8 @@ impl Certificates {
         }
     }
 
-    /// Signs, and records the certificate in the same transaction that takes
-    /// what allowed it (the token, the request) away.
+    /// Signs, and records the certificate in the transaction that deletes the
+    /// token or request that allowed it.
     async fn sign_and_commit(
         &self,
         request: &Request,

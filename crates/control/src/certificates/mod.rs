@@ -1,12 +1,12 @@
-//! Who may have a certificate: requests, tokens, renewals, revocations.
+//! Certificates: requests, tokens, renewals, revocations.
 //!
-//! The cryptography is `wire`'s. Here is the bookkeeping: every certificate
-//! that was signed is a document in the store before its holder gets it, so
-//! that it can be listed, handed out again when a reply was lost, and revoked.
+//! The cryptography is `wire`'s. This module does the bookkeeping: it stores
+//! every signed certificate as a document before the holder gets it. The
+//! certificate can then be listed, sent again if a reply was lost, and revoked.
 //!
-//! Invariants: a name has at most one key at a time (a second request for a
-//! name whose certificate is valid is refused); a token is deleted in the
-//! transaction that records the certificate it paid for.
+//! Invariants: a name has at most one key at a time (a second request for a name
+//! with a valid certificate is refused); a token is deleted in the transaction
+//! that records the certificate it paid for.
 
 mod inventory;
 mod join;
@@ -28,13 +28,13 @@ use crate::{Nodes, ServiceError};
 
 use inventory::{Claim, StoredCertificate, claimed_meanwhile};
 
-/// How long certificates live, and how many strangers may knock.
+/// The lifetimes of certificates and the limit on pending requests.
 #[derive(Clone, Debug)]
 pub struct CertificateOptions {
     pub node_lifetime: SignedDuration,
     pub operator_lifetime: SignedDuration,
     pub server_lifetime: SignedDuration,
-    /// Requests that may wait for an operator. Anyone can send them.
+    /// The most requests that may wait for an operator. Anyone can send them.
     pub most_waiting: usize,
 }
 
@@ -84,14 +84,15 @@ impl Certificates {
         &self.authority
     }
 
-    /// What a node pins before its first contact.
+    /// The fingerprint that a node pins before its first contact.
     pub fn ca_fingerprint(&self) -> String {
         self.authority.fingerprint().to_string()
     }
 
-    /// Lets a node in that this authority knows and we do not: one whose
-    /// certificate Puppet signed. With our own authority every node is known
-    /// from its signing on, and one that is not was removed.
+    /// Registers a node that the authority knows but this service does not: one
+    /// whose certificate Puppet signed. With our own authority, every node is
+    /// registered when its certificate is signed, and an unregistered node was
+    /// removed.
     pub async fn admit(&self, node: &NodeName) -> Result<(), ServiceError> {
         match self.authority.puppet_directory() {
             None => Ok(()),
@@ -104,7 +105,7 @@ impl Certificates {
         self.authority.certificates_pem()
     }
 
-    /// The next certificate for the holder of one: same name, same role.
+    /// Issues the next certificate to the holder of one: same name, same role.
     pub async fn renew(
         &self,
         name: &NodeName,
@@ -121,7 +122,7 @@ impl Certificates {
                 hint: None,
             });
         }
-        // A renewal may bring a new key: the certificate that asks is proof enough.
+        // A renewal may bring a new key: the current certificate is sufficient proof.
         let claim = self.claim_for_renewal(name).await?;
         let signed = self.sign_request(&request, role, &[]).await?;
         self.record_or_refuse(&signed, &request, "renewal", claim)
@@ -129,7 +130,7 @@ impl Certificates {
         Ok(self.issued(&signed))
     }
 
-    /// A certificate of any role, because an operator says so.
+    /// Issues a certificate of any role, on an operator's request.
     pub async fn issue(
         &self,
         request: &IssueRequest,
@@ -161,8 +162,8 @@ impl Certificates {
         }
     }
 
-    /// Signing is milliseconds of arithmetic and, with a Puppet directory, a
-    /// file lock: off the threads that serve connections.
+    /// Signs a request, away from the threads that serve connections: signing
+    /// takes milliseconds of CPU time and, with a Puppet directory, a file lock.
     async fn sign_request(
         &self,
         request: &Request,
@@ -205,7 +206,7 @@ impl Certificates {
     }
 }
 
-/// A name that parses as an address is one.
+/// Splits server names into addresses and host names. A name that parses as an address is one.
 fn split_server_names(names: &[String]) -> (Vec<std::net::IpAddr>, Vec<String>) {
     let mut addresses = Vec::new();
     let mut dns_names = Vec::new();
@@ -224,7 +225,7 @@ fn parse_request(pem: &str) -> Result<Request, ServiceError> {
     })
 }
 
-/// What lists show of a certificate.
+/// The list entry of a certificate.
 fn entry(stored: &StoredCertificate, now: Timestamp) -> CertificateEntry {
     let state = match &stored.revoked {
         Some(revoked) => CertificateState::Revoked {

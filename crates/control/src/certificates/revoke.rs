@@ -1,4 +1,4 @@
-//! Revocation, and how every server learns of it.
+//! Revocation, and its distribution to all servers.
 
 use std::time::Duration;
 
@@ -16,14 +16,14 @@ use super::inventory::{Revocation, StoredCertificate};
 use crate::document::{self, Decision};
 use crate::{ServiceError, keys};
 
-/// A list is made anew long before this ends.
+/// The lifetime of a revocation list. A new list is made long before it ends.
 const LIST_LIFETIME: SignedDuration = SignedDuration::from_hours(24 * 30);
 
-/// How long the follower waits before it asks a store again that was away.
+/// The delay before the follower retries after the store was unavailable.
 const RETRY: Duration = Duration::from_millis(500);
 
 impl Certificates {
-    /// Revokes a name's certificates, or one of them; gives back how many.
+    /// Revokes all certificates of a name, or one of them. Returns how many.
     pub async fn revoke(
         &self,
         name: &NodeName,
@@ -50,7 +50,7 @@ impl Certificates {
             &wanted,
             self.authority.puppet_directory().is_some(),
         ) {
-            // Signed by Puppet itself, so only its serial is known here.
+            // Puppet signed it, so only its serial is known here.
             self.revoke_in_puppet_directory(serial).await?;
             self.revocations.add(serial.clone());
             return Ok(1);
@@ -97,13 +97,13 @@ impl Certificates {
         )
         .await?;
         self.revoke_in_puppet_directory(&stored.serial).await?;
-        // Here at once; the other servers hear of it through their watch.
+        // This server applies it at once; the other servers learn of it through their watch.
         self.revocations.add(stored.serial.clone());
         tracing::warn!(name = %stored.name, serial = %stored.serial, reason, by, "revoked a certificate");
         Ok(())
     }
 
-    /// Puppet's own list says so too, where the authority is Puppet's.
+    /// Adds the serial to Puppet's own list too, if the authority is Puppet's.
     async fn revoke_in_puppet_directory(&self, serial: &Serial) -> Result<(), ServiceError> {
         let (authority, serial, now) = (self.authority.clone(), serial.clone(), self.clock.now());
         let written = tokio::task::spawn_blocking(move || match authority.puppet_directory() {
@@ -118,8 +118,8 @@ impl Certificates {
             })
     }
 
-    /// The signed list of everything that is revoked, in PEM; with Puppet's
-    /// authority, the lists that it keeps.
+    /// Returns the signed list of all revoked certificates, in PEM. With Puppet's
+    /// authority, returns the lists that Puppet keeps.
     pub async fn revocation_lists_pem(&self) -> Result<String, ServiceError> {
         if let Some(directory) = self.authority.puppet_directory() {
             return directory.revocation_lists_pem().map_err(|error| {
@@ -150,8 +150,8 @@ impl Certificates {
             .map_err(|error| ServiceError::internal("the revocation list could not be made", error))
     }
 
-    /// Keeps the shared set of revoked serials true, until cancelled. `changed`
-    /// is called after each change, to reload TLS and cut connections.
+    /// Keeps the shared set of revoked serials up to date, until cancelled. Calls
+    /// `changed` after each change, to reload TLS and close connections.
     pub async fn follow_revocations(&self, changed: impl Fn(), shutdown: CancellationToken) {
         loop {
             tokio::select! {
@@ -188,7 +188,7 @@ impl Certificates {
         Ok(())
     }
 
-    /// Reads the whole set anew.
+    /// Reloads the whole set.
     pub async fn read_revocations(&self) -> Result<(), ServiceError> {
         let stored = self.stored_under(keys::CERTIFICATES).await?;
         let ours = stored

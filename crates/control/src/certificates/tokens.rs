@@ -1,6 +1,7 @@
-//! Join tokens: good once, for a while, perhaps for one name only.
+//! Join tokens: valid once, for a limited time, and optionally for one name only.
 //!
-//! The store has only a hash of each, so reading the store lets nobody in.
+//! The store has only a hash of each token, so access to the store does not give
+//! anyone a usable token.
 
 use bunraku_model::{ContentId, NodeName};
 use bunraku_store::{KeyValue, Transaction};
@@ -13,7 +14,7 @@ use super::Certificates;
 use crate::document;
 use crate::{ServiceError, keys};
 
-/// A token lives for at most a year.
+/// The longest lifetime of a token: one year.
 const LONGEST: u64 = 365 * 24 * 3600;
 
 /// Digits of the hash that name a token in lists and logs.
@@ -27,7 +28,7 @@ struct StoredToken {
     expires: Timestamp,
 }
 
-/// The hash under which a token is kept.
+/// The hash that identifies a token in the store.
 pub(super) fn id_of(token: &str) -> String {
     ContentId::of(token.trim().as_bytes()).to_string()
 }
@@ -36,7 +37,8 @@ pub(super) fn short(id: &str) -> &str {
     &id[..SHORT.min(id.len())]
 }
 
-/// One answer for "never existed", "used" and "expired": a stranger learns nothing.
+/// The error for a refused token. It is the same for tokens that never existed,
+/// are used or have expired, so that a stranger learns nothing.
 pub(super) fn refused() -> ServiceError {
     ServiceError::Forbidden {
         message: "the token is not valid: it was used, has expired, or is for another node"
@@ -46,7 +48,7 @@ pub(super) fn refused() -> ServiceError {
 }
 
 impl Certificates {
-    /// Makes a token.
+    /// Creates a token.
     pub async fn create_token(
         &self,
         request: &TokenRequest,
@@ -57,7 +59,7 @@ impl Certificates {
                 "a token lives between a second and a year",
             ));
         }
-        // Two random ids: 244 bits that nobody guesses.
+        // Two random ids: 244 bits that nobody can guess.
         let token = format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
         let id = id_of(&token);
         let ttl =
@@ -78,7 +80,7 @@ impl Certificates {
         })
     }
 
-    /// Tokens that can still be used.
+    /// Returns the tokens that can still be used.
     pub async fn tokens(&self) -> Result<Vec<TokenEntry>, ServiceError> {
         let now = self.clock.now();
         let mut tokens = Vec::new();
@@ -91,7 +93,7 @@ impl Certificates {
         Ok(tokens)
     }
 
-    /// Takes a token back, by the id that lists show.
+    /// Revokes a token, by the id that lists show.
     pub async fn revoke_token(&self, id: &str) -> Result<(), ServiceError> {
         let named: Vec<String> = document::keys_under(&*self.store, keys::TOKENS)
             .await?

@@ -1,13 +1,13 @@
-//! What changed between two fact sets, fact by fact. Pure.
+//! The difference between two fact sets, fact by fact. Pure.
 
 use bunraku_model::FactSet;
 use bunraku_wire::api::FactChange;
 use serde_json::{Map, Value};
 
-/// Every fact that is there once, or twice and not the same, by path.
+/// Returns every fact that only one set has, or that differs between them, by path.
 ///
-/// Objects are looked into, since they are how facts are grouped; a list is
-/// one value, because the places in it would shift.
+/// Compares objects member by member, since they group facts. A list is one
+/// value, because positions in it would shift.
 pub(super) fn difference(before: &FactSet, after: &FactSet) -> Vec<FactChange> {
     let mut changes = Vec::new();
     compare(
@@ -49,7 +49,7 @@ fn compare(
     }
 }
 
-/// A step as a query takes it: quoted where a dot or a space is in it.
+/// Formats a path step as queries expect it: quoted if it contains a dot or a space.
 fn written(step: &str) -> String {
     let plain = |character: char| character.is_alphanumeric() || "_-:".contains(character);
     match !step.is_empty() && step.chars().all(plain) {

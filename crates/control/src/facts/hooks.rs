@@ -1,4 +1,4 @@
-//! What else happens with facts, as far as this service needs to know.
+//! Interfaces to the services that react to facts or know about environments.
 
 use async_trait::async_trait;
 use bunraku_model::{EnvironmentName, FactSetId, NodeName, VolatileFacts};
@@ -6,11 +6,11 @@ use bunraku_store::Transaction;
 
 use crate::ServiceError;
 
-/// Told when a node's facts changed in more than volatile ones.
+/// A listener for changes of a node's facts, other than changes of volatile facts only.
 ///
-/// It adds to the very transaction that makes them the node's facts, so that
-/// neither can happen without the other: no change is forgotten by a crash,
-/// and none is told twice. It may be called again when that transaction loses.
+/// It adds to the transaction that stores the new facts, so that neither can
+/// happen without the other: a crash loses no change and repeats none. It may be
+/// called again if that transaction is refused.
 #[async_trait]
 pub trait FactsChanged: Send + Sync + 'static {
     async fn facts_changed(
@@ -21,7 +21,7 @@ pub trait FactsChanged: Send + Sync + 'static {
     ) -> Result<Transaction, ServiceError>;
 }
 
-/// Tells a node's environment: each may have its own list of volatile facts.
+/// Looks up a node's environment, since each may have its own list of volatile facts.
 #[async_trait]
 pub trait EnvironmentOf: Send + Sync + 'static {
     async fn environment_of(
@@ -29,7 +29,7 @@ pub trait EnvironmentOf: Send + Sync + 'static {
         node: &NodeName,
     ) -> Result<Option<EnvironmentName>, ServiceError>;
 
-    /// The list that operators gave it, if they did.
+    /// Returns the list that operators set for an environment, if any.
     async fn volatile_in(
         &self,
         _environment: &EnvironmentName,

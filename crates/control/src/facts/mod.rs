@@ -1,15 +1,15 @@
-//! The fact service: what nodes say of themselves.
+//! The fact service: the facts that nodes report.
 //!
-//! A submission is acknowledged when it is in the queue (`submit.rs`), one
-//! entry per node; workers persist it (`workers.rs`, `persist.rs`). A node's
-//! pointer names its newest fact set; the facts themselves are a blob that the
-//! pointer refers to, as are the last few fact sets before it. Facts that
-//! changed in nothing but volatile ones are acknowledged and leave no trace: no
-//! blob, no entry in the queue, no compile, nothing written. Only once in a
-//! while ([`FactOptions::refreshed_every`]) the newest volatile values and the
-//! time are kept, in the place of those before.
+//! A submission is acknowledged when it is in the queue (`submit.rs`), one entry
+//! per node; workers persist it (`workers.rs`, `persist.rs`). A node's pointer
+//! names its newest fact set. The facts themselves are a blob that the pointer
+//! refers to, as are the last few fact sets before it. If only volatile facts
+//! changed, the submission is acknowledged and leaves no trace: no blob, no queue
+//! entry, no compile, no write. Only at intervals of
+//! [`FactOptions::refreshed_every`] are the newest volatile values and the time
+//! stored, replacing the previous ones.
 //!
-//! Readers see what was acknowledged: what is in the queue comes first.
+//! Readers see every acknowledged submission, because they look in the queue first.
 
 mod difference;
 mod hooks;
@@ -39,25 +39,25 @@ pub use persist::Persisted;
 pub use pointer::FactsPointer;
 use queue::Payload;
 
-/// Which facts do not count, how much is kept, and who works.
+/// Volatile facts, history size and workers of the fact service.
 #[derive(Clone, Debug)]
 pub struct FactOptions {
-    /// Facts that do not count, where the node's environment says nothing else.
+    /// Facts that do not count, unless the node's environment has its own list.
     pub volatile: VolatileFacts,
     /// The lists of environments that have their own.
     pub volatile_in: BTreeMap<EnvironmentName, VolatileFacts>,
-    /// How many fact sets before the newest can still be read.
+    /// The number of readable fact sets before the newest.
     pub history: usize,
-    /// Submissions that are persisted at the same time.
+    /// The number of submissions persisted concurrently.
     pub workers: usize,
-    /// Another server's entry is worked on when it has waited for so long.
+    /// The age at which this server processes another server's queue entry.
     pub adopt_after: Duration,
-    /// Facts that stay the same are written again, with the time and their
-    /// volatile values, when this has passed.
+    /// The interval at which unchanged facts are written again, with the time and
+    /// their volatile values.
     pub refreshed_every: Duration,
-    /// Larger fact sets wait in the queue as a blob.
+    /// The size above which a fact set waits in the queue as a blob.
     pub inline_bytes: usize,
-    /// This server.
+    /// The id of this server.
     pub server: ServerId,
 }
 
@@ -76,7 +76,7 @@ impl Default for FactOptions {
     }
 }
 
-/// Who else has a part in facts.
+/// The listeners and lookups that the fact service calls.
 #[derive(Clone, Default)]
 pub struct FactHooks {
     pub changed: Option<Arc<dyn FactsChanged>>,
@@ -110,7 +110,7 @@ impl Facts {
         }
     }
 
-    /// The newest facts of a node.
+    /// Returns the newest facts of a node.
     pub async fn show(&self, node: &NodeName) -> Result<FactsReply, ServiceError> {
         let known = self.known(node).await?;
         if let Some(queued) = known.queued.map(|stored| stored.document) {
@@ -138,10 +138,10 @@ impl Facts {
         })
     }
 
-    /// Lets go of everything that is kept of a node's facts, in one piece.
+    /// Deletes all stored facts of a node in one transaction.
     ///
-    /// Facts that are submitted while the node still exists bring it back, so
-    /// whoever removes a node removes its record only while none are there.
+    /// Facts that are submitted while the node still exists bring it back. To
+    /// remove a node, delete its record only while it has no facts.
     pub async fn forget(&self, node: &NodeName) -> Result<(), ServiceError> {
         loop {
             let known = self.known(node).await?;
@@ -173,8 +173,9 @@ impl Facts {
         }
     }
 
-    /// What operators said of the node's environment counts on every server;
-    /// a server's own settings say what counts otherwise.
+    /// Returns the volatile facts for a node. The operators' settings for the
+    /// node's environment apply on every server; without them, the server's own
+    /// settings apply.
     async fn volatile_for(&self, node: &NodeName) -> Result<VolatileFacts, ServiceError> {
         let Some(hook) = &self.hooks.environment else {
             return Ok(self.options.volatile.clone());
@@ -189,7 +190,7 @@ impl Facts {
         Ok(own.unwrap_or(&self.options.volatile).clone())
     }
 
-    /// Why a node has no facts.
+    /// The error for a node without facts, with the reason.
     async fn none_of(&self, node: &NodeName) -> Result<ServiceError, ServiceError> {
         Ok(match self.store.get(&keys::node_record(node)).await? {
             None => ServiceError::no_such_node(node),

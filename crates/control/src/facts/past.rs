@@ -1,4 +1,4 @@
-//! What a node's facts were before, and what changed between two fact sets.
+//! The earlier facts of a node, and the differences between two fact sets.
 
 use bunraku_model::{ContentId, FactSet, FactSetId, NodeName};
 use bunraku_wire::api::{FactSetEntry, FactsDifference};
@@ -10,7 +10,7 @@ use super::{Facts, blob_error};
 use crate::document::{self, Stored};
 use crate::{ServiceError, keys};
 
-/// Where the facts of a set are.
+/// The location of a set's facts.
 enum Place {
     Here(FactSet),
     Content(ContentId),
@@ -22,13 +22,13 @@ struct Known {
 }
 
 impl Facts {
-    /// The fact sets of a node that can still be read, newest first.
+    /// Returns the fact sets of a node that can still be read, newest first.
     pub async fn history(&self, node: &NodeName) -> Result<Vec<FactSetEntry>, ServiceError> {
         let all = self.all_of(node).await?;
         Ok(all.into_iter().map(|known| known.entry).collect())
     }
 
-    /// What changed from one fact set to another: by default, from the one
+    /// Returns the changes from one fact set to another: by default, from the one
     /// before the newest to the newest.
     pub async fn difference(
         &self,
@@ -65,8 +65,9 @@ impl Facts {
         })
     }
 
-    /// The queue is read before the pointer, and that before the history: what
-    /// moves on meanwhile is seen twice then, and not missed.
+    /// Returns all known fact sets. Reads the queue before the pointer, and the
+    /// pointer before the history: facts that move on in between are then seen
+    /// twice, not missed.
     async fn all_of(&self, node: &NodeName) -> Result<Vec<Known>, ServiceError> {
         let known = self.known(node).await?;
         let key = keys::node_fact_history(node);
@@ -86,7 +87,7 @@ impl Facts {
         all.extend(pointer.map(|pointer| of_pointer(&pointer, replaced)));
         let past = history.map(|stored| stored.document).unwrap_or_default();
         all.extend(past.0.iter().map(of_past));
-        // Whoever moved on between two of the readings stands here twice.
+        // Facts that moved on between two of the reads are here twice.
         all.dedup_by(|later, earlier| {
             later.entry.fact_set == earlier.entry.fact_set
                 && later.entry.changed == earlier.entry.changed
@@ -104,7 +105,7 @@ impl Facts {
         }
     }
 
-    /// Facts that are kept as a blob.
+    /// Reads facts that are stored as a blob.
     pub(super) async fn read(
         &self,
         node: &NodeName,
@@ -144,7 +145,7 @@ fn of_past(past: &PastFacts) -> Known {
     }
 }
 
-/// The newest fact set whose id begins so.
+/// Finds the newest fact set whose id begins with `text`.
 fn find(all: &[Known], node: &NodeName, text: &str) -> Result<usize, ServiceError> {
     let mut matching = all
         .iter()

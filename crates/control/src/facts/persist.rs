@@ -1,9 +1,9 @@
-//! From the queue to the node's facts: what a worker does with one entry.
+//! From the queue to the node's facts: a worker's processing of one entry.
 //!
-//! One transaction takes the entry out of the queue, moves the pointer, the
-//! history and the references, and asks for a compile. It compares all that it
-//! read, so any number of workers on any number of servers may try: one does
-//! it, the others find that it is done.
+//! One transaction removes the entry from the queue, moves the pointer, the
+//! history and the references, and requests a compile. It compares everything
+//! that it read, so any number of workers on any number of servers may try: one
+//! succeeds, and the others find the work done.
 
 use bunraku_model::{ContentId, NodeName, canonical_json};
 use bunraku_store::blobs::Pin;
@@ -17,19 +17,19 @@ use super::{Facts, blob_error};
 use crate::document::{self, Stored};
 use crate::{ServiceError, keys};
 
-/// What became of a node's entry in the queue.
+/// The outcome for a node's queue entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Persisted {
-    /// They are the node's facts now, and a compile was asked for.
+    /// The facts became the node's facts, and a compile was requested.
     Changed,
-    /// They are what the node had.
+    /// The facts are the same as the node's current ones.
     Unchanged,
-    /// Nothing waits: somebody else did it, or the node is gone.
+    /// No entry is queued: another worker processed it, or the node was removed.
     Nothing,
 }
 
 impl Facts {
-    /// Works on what is queued for a node, until nothing is.
+    /// Processes a node's queued submissions until none is left.
     pub async fn persist(&self, node: &NodeName) -> Result<Persisted, ServiceError> {
         let mut done = Persisted::Nothing;
         loop {
@@ -48,7 +48,8 @@ impl Facts {
         }
     }
 
-    /// The facts came back to what they were before the entry was looked at.
+    /// Removes an entry whose facts equal the current ones: they changed back
+    /// before a worker processed the entry.
     async fn keep(
         &self,
         node: &NodeName,
@@ -82,13 +83,13 @@ impl Facts {
         outcome
     }
 
-    /// The facts as a blob that stays until the pin goes.
+    /// Returns the facts as a blob that stays until the pin is released.
     async fn content_of(
         &self,
         queued: &QueuedFacts,
     ) -> Result<(ContentId, Option<Pin>), ServiceError> {
         match &queued.payload {
-            // The queue's own reference holds it.
+            // The queue's own reference keeps it.
             Payload::Content(content) => Ok((*content, None)),
             Payload::Inline(facts) => {
                 let text = canonical_json(&Value::Object(facts.clone()));
@@ -102,7 +103,7 @@ impl Facts {
         }
     }
 
-    /// `None`: somebody was faster, look again.
+    /// Makes the queued facts the node's facts. `None`: another writer was faster, so read again.
     async fn move_to(
         &self,
         node: &NodeName,
@@ -143,8 +144,8 @@ impl Facts {
         }
     }
 
-    /// References to what is new, history of what is not, and an end to what
-    /// is older than the history goes back.
+    /// Adds references to the new facts, adds the previous ones to the history,
+    /// and drops facts that are beyond the length of the history.
     async fn with_history(
         &self,
         transaction: Transaction,
@@ -193,7 +194,7 @@ impl Facts {
         Ok(transaction)
     }
 
-    /// The entry of a node that was removed meanwhile.
+    /// Removes the queue entry of a node that was removed in the meantime.
     async fn drop_entry(
         &self,
         node: &NodeName,

@@ -1,4 +1,4 @@
-//! Which facts of a node are the newest, and which came before them.
+//! The pointer to a node's newest facts, and the list of earlier ones.
 
 use bunraku_model::{ContentId, FactSetId, NodeName};
 use bunraku_wire::api::SubmissionOrder;
@@ -12,15 +12,15 @@ pub struct FactsPointer {
     pub content: ContentId,
     pub changed: Timestamp,
     pub received: Timestamp,
-    /// Of the submission that came last.
+    /// The order of the newest submission.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<SubmissionOrder>,
 }
 
-/// The value of `nodes/<node>/fact-history`: what came before, newest first.
+/// The value of `nodes/<node>/fact-history`: earlier fact sets, newest first.
 ///
-/// A key of its own, because the pointer is written again with every
-/// submission, and this only when something changed.
+/// It has its own key because the pointer is written with every submission, and
+/// the history only when something changed.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct FactHistory(pub Vec<PastFacts>);
@@ -35,7 +35,7 @@ pub(crate) struct PastFacts {
 }
 
 impl FactHistory {
-    /// With one more at the front, and no more than `most`.
+    /// Returns the history with one more entry at the front, and at most `most` entries.
     pub(crate) fn with(&self, past: PastFacts, most: usize) -> Self {
         let all = std::iter::once(past).chain(self.0.iter().cloned());
         Self(all.take(most).collect())
@@ -46,7 +46,7 @@ impl FactHistory {
     }
 }
 
-/// Who refers to the blobs of a node's newest and earlier facts.
+/// The referrer of the blobs of a node's newest and earlier facts.
 pub(crate) fn referrer(node: &NodeName) -> String {
     format!("facts/{node}")
 }

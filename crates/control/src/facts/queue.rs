@@ -1,9 +1,9 @@
 //! The queue of submissions: one entry per node, and the newest wins.
 //!
-//! An entry is all that an acknowledged submission needs to become the node's
-//! facts, whichever server does it. Facts of an ordinary size stand in the
-//! entry itself, so that taking a submission costs one transaction; larger
-//! ones are a blob that the entry refers to.
+//! An entry has everything that any server needs to turn an acknowledged
+//! submission into the node's facts. Facts of ordinary size are in the entry
+//! itself, so that accepting a submission takes one transaction; larger ones are
+//! a blob that the entry refers to.
 
 use bunraku_model::{ContentId, FactSetId, NodeName, ServerId};
 use bunraku_wire::api::SubmissionOrder;
@@ -20,7 +20,7 @@ pub(crate) struct QueuedFacts {
     pub received: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<SubmissionOrder>,
-    /// Who took it, and so works on it first.
+    /// The server that accepted it, and so processes it first.
     pub server: ServerId,
     pub payload: Payload,
 }
@@ -29,7 +29,7 @@ pub(crate) struct QueuedFacts {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Payload {
     Inline(Map<String, Value>),
-    /// Too large for a value: a blob, referred to by [`queue_referrer`].
+    /// Facts that are too large for a value: a blob, referred to by [`queue_referrer`].
     Content(ContentId),
 }
 
@@ -43,7 +43,7 @@ impl QueuedFacts {
     }
 }
 
-/// Who refers to the blob of a queued submission.
+/// The referrer of the blob of a queued submission.
 pub(crate) fn queue_referrer(node: &NodeName) -> String {
     keys::fact_queue(node)
 }

@@ -1,14 +1,13 @@
-//! Taking a submission: durable when it is acknowledged, and nothing more.
+//! Accepting a submission: it is durable when it is acknowledged, and no more than that.
 //!
-//! What a node is known to have said last is the queued entry where there is
-//! one, and the pointer otherwise. A submission that says the same is
-//! acknowledged without a write: what it says is durable. Both keys are
-//! compared in every transaction, so of two submissions at once one sees the
-//! other.
+//! The newest known facts of a node are the queued entry if there is one, and the
+//! pointer otherwise. A submission with the same facts is acknowledged without a
+//! write, because its content is already durable. Every transaction compares both
+//! keys, so of two concurrent submissions one sees the other.
 //!
-//! One thing has to be written although nothing changed: the order of a
-//! submission whose predecessor was not acknowledged. That one may still be
-//! on its way with other facts, and would be taken for the newer.
+//! One thing must be written even if nothing changed: the order of a submission
+//! whose predecessor was not acknowledged. The predecessor may still be on its
+//! way with other facts, and would otherwise be taken for the newer one.
 
 use bunraku_model::{ContentId, FactSet, FactSetId, NodeName, canonical_json};
 use bunraku_store::{Compare, Transaction, TransactionOutcome};
@@ -22,7 +21,7 @@ use super::{Facts, blob_error};
 use crate::document::{self, Stored};
 use crate::{ServiceError, keys};
 
-/// What the store has of a node at one moment.
+/// The stored facts of a node at one moment.
 pub(super) struct Known {
     pub(super) queued: Option<Stored<QueuedFacts>>,
     pub(super) pointer: Option<Stored<FactsPointer>>,
@@ -41,7 +40,7 @@ impl Known {
         }
     }
 
-    /// A transaction that is done only if all this still holds.
+    /// Starts a transaction that succeeds only if none of this has changed.
     pub(super) fn unchanged(&self, node: &NodeName) -> Transaction {
         let (queue, pointer) = (keys::fact_queue(node), keys::node_facts(node));
         Transaction::new()
@@ -51,11 +50,11 @@ impl Known {
 }
 
 impl Facts {
-    /// Takes a node's facts. When this returns they are durable; a worker
+    /// Accepts a node's facts. When this returns, they are durable; a worker
     /// makes them the node's facts.
     ///
-    /// With an order, what an agent sent earlier and arrives later is
-    /// acknowledged and left out. Without one, the last to arrive wins.
+    /// With an order, a submission that an agent sent earlier but that arrives
+    /// later is acknowledged and ignored. Without one, the last to arrive wins.
     pub async fn submit(
         &self,
         node: &NodeName,
@@ -84,7 +83,8 @@ impl Facts {
         }
     }
 
-    /// The queue first: what leaves it is in the pointer by then.
+    /// Reads the known facts. Reads the queue first: an entry that leaves it is
+    /// in the pointer by then.
     pub(super) async fn known(&self, node: &NodeName) -> Result<Known, ServiceError> {
         Ok(Known {
             queued: document::read(&*self.store, &keys::fact_queue(node)).await?,
@@ -92,7 +92,8 @@ impl Facts {
         })
     }
 
-    /// Facts that are known. False: somebody was faster, look again.
+    /// Handles facts that are already known. Returns false if another writer was
+    /// faster: read again.
     async fn same_again(
         &self,
         node: &NodeName,
@@ -112,14 +113,15 @@ impl Facts {
         }
     }
 
-    /// Also when it lies in the future: clocks are set back.
+    /// Returns whether the stored facts are due for a refresh. They also are if
+    /// their time is in the future, since clocks are set back.
     fn is_stale(&self, received: Timestamp) -> bool {
         let every = SignedDuration::try_from(self.options.refreshed_every);
         let age = self.clock.now().duration_since(received);
         age.is_negative() || age >= every.unwrap_or(SignedDuration::MAX)
     }
 
-    /// The time, and the newest volatile values in the place of the last.
+    /// Stores the time and the newest volatile values, replacing the previous ones.
     async fn refresh(
         &self,
         node: &NodeName,
@@ -134,7 +136,7 @@ impl Facts {
         let outcome = self
             .point_to(node, known, pointer, written.info.id, order)
             .await;
-        // Referred to or not wanted: either way the pin has done its work.
+        // Referenced or not needed: in both cases the pin is no longer needed.
         written.pin.release().await.map_err(blob_error)?;
         outcome
     }
@@ -181,7 +183,7 @@ impl Facts {
         Ok(self.store.commit(transaction).await?.is_committed())
     }
 
-    /// Time and order, nothing else.
+    /// Stores only the time and the order.
     async fn touch(
         &self,
         node: &NodeName,
@@ -212,7 +214,7 @@ impl Facts {
         Ok(self.store.commit(transaction).await?.is_committed())
     }
 
-    /// Puts the facts in the queue, in the place of older ones that wait there.
+    /// Queues the facts, replacing older queued ones.
     async fn enqueue(
         &self,
         node: &NodeName,
@@ -251,12 +253,12 @@ impl Facts {
         let outcome = self
             .commit_queued(node, known, Some(content), transaction)
             .await;
-        // Referred to or not wanted: either way the pin has done its work.
+        // Referenced or not needed: in both cases the pin is no longer needed.
         written.pin.release().await.map_err(blob_error)?;
         outcome
     }
 
-    /// False: somebody was faster, look again.
+    /// Writes the queue entry. Returns false if another writer was faster: read again.
     async fn commit_queued(
         &self,
         node: &NodeName,
@@ -288,7 +290,7 @@ impl Facts {
     }
 }
 
-/// The same agent process said something newer already.
+/// Returns whether the same agent process has already sent newer facts.
 fn is_late(order: Option<SubmissionOrder>, known: Option<SubmissionOrder>) -> bool {
     match (order, known) {
         (Some(order), Some(known)) => order.session == known.session && order.number < known.number,

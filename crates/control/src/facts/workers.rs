@@ -1,8 +1,8 @@
-//! The workers of one server: they follow the queue and persist what is in it.
+//! The workers of one server: they follow the queue and persist its entries.
 //!
-//! A submission is worked on at once by the server that took it, and by any
-//! other when that one has not done it within a while: it may be dead. Nothing
-//! depends on who does it, or on whether two try.
+//! The server that accepted a submission processes it at once. Another server
+//! does so if that one has not finished after a while, since it may be dead. The
+//! result does not depend on which server does it, or on whether two try.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -19,12 +19,12 @@ use super::{Facts, Persisted};
 use crate::metrics::Metrics;
 use crate::{ServiceError, document, keys};
 
-/// How long an entry waits that could not be worked on.
+/// The delay before an entry that failed is processed again.
 const RETRY: Duration = Duration::from_secs(1);
 
 type Done = (NodeName, Result<Persisted, ServiceError>);
 
-/// Which nodes wait until when, and which are being worked on.
+/// The due time of each node's entry, and the nodes in progress.
 #[derive(Default)]
 struct Waiting {
     when: BTreeMap<NodeName, Instant>,
@@ -45,7 +45,7 @@ impl Waiting {
         }
     }
 
-    /// The first that is due and not in hand, and out of the list with it.
+    /// Removes and returns the first node that is due and not in progress.
     fn take_due(&mut self, now: Instant) -> Option<NodeName> {
         let due = self.order.iter().take_while(|(at, _)| *at <= now);
         let free = due
@@ -57,7 +57,7 @@ impl Waiting {
         Some(node)
     }
 
-    /// When there is something to look at again.
+    /// The time at which the next entry is due.
     fn next(&self) -> Option<Instant> {
         let free = self
             .order
@@ -68,7 +68,7 @@ impl Waiting {
 }
 
 impl Facts {
-    /// Works until cancelled; what is in hand is finished.
+    /// Runs until cancelled; work in progress is finished.
     pub async fn run_workers(&self, metrics: Arc<Metrics>, shutdown: CancellationToken) {
         let mut follow = Follow::new(self.store.clone(), keys::FACT_QUEUE);
         let mut waiting = Waiting::default();
@@ -131,7 +131,8 @@ impl Facts {
         }
     }
 
-    /// None for our own entries, and for what cannot be read: working on it says why.
+    /// The delay before this server processes an entry. Zero for our own entries
+    /// and for unreadable ones: processing those reports the reason.
     fn patience_for(&self, entry: &KeyValue) -> Duration {
         match document::decode::<QueuedFacts>(entry) {
             Ok(queued) if queued.server != self.options.server => self.options.adopt_after,

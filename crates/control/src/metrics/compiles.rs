@@ -1,4 +1,4 @@
-//! How much waits, how long, and how compiling goes.
+//! Compile metrics: queue depth, waiting time and outcomes.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -17,7 +17,7 @@ struct OutcomeLabels {
     outcome: &'static str,
 }
 
-/// The compile service's numbers.
+/// The compile service's metrics.
 pub struct CompileMetrics {
     queued: Family<PriorityLabels, Gauge>,
     oldest: Family<PriorityLabels, Gauge>,
@@ -69,7 +69,8 @@ impl CompileMetrics {
         );
     }
 
-    /// `depth`: per priority, how many, and the age of the oldest in seconds.
+    /// Sets the queue metrics. `depth`: per priority, the count, and the age of
+    /// the oldest in seconds.
     pub fn queue(&self, depth: &std::collections::BTreeMap<u8, (usize, i64)>) {
         for (priority, name) in PRIORITIES {
             let (count, age) = depth.get(&priority).copied().unwrap_or((0, 0));

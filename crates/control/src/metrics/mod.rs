@@ -1,4 +1,4 @@
-//! Numbers for Prometheus.
+//! Metrics for Prometheus.
 
 mod compiles;
 
@@ -54,7 +54,7 @@ struct ReactorLabels {
     reactor: String,
 }
 
-/// Every metric of a server.
+/// All metrics of a server.
 pub struct Metrics {
     registry: Registry,
     pub connected_agents: Gauge,
@@ -244,7 +244,7 @@ impl Metrics {
         self.commands.inc_by(count as u64);
     }
 
-    /// What this server sees of its cluster, at the moment of asking.
+    /// Sets the cluster metrics to this server's current view.
     pub fn cluster(&self, sight: &ClusterSight) {
         let states = [
             ("alive", MemberState::Alive),
@@ -311,7 +311,7 @@ impl Metrics {
         self.expired_triggers.inc();
     }
 
-    /// The text that Prometheus reads.
+    /// Returns the text that Prometheus reads.
     pub fn encode(&self) -> String {
         let mut out = String::new();
         text::encode(&mut out, &self.registry).expect("a String takes everything");

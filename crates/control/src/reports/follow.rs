@@ -1,7 +1,7 @@
-//! Events as they come: of one run, or of all nodes.
+//! Live events: of one run, or of all nodes.
 //!
-//! Both go on where a reader left off: one run's by the number of the event,
-//! everybody's by the store's revision.
+//! Both continue where a reader left off: the events of one run by their number,
+//! those of all nodes by the store's revision.
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,7 @@ use futures::StreamExt;
 use super::Reports;
 use crate::{ServiceError, document, keys};
 
-/// One run's events, from a number on, to its end.
+/// The events of one run, from a number to its end.
 pub struct FollowedEvents {
     reports: Reports,
     node: NodeName,
@@ -24,7 +24,7 @@ pub struct FollowedEvents {
 }
 
 impl Reports {
-    /// Follows a run whose report may be yet to come.
+    /// Follows a run, even if its report does not exist yet.
     pub fn follow(&self, node: &NodeName, run: NodeRunId, from: u64) -> FollowedEvents {
         FollowedEvents {
             reports: self.clone(),
@@ -78,8 +78,8 @@ impl Reports {
 }
 
 impl FollowedEvents {
-    /// The next event; `None` after the last one of the run, and when its node
-    /// is lost in the middle of it.
+    /// Returns the next event; `None` after the last one of the run, and when its
+    /// node is lost in the middle of it.
     pub async fn next(&mut self) -> Result<Option<NumberedEvent>, ServiceError> {
         loop {
             if let Some(event) = self.ready.pop_front() {
@@ -94,10 +94,10 @@ impl FollowedEvents {
         }
     }
 
-    /// Takes what is new; if nothing is, waits for a change.
+    /// Reads new events; if there are none, waits for a change.
     async fn look(&mut self) -> Result<(), ServiceError> {
         let key = keys::report(&self.node, self.run);
-        // The watch is open before the look, so what comes in between wakes it.
+        // The watch is open before the read, so an event in between wakes it.
         let mut changes = self.reports.store.watch(&key, WatchStart::Now).await?;
         let connection = keys::node_connection(&self.node);
         let mut moves = (self.reports.store.watch(&connection, WatchStart::Now)).await?;
@@ -127,7 +127,7 @@ impl FollowedEvents {
     }
 }
 
-/// Everybody's events.
+/// The events of all nodes.
 pub struct EventStream {
     reports: Reports,
     prefix: String,
@@ -137,7 +137,7 @@ pub struct EventStream {
 }
 
 impl EventStream {
-    /// The next message. An error ends the stream; its cursors stay good.
+    /// Returns the next message. An error ends the stream; its cursors stay valid.
     pub async fn next(&mut self) -> Result<ReportStreamMessage, ServiceError> {
         loop {
             if let Some(message) = self.ready.pop_front() {

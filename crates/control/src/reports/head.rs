@@ -1,7 +1,7 @@
-//! A report without its events, and what a batch makes of it.
+//! A report without its events, and the effect of a batch on it.
 //!
-//! [`Head::accept`] is pure: it drops what is there already, refuses a gap
-//! with the number that is wanted, and says what is to be stored.
+//! [`Head::accept`] is pure: it drops events that are already stored, refuses a
+//! gap and names the expected number, and returns what to store.
 
 use bunraku_model::{ContentId, NodeName, NodeRunId};
 use bunraku_wire::api::{
@@ -13,12 +13,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::ServiceError;
 
-/// Failed resources that a head names.
+/// The number of failed resources that a head names.
 const FAILURES_NAMED: usize = 5;
-/// Characters of a failure's message that a head keeps.
+/// The number of characters of a failure's message that a head keeps.
 const MESSAGE_KEPT: usize = 500;
 
-/// What the store has of a report.
+/// The stored head of a report.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Head {
     pub node: NodeName,
@@ -34,24 +34,24 @@ pub struct Head {
     pub next: u64,
     pub first_received: Timestamp,
     pub last_received: Timestamp,
-    /// All events in one piece, once the run is finished.
+    /// The blob with all events, once the run is finished.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content: Option<ContentId>,
 }
 
-/// What a batch leads to.
+/// The effect of a batch.
 #[derive(PartialEq, Debug)]
 pub(super) enum Accepted {
-    /// All of it was there before.
+    /// All events were stored before.
     Nothing(ReportReceipt),
     Store {
         head: Box<Head>,
-        /// Without those that were there before.
+        /// The new events, without those stored before.
         events: Vec<NumberedEvent>,
     },
 }
 
-/// Whose report it is, and when the batch came.
+/// The owner of the report and the arrival time of the batch.
 pub(super) struct Arrival<'a> {
     pub(super) node: &'a NodeName,
     pub(super) run: NodeRunId,
@@ -59,7 +59,7 @@ pub(super) struct Arrival<'a> {
 }
 
 impl Head {
-    /// What becomes of a report, there or not yet, with this batch.
+    /// Applies a batch to a report, which may not exist yet.
     pub(super) fn accept(
         known: Option<Self>,
         batch: ReportBatch,
@@ -140,7 +140,7 @@ impl Head {
         }
     }
 
-    /// As callers see it. `lost`: its node is not connected.
+    /// The report as callers see it. `lost`: its node is not connected.
     pub(super) fn summary(self, lost: bool) -> ReportSummary {
         let state = match (&self.finished, lost) {
             (Some(_), _) => ReportState::Finished,
@@ -163,7 +163,7 @@ impl Head {
     }
 }
 
-/// The events from `next` on, with their numbers.
+/// Returns the events from `next` on, with their numbers.
 fn new_events(batch: ReportBatch, next: u64) -> Result<Vec<NumberedEvent>, ServiceError> {
     let mut events = Vec::with_capacity(batch.events.len());
     let (mut number, mut wanted) = (batch.first, next);
@@ -188,7 +188,7 @@ fn new_events(batch: ReportBatch, next: u64) -> Result<Vec<NumberedEvent>, Servi
     Ok(events)
 }
 
-/// An event without its first numbers, of which only `omitted` has several.
+/// Returns an event without its first numbers. Only `omitted` has several.
 fn from_number(event: ReportEvent, skipped: u64) -> ReportEvent {
     match event {
         ReportEvent::Omitted(omitted) => ReportEvent::Omitted(OmittedEvents {

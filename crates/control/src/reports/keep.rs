@@ -1,7 +1,7 @@
-//! Finished reports in one piece, and old ones gone.
+//! Compaction of finished reports, and deletion of old ones.
 //!
-//! Both are harmless to skip and to repeat, on any number of servers: the
-//! head is compared, and [`Reports::upkeep`] finds what was left over.
+//! Both are safe to skip and to repeat, on any number of servers: the head is
+//! compared, and [`Reports::upkeep`] finds leftovers.
 
 use std::io::Write;
 
@@ -15,18 +15,18 @@ use super::{ReportPlace, Reports, blob_error, indexed_ids};
 use crate::document::{self, Stored};
 use crate::{ServiceError, keys};
 
-/// Reports that one look at old ones takes at a time.
+/// The number of reports read at a time when looking for old ones.
 const PAGE: usize = 200;
 
 impl Reports {
-    /// After the last event: puts the events into one piece, and lets go of
-    /// what is beyond the node's number of reports.
+    /// Runs after the last event: moves the events into one blob, and deletes the
+    /// reports beyond the node's limit.
     pub async fn settle(&self, node: &NodeName, run: NodeRunId) -> Result<(), ServiceError> {
         self.compact(node, run).await?;
         self.keep_newest(node).await
     }
 
-    /// Settles what was left over, and deletes what is too old. Says how many were deleted.
+    /// Settles leftovers and deletes reports that are too old. Returns how many it deleted.
     pub async fn upkeep(&self) -> Result<usize, ServiceError> {
         for key in document::keys_under(&*self.store, keys::OPEN_REPORTS).await? {
             if let Some((node, run)) = keys::parse_open_report(&key) {
@@ -49,7 +49,7 @@ impl Reports {
             for entry in &page.items {
                 let place: ReportPlace = document::decode(entry)?;
                 self.delete(&place.node, place.run).await?;
-                // A pointer to a report that is gone goes too.
+                // Delete pointers to deleted reports too.
                 let pointer = Transaction::new().delete(entry.key.clone());
                 self.store.commit(pointer).await?;
                 deleted += 1;
@@ -60,7 +60,7 @@ impl Reports {
         }
     }
 
-    /// Forgets every report of a node.
+    /// Deletes every report of a node.
     pub async fn forget(&self, node: &NodeName) -> Result<(), ServiceError> {
         for key in document::keys_under(&*self.store, &keys::reports_of(node)).await? {
             if let Some((node, run)) = keys::parse_report(&key) {
@@ -72,7 +72,7 @@ impl Reports {
         Ok(())
     }
 
-    /// Nothing to do for a run that is at work, or whose events are in one piece.
+    /// Does nothing for a run that is in progress or already compacted.
     async fn compact(&self, node: &NodeName, run: NodeRunId) -> Result<(), ServiceError> {
         loop {
             let Some(known) = self.head(node, run).await? else {
@@ -94,7 +94,7 @@ impl Reports {
             let written =
                 (self.blobs.put(&mut zipped.as_slice(), None).await).map_err(blob_error)?;
             let outcome = self.point_to(&known, written.info.id).await;
-            // Referred to or not wanted: either way the pin has done its work.
+            // Referenced or not needed: in both cases the pin is no longer needed.
             written.pin.release().await.map_err(blob_error)?;
             if outcome? {
                 return Ok(());
@@ -135,7 +135,7 @@ impl Reports {
         for entry in document::read_all(&*self.store, &keys::reports_of(node)).await? {
             heads.push(document::decode::<Head>(&entry)?);
         }
-        // A run that is at work is never surplus.
+        // A run in progress never counts as surplus.
         heads.retain(|head| head.finished.is_some());
         heads.sort_by_key(|head| std::cmp::Reverse((head.first_received, head.run)));
         for head in heads.iter().skip(self.options.kept_per_node) {

@@ -1,14 +1,14 @@
-//! The report service: what nodes did, event by event.
+//! The report service: the actions of nodes, event by event.
 //!
-//! A report is a head (small, one key) and its events: one key per batch
-//! while the run is at work, one blob once it is finished. A batch is stored
-//! in one transaction that compares the head, so that of two that overlap one
-//! wins and the other is dropped or goes on behind it.
+//! A report is a head (small, one key) and its events: one key per batch while
+//! the run is in progress, one blob once it is finished. A batch is stored in one
+//! transaction that compares the head. Of two overlapping batches one wins, and
+//! the other is dropped or continues after it.
 //!
-//! Rules: an event has a number, is stored once, and nothing is stored behind
-//! a gap. Order and age go by the server's clock, not by the node's.
+//! Rules: an event has a number and is stored once, and nothing is stored after a
+//! gap. Order and age use the server's clock, not the node's.
 //!
-//! Absent: what a run is for, and when it starts (`commands`, and the agent).
+//! Absent: the purpose of a run, and when it starts (`commands`, and the agent).
 
 mod follow;
 mod head;
@@ -39,15 +39,15 @@ pub use head::Head;
 use head::{Accepted, Arrival};
 pub use outputs::NodeOutput;
 
-/// Ids of folded requests that lead to the report of the run that served them.
+/// The number of folded requests whose ids lead to the report of the run that served them.
 const ALSO_INDEXED: usize = 64;
 
-/// How much is kept.
+/// The limits on stored reports.
 #[derive(Clone, Debug)]
 pub struct ReportOptions {
-    /// Reports of one node beyond this go, oldest first.
+    /// The most reports of one node. Beyond this, the oldest are deleted.
     pub kept_per_node: usize,
-    /// Reports that are older go.
+    /// The age at which reports are deleted.
     pub kept_for: Duration,
 }
 
@@ -71,17 +71,17 @@ pub struct Reports {
     recorder: Arc<dyn NodeEventRecorder>,
 }
 
-/// What became of a batch.
+/// The outcome of a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TakenBatch {
     pub receipt: ReportReceipt,
-    /// Events that were new.
+    /// The number of new events.
     pub stored: usize,
-    /// The batch held the end of the run.
+    /// The ending of the run, if the batch contained it.
     pub ended: Option<RunEnding>,
 }
 
-/// Where a run's report is.
+/// The location of a run's report.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct ReportPlace {
     node: NodeName,
@@ -104,15 +104,15 @@ impl Reports {
         }
     }
 
-    /// Records the events of runs that reactors ask for.
+    /// Sets the recorder of the events of runs that reactors ask for.
     #[must_use]
     pub fn with_recorder(mut self, recorder: Arc<dyn NodeEventRecorder>) -> Self {
         self.recorder = recorder;
         self
     }
 
-    /// Takes some events of a run. When this returns they are durable; the
-    /// same events again change nothing.
+    /// Accepts events of a run. When this returns, they are durable; the same
+    /// events again change nothing.
     pub async fn take(
         &self,
         node: &NodeName,
@@ -137,7 +137,7 @@ impl Reports {
                 }
                 Accepted::Store { head, events } => (head, events),
             };
-            // Before the end of the run can be seen, as others wait for that.
+            // Before the end of the run becomes visible, because others wait for that.
             let now = arrival.now;
             outputs::note(&self.store, node, run, &events, now).await?;
             if self.store_events(known.as_ref(), &head, &events).await? {
@@ -150,7 +150,7 @@ impl Reports {
         }
     }
 
-    /// Whether it was stored; false: somebody else stored some meanwhile.
+    /// Stores the events. Returns false if another writer stored some in the meantime.
     async fn store_events(
         &self,
         known: Option<&Stored<Head>>,
@@ -192,7 +192,7 @@ impl Reports {
     }
 }
 
-/// Everything that leads to a new report.
+/// Adds every index entry that leads to a new report.
 fn index(transaction: Transaction, head: &Head) -> Transaction {
     let place = document::encode(&ReportPlace {
         node: head.node.clone(),
@@ -209,7 +209,7 @@ fn index(transaction: Transaction, head: &Head) -> Transaction {
         .put(keys::open_report(&head.node, head.run), "")
 }
 
-/// Its own id, and those of requests that its run served too.
+/// The report's own id, and those of requests that its run also served.
 fn indexed_ids(head: &Head) -> impl Iterator<Item = NodeRunId> + '_ {
     let mut ids: Vec<NodeRunId> = head
         .started

@@ -1,9 +1,8 @@
-//! Outputs that a node's resources register, kept with the report that brings
-//! them.
+//! Outputs that a node's resources register, stored with the report that contains them.
 //!
-//! The newest of each name is kept as `node-outputs/<node>/<name>`, before the
-//! end of the run is, so that whoever waits for that end finds it. Secrets
-//! never get here: the node that has them withholds them.
+//! The newest output of each name is stored as `node-outputs/<node>/<name>`,
+//! before the end of the run is stored, so that anyone who waits for that end
+//! finds it. Secrets never get here: the node that has them withholds them.
 //!
 //! Absent here: who may read an output (`outputs`).
 
@@ -17,26 +16,26 @@ use serde_json::{Map, Value, json};
 use crate::document;
 use crate::{ServiceError, keys};
 
-/// A larger output stays on its node.
+/// The size limit of an output. A larger one stays on its node.
 const LARGEST: usize = 64 << 10;
-/// Outputs per transaction, all of them together within the store's limit.
+/// Outputs per transaction, so that together they stay within the store's limit.
 const AT_ONCE: usize = 16;
-/// Longer names are nobody's.
+/// The longest name of an output. Outputs with longer names are ignored.
 const LONGEST_NAME: usize = 200;
 
-/// The newest of one name.
+/// The newest output of one name.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct NodeOutput {
     pub run: NodeRunId,
     pub at: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<Map<String, Value>>,
-    /// Why there is no value.
+    /// The reason why there is no value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub withheld: Option<String>,
 }
 
-/// Keeps what events of a run register. The same again changes nothing.
+/// Stores the outputs that a run's events register. Repeating it changes nothing.
 pub(crate) async fn note(
     store: &SharedStore,
     node: &NodeName,
@@ -51,7 +50,8 @@ pub(crate) async fn note(
         })
         .collect();
     for some in given.chunks(AT_ONCE) {
-        // Of two of one name in a batch the later one counts; a store takes a key once.
+        // If a batch has two outputs of one name, the later one counts: a store
+        // accepts a key only once per transaction.
         let newest: std::collections::BTreeMap<_, _> =
             some.iter().map(|(name, output)| (name, output)).collect();
         let transaction =
@@ -73,7 +73,7 @@ fn registered(
     let name = event.register.as_ref().filter(plain)?;
     let resource = || format!("{}[{}]", event.type_name, event.title);
     let withheld = match event.status {
-        // A noop run says nothing new.
+        // A noop run has nothing new.
         EventStatus::Pending => return None,
         EventStatus::Failed => Some(format!("{} failed", resource())),
         EventStatus::Skipped => Some(format!("{} did not run", resource())),
@@ -94,7 +94,7 @@ fn registered(
     Some((name.clone(), output))
 }
 
-/// What the node's own later states may read, too.
+/// The value that the node's own later states may read, too.
 fn value_of(event: &ResourceEvent) -> Map<String, Value> {
     let mut value = event.outputs.clone();
     let changes: Map<String, Value> = (event.changes.iter())

@@ -1,4 +1,4 @@
-//! Reading reports: lists, one of them, its events.
+//! Reading reports: lists, single reports, events.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
@@ -15,25 +15,25 @@ use super::{ReportPlace, Reports, blob_error};
 use crate::presence::StoredConnection;
 use crate::{ServiceError, document, keys};
 
-/// Reports that are looked at for one page at most.
+/// The most reports examined for one page.
 const LOOKED_AT: usize = 5_000;
-/// Heads that are read at the same time.
+/// The number of heads read concurrently.
 const AT_ONCE: usize = 16;
 
-/// Which reports a list is of.
+/// The filter of a report list.
 #[derive(Clone, Debug)]
 pub struct ReportFilter {
     pub node: Option<NodeName>,
-    /// Ended in anything but success, or its node is gone.
+    /// Only runs that did not succeed, or whose node is lost.
     pub failed: bool,
     pub unfinished: bool,
     pub limit: usize,
-    /// From the page before.
+    /// The cursor from the previous page.
     pub after: Option<String>,
 }
 
 impl Reports {
-    /// Some reports, newest first.
+    /// Returns reports, newest first.
     pub async fn list(&self, filter: &ReportFilter) -> Result<ReportPage, ServiceError> {
         let limit = filter.limit.max(1);
         let heads = match (&filter.node, filter.unfinished) {
@@ -51,7 +51,7 @@ impl Reports {
         })
     }
 
-    /// From newest to oldest until the page is full.
+    /// Reads from newest to oldest until the page is full.
     async fn newest(
         &self,
         filter: &ReportFilter,
@@ -100,8 +100,8 @@ impl Reports {
         }
     }
 
-    /// One report, by its run, by that of a request that it served, or by the
-    /// beginning of either.
+    /// Finds one report by the id of its run, by that of a request that it
+    /// served, or by a prefix of either.
     pub async fn find(&self, text: &str) -> Result<ReportSummary, ServiceError> {
         let text = text.to_ascii_lowercase();
         let not_found = || ServiceError::NotFound {
@@ -130,7 +130,7 @@ impl Reports {
         self.show(&place.node, place.run).await
     }
 
-    /// One report.
+    /// Returns one report.
     pub async fn show(
         &self,
         node: &NodeName,
@@ -141,7 +141,7 @@ impl Reports {
         Ok(summaries.remove(0))
     }
 
-    /// Its events from this number on, as far as there are.
+    /// Returns the report's events from this number on, as far as they exist.
     pub async fn events(
         &self,
         node: &NodeName,
@@ -152,8 +152,9 @@ impl Reports {
         self.events_of(&head, from).await
     }
 
-    /// A report as it is now, with its events from this number on, which are not
-    /// read when nothing differed in a finished run. Nothing when it is gone.
+    /// Returns the current report, with its events from this number on. The
+    /// events are not read if a finished run had no differences. Returns `None`
+    /// if the report is gone.
     pub async fn differences_from(
         &self,
         node: &NodeName,
@@ -171,12 +172,12 @@ impl Reports {
             Err(ServiceError::NotFound { .. }) => return Ok(None),
             events => events?,
         };
-        // More may have come since the head was read; it is the next reader's.
+        // More events may have arrived since the head was read; leave them to the next reader.
         events.retain(|event| end_of(event) <= head.next);
         Ok(Some((head, events)))
     }
 
-    /// What resources gave under the names they registered.
+    /// Returns the outputs of resources under the names they registered.
     pub async fn outputs(
         &self,
         node: &NodeName,
@@ -210,12 +211,12 @@ impl Reports {
                 events.retain(|event| end_of(event) > from);
                 return Ok(events);
             }
-            // Put into one piece between the look at the head and the look at the chunks.
+            // Compacted between reading the head and reading the chunks.
             content = self.existing(node, run).await?.content;
         }
     }
 
-    /// Events that are not in one piece yet, from the chunk on that has `from`.
+    /// Returns the events that are not compacted yet, from the chunk that contains `from`.
     pub(super) async fn chunks(
         &self,
         node: &NodeName,
@@ -267,7 +268,7 @@ impl Reports {
         }
     }
 
-    /// One run's report, without its events.
+    /// Returns one run's report, without its events.
     pub async fn head_of(
         &self,
         node: &NodeName,
@@ -276,7 +277,7 @@ impl Reports {
         Ok(self.head(node, run).await?.map(|head| head.document))
     }
 
-    /// A node's newest report, without its events.
+    /// Returns a node's newest report, without its events.
     pub async fn newest_of(&self, node: &NodeName) -> Result<Option<Head>, ServiceError> {
         let heads = self.heads_of(node).await?;
         let newest = heads
@@ -299,7 +300,7 @@ impl Reports {
         self.heads_at(places.collect()).await
     }
 
-    /// Those that are there.
+    /// Reads the heads that exist.
     async fn heads_at(&self, places: Vec<ReportPlace>) -> Result<Vec<Head>, ServiceError> {
         let heads: Vec<_> = futures::stream::iter(places)
             .map(async |place| self.head(&place.node, place.run).await)
@@ -313,7 +314,7 @@ impl Reports {
             .collect())
     }
 
-    /// With where the nodes of unfinished runs stand.
+    /// Adds the connection state of nodes with unfinished runs.
     async fn summaries(&self, heads: Vec<Head>) -> Result<Vec<ReportSummary>, ServiceError> {
         let mut connected: HashMap<NodeName, bool> = HashMap::new();
         let mut summaries = Vec::with_capacity(heads.len());

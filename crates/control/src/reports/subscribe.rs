@@ -1,8 +1,8 @@
-//! News of given node runs, for whoever waits for them.
+//! News of given node runs, for callers that wait for them.
 //!
-//! One watch for all runs of a subscription. What is there already is read
-//! after the watch is open, so nothing falls in between; each run's start and
-//! end are given once, whatever happens to the watch.
+//! One watch serves all runs of a subscription. Existing state is read after the
+//! watch is open, so nothing is missed in between. Each run's start and end are
+//! reported once, whatever happens to the watch.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -16,10 +16,10 @@ use super::Reports;
 use super::head::Head;
 use crate::{ServiceError, document, keys};
 
-/// How long to wait before asking a store again that was away.
+/// The delay before a retry after the store was unavailable.
 const RETRY: Duration = Duration::from_millis(200);
 
-/// What happened to a node run.
+/// A change of a node run.
 #[derive(Clone, PartialEq, Debug)]
 pub enum NodeRunNews {
     Started {
@@ -27,13 +27,13 @@ pub enum NodeRunNews {
         run: NodeRunId,
         started: Box<RunStarted>,
     },
-    /// More events came.
+    /// More events arrived.
     Progress {
         node: NodeName,
         run: NodeRunId,
         counts: EventCounts,
     },
-    /// The last there is. Comes right after `Started` when both were found at once.
+    /// The last news. Comes right after `Started` if both were found at once.
     Finished {
         node: NodeName,
         run: NodeRunId,
@@ -41,7 +41,7 @@ pub enum NodeRunNews {
     },
 }
 
-/// How much of a run was told.
+/// The reported part of a run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Told {
     Nothing,
@@ -49,18 +49,18 @@ enum Told {
     Everything,
 }
 
-/// News of some node runs.
+/// News of a set of node runs.
 pub struct ReportSubscription {
     reports: Reports,
     wanted: HashMap<(NodeName, NodeRunId), Told>,
-    /// Of which the newest state was not read since the watch was opened.
+    /// Runs whose newest state has not been read since the watch was opened.
     unread: VecDeque<(NodeName, NodeRunId)>,
     changes: Option<WatchStream>,
     ready: VecDeque<NodeRunNews>,
 }
 
 impl Reports {
-    /// News of these node runs, from their start, whether that was or is to come.
+    /// Subscribes to these node runs from their start, whether it is past or future.
     pub fn subscribe(
         &self,
         runs: impl IntoIterator<Item = (NodeName, NodeRunId)>,
@@ -80,7 +80,7 @@ impl Reports {
 }
 
 impl ReportSubscription {
-    /// One more run.
+    /// Adds a run.
     pub fn add(&mut self, node: NodeName, run: NodeRunId) {
         let place = (node, run);
         if !self.wanted.contains_key(&place) {
@@ -89,8 +89,8 @@ impl ReportSubscription {
         }
     }
 
-    /// The next news. Waits as long as it takes, for ever when every run is
-    /// finished. May be cancelled at any time without losing anything.
+    /// Returns the next news. Waits as long as needed, forever if every run is
+    /// finished. Safe to cancel at any time: nothing is lost.
     pub async fn next(&mut self) -> Result<NodeRunNews, ServiceError> {
         loop {
             if let Some(news) = self.ready.pop_front() {
@@ -161,7 +161,7 @@ impl ReportSubscription {
             return;
         };
         let before = *told;
-        // An older state than the one that was read after the watch was opened.
+        // This state is older than the one read after the watch was opened.
         if before == Told::Everything || matches!(before, Told::UpTo(next) if next >= head.next) {
             return;
         }

@@ -53,7 +53,7 @@ fn send(
     Head::accept(known, ReportBatch { first, events }, &arrival)
 }
 
-/// The head afterwards, and the numbers that were new.
+/// Returns the resulting head and the numbers of the new events.
 fn stored(accepted: Result<Accepted, ServiceError>) -> (Head, Vec<u64>) {
     match accepted.expect("accepted") {
         Accepted::Store { head, events } => {
@@ -97,7 +97,7 @@ fn a_gap_is_refused_with_the_number_that_is_wanted() {
 #[test]
 fn an_omission_takes_its_numbers_and_only_those_that_are_missing() {
     let (head, _) = stored(send(None, 0, vec![started(), log("a"), log("b")]));
-    // The agent did not know that 1 and 2 had arrived, and lost all up to 9.
+    // The agent did not know that 1 and 2 had arrived, and lost everything up to 9.
     let (head, numbers) = stored(send(Some(head), 1, vec![omitted(9), finished()]));
     assert_eq!(numbers, [3, 10]);
     assert_eq!((head.omitted, head.next), (7, 11));
