@@ -1,8 +1,8 @@
-//! What comes to a service through its keys: each entry in its turn, or
-//! everything whose time has come.
+//! Background work driven by keys: each entry in its turn, or everything that is due.
 //!
-//! Both go on for ever; whoever starts them drops them. A store that is away
-//! is asked again a little later, and nothing is passed over meanwhile.
+//! Both functions run forever; the caller stops them by dropping them. If the
+//! store is unavailable, they retry a little later, and skip nothing in the
+//! meantime.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use futures::StreamExt;
 
 use bunraku_control::ServiceError;
 
-/// How long to wait before asking a store again that was away.
+/// The delay before a retry after the store was unavailable.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// Does `work` for the key of every entry that is there or comes, one after
-/// the other, until it succeeds.
+/// Calls `work` for the key of every existing and new entry, one after the other,
+/// each until it succeeds.
 pub async fn each_entry<W: Future<Output = Result<(), ServiceError>>>(
     store: &SharedStore,
     prefix: &str,
@@ -40,15 +40,14 @@ pub async fn each_entry<W: Future<Output = Result<(), ServiceError>>>(
     }
 }
 
-/// Does `work` whenever something changes or the span that it last gave is
-/// over.
+/// Calls `work` whenever something changes, or when the delay that it last returned has passed.
 pub async fn when_due<W: Future<Output = Result<Duration, ServiceError>>>(
     store: &SharedStore,
     prefix: &str,
     work: impl Fn() -> W,
 ) {
     loop {
-        // First, so that a change while `work` looks is a reason to look again.
+        // First, so that a change during `work` causes another call.
         let watch = store.watch(prefix, WatchStart::Now).await;
         let sleep = match work().await {
             Ok(sleep) => sleep,
@@ -59,7 +58,7 @@ pub async fn when_due<W: Future<Output = Result<Duration, ServiceError>>>(
         };
         match watch {
             Ok(mut changes) => {
-                // A change, the end of the watch, or the time: look again.
+                // On a change, at the end of the watch, or when the time is up: call again.
                 let _ = tokio::time::timeout(sleep, changes.next()).await;
             }
             Err(_) => tokio::time::sleep(RETRY).await,
@@ -83,7 +82,7 @@ mod tests {
         let looked = AtomicUsize::new(0);
         let work = || async {
             if looked.fetch_add(1, Ordering::SeqCst) == 0 {
-                // It has just looked, and something new comes.
+                // `work` has just run, and a new entry arrives.
                 let new = Transaction::new().put("due/a", "new");
                 store.commit(new).await.expect("written");
             }

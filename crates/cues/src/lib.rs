@@ -1,5 +1,4 @@
-//! The services by which nodes cue each other: triggers, reactors, locks, and
-//! things that are done once.
+//! The services by which nodes cue each other: triggers, reactors, locks, and once tasks.
 //!
 //! Absent here: catalogs and releases (`compile`), and the API (`server`).
 

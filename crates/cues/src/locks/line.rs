@@ -1,4 +1,4 @@
-//! Who holds a lock and who waits for it, in the order they came. Pure.
+//! The holders of a lock and its waiters, in the order of arrival. Pure.
 
 use bunraku_model::{FiringId, NodeName, TriggerName};
 use bunraku_wire::api::locks::Holder;
@@ -14,18 +14,18 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct Line {
     pub(super) slots: u32,
-    /// An operator said how many may hold it: callers cannot.
+    /// True if an operator set the number of slots: callers then cannot.
     #[serde(default)]
     pub(super) defined: bool,
     #[serde(default)]
     pub(super) on_change: Option<TriggerName>,
-    /// Where that starts runs; without any, on the old and the new holders.
+    /// The hosts of that trigger. If empty, the old and the new holders.
     #[serde(default)]
     pub(super) hosts: Vec<NodeName>,
-    /// Never goes back.
+    /// The last token. It never decreases.
     pub(super) last_token: u64,
     pub(super) holders: Vec<Holder>,
-    /// First come, first served.
+    /// The waiters, first come, first served.
     pub(super) waiters: Vec<Holder>,
 }
 
@@ -43,7 +43,7 @@ impl Default for Line {
     }
 }
 
-/// Where somebody stands.
+/// The place of a caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Place {
     Holds { token: u64 },
@@ -51,7 +51,7 @@ pub(super) enum Place {
     Nowhere,
 }
 
-/// Who left because they were dead, and who moved up.
+/// The dead who were removed, and the waiters who moved up.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Settled {
     pub(super) departed: Vec<Holder>,
@@ -72,12 +72,12 @@ impl Line {
         }
     }
 
-    /// Puts somebody at the end of the line.
+    /// Adds a waiter at the end of the line.
     pub(super) fn join(&mut self, waiter: Holder) {
         self.waiters.push(waiter);
     }
 
-    /// Takes the dead out and lets those behind them move up, in order.
+    /// Removes the dead and lets those behind them move up, in order.
     pub(super) fn settle(&mut self, alive: impl Fn(&Holder) -> bool, now: Timestamp) -> Settled {
         let mut settled = Settled::default();
         for list in [&mut self.holders, &mut self.waiters] {
@@ -97,7 +97,7 @@ impl Line {
     }
 }
 
-/// What is to be fired because the holders are others now, if anything is.
+/// Returns the firing for a change of holders, if there is one.
 pub(super) fn announced(
     before: &Line,
     after: &Line,
@@ -113,7 +113,7 @@ pub(super) fn announced(
             .collect()
     };
     let (old, new) = (owners(before), owners(after));
-    // A lock that is merely given back has no new holder to tell of.
+    // A lock that is merely released has no new holder to announce.
     if new.is_empty() || old == new {
         return None;
     }

@@ -1,11 +1,11 @@
 //! Locks and semaphores that nodes and people share.
 //!
-//! A lock is one document: who holds it and who waits, in order. Each of them
-//! has a session key bound to a lease. A lease that ends takes the key away;
-//! the watch sees it, and the first in line moves up, in a transaction that
-//! names the dead session as absent and the living one as present.
+//! A lock is one document: its holders and its waiters, in order. Each of them
+//! has a session key bound to a lease. When a lease ends, the store deletes the
+//! key. The watch sees that, and the first in line moves up, in a transaction
+//! that requires the dead session to be absent and the live one to be present.
 //!
-//! Invariant: a token is handed out once, and never a lower one after a higher.
+//! Invariant: a token is handed out once, and tokens only increase.
 
 mod line;
 #[cfg(test)]
@@ -25,10 +25,10 @@ use bunraku_control::document;
 use bunraku_control::{ServiceError, keys};
 use line::{Line, Settled};
 
-/// Those who may wait for one lock: the line is one document.
+/// The most waiters for one lock, because the line is one document.
 const LONGEST_LINE: usize = 2_000;
 
-/// Sessions that one transaction speaks of: it has room for 128 compares.
+/// The number of sessions in one transaction, which has room for 128 compares.
 const PER_TRANSACTION: usize = 60;
 
 /// The handle on the service.
@@ -38,11 +38,11 @@ pub struct Locks {
     clock: Clock,
 }
 
-/// A lock as it was read.
+/// A lock as read from the store.
 struct Read {
     line: Line,
     entry: Option<KeyValue>,
-    /// The keys of those whose lease lives.
+    /// The keys of the sessions whose lease is alive.
     sessions: HashSet<String>,
 }
 
@@ -51,7 +51,7 @@ impl Locks {
         Self { store, clock }
     }
 
-    /// Starts the lease of a lock anew. Refused once the token is not the holder's.
+    /// Renews the lease of a lock. Refused if the token is no longer the holder's.
     pub async fn renew(
         &self,
         name: &LockName,
@@ -66,7 +66,7 @@ impl Locks {
         }
     }
 
-    /// Gives a lock back; the next in line has it in the same step.
+    /// Releases a lock; the next in line gets it in the same transaction.
     pub async fn release(
         &self,
         name: &LockName,
@@ -79,7 +79,7 @@ impl Locks {
         .await
     }
 
-    /// Takes a lock away from its holder, by an operator's word.
+    /// Takes a lock away from its holder, on an operator's request.
     pub async fn break_lock(
         &self,
         name: &LockName,
@@ -105,7 +105,7 @@ impl Locks {
         Ok(())
     }
 
-    /// Gives a place in line back. Somebody who is not in it has nothing to give.
+    /// Gives up a place in line. Does nothing for a caller that is not in line.
     pub async fn leave(
         &self,
         name: &LockName,
@@ -119,7 +119,7 @@ impl Locks {
         .await
     }
 
-    /// Takes somebody out, by whatever `choose` finds in what was read.
+    /// Removes the holder or waiter that `choose` selects.
     async fn remove(
         &self,
         name: &LockName,
@@ -153,7 +153,7 @@ impl Locks {
         }
     }
 
-    /// Says how many may hold a lock, and what is fired when the holders change.
+    /// Sets the number of slots of a lock, and the trigger to fire when the holders change.
     pub async fn define(&self, name: &LockName, request: &DefineLock) -> Result<(), ServiceError> {
         if request.slots == 0 {
             return Err(ServiceError::invalid(
@@ -169,7 +169,7 @@ impl Locks {
                 hosts: request.hosts.clone(),
                 ..read.line.clone()
             };
-            // More slots let some in at once.
+            // With more slots, some waiters move up at once.
             let sessions = &read.sessions;
             let settled = line.settle(
                 |holder| sessions.contains(&session_key(name, holder)),
@@ -182,7 +182,7 @@ impl Locks {
         }
     }
 
-    /// One lock and everybody around it, the dead left out.
+    /// Returns one lock with its live holders and waiters.
     pub async fn show(&self, name: &LockName) -> Result<LockStatus, ServiceError> {
         let read = self.read(name).await?;
         match read.entry.is_some() {
@@ -194,8 +194,8 @@ impl Locks {
         }
     }
 
-    /// The living holders of a lock, each owner once and in the order in which
-    /// they came to hold it. Nobody holds a lock that nobody ever took.
+    /// Returns the live holders of a lock, each owner once and in the order in
+    /// which they acquired it. A lock that was never used has none.
     pub async fn owners(&self, name: &LockName) -> Result<Vec<String>, ServiceError> {
         let read = self.read(name).await?;
         let mut owners: Vec<String> = Vec::new();
@@ -207,7 +207,7 @@ impl Locks {
         Ok(owners)
     }
 
-    /// All locks, by name.
+    /// Returns all locks, by name.
     pub async fn list(&self) -> Result<Vec<LockStatus>, ServiceError> {
         let mut names: Vec<LockName> = document::keys_under(&*self.store, keys::LOCKS)
             .await?
@@ -243,8 +243,8 @@ impl Locks {
         Ok(read)
     }
 
-    /// Writes the line if it is as it was read, the departed are gone, and the
-    /// promoted still live.
+    /// Writes the line if it has not changed since it was read, the departed are
+    /// gone, and the promoted are still alive.
     fn transaction(
         &self,
         name: &LockName,
@@ -260,7 +260,7 @@ impl Locks {
         for next in settled.promoted.iter().take(PER_TRANSACTION) {
             transaction = transaction.when(Compare::Exists(session_key(name, next)));
         }
-        // In the same step: no change of holders goes untold.
+        // In the same transaction, so that no change of holders goes unannounced.
         let (id, now) = (FiringId(Uuid::now_v7()), self.clock.now());
         if let Some(announced) = line::announced(&read.line, line, name, id, now) {
             transaction = announced.put_in(transaction);
@@ -277,7 +277,7 @@ impl Locks {
         Ok(entry.and_then(|entry| entry.lease))
     }
 
-    /// False once the lease has ended.
+    /// Renews the lease. Returns false if it has ended.
     async fn keep_alive(&self, lease: LeaseId) -> Result<bool, ServiceError> {
         match self.store.lease_keep_alive(lease).await {
             Ok(()) => Ok(true),
@@ -287,7 +287,7 @@ impl Locks {
     }
 
     async fn let_go(&self, lease: LeaseId) {
-        // It ends by itself if this is lost.
+        // If this fails, the lease expires on its own.
         if let Err(error) = self.store.lease_revoke(lease).await {
             tracing::debug!(error = %error, "a lease was not given back");
         }
@@ -298,7 +298,7 @@ fn session_key(name: &LockName, holder: &Holder) -> String {
     keys::lock_session(name, &holder.owner, &holder.session)
 }
 
-/// The holder with this token, if it is this caller and its lease lives.
+/// Returns the holder with this token, if it is this caller and its lease is alive.
 fn held<'a>(
     read: &'a Read,
     name: &LockName,
@@ -336,7 +336,7 @@ fn status(name: &LockName, read: &Read) -> LockStatus {
     }
 }
 
-/// A lease that makes sense.
+/// Checks the duration of a lease.
 fn lease_of(seconds: u64) -> Result<Duration, ServiceError> {
     let ttl = Duration::from_secs(seconds);
     match crate::once::LEASES.contains(&ttl) {

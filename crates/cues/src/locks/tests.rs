@@ -1,4 +1,4 @@
-//! Somebody else at the same moment.
+//! Locks with concurrent callers.
 
 use std::sync::Arc;
 
@@ -86,7 +86,7 @@ async fn one_who_dies_at_the_moment_of_its_turn_never_holds_it() {
     assert_eq!(next, token + 1, "b never had one");
 }
 
-/// Ends the lease of whoever holds it.
+/// Ends the lease of the current holder.
 async fn end_of_lease(store: &SharedStore) {
     let holders = locks(store).show(&name()).await.expect("shown").holders;
     let lease = locks(store).lease(&name(), &holders[0]).await;
@@ -113,7 +113,7 @@ async fn a_token_is_its_owners_and_ends_with_its_lease_also_when_nobody_waits() 
     assert!(matches!(renewed, Err(ServiceError::Conflict { .. })));
     let released = locks.release(&name(), "a", token).await;
     assert!(matches!(released, Err(ServiceError::Conflict { .. })));
-    // The same session again gets another token: the old one protects nothing any more.
+    // The same session gets a new token: the old one no longer protects anything.
     let LockReply::Held { token: next, .. } = acquire(&store, "a").await else {
         panic!("it is free")
     };
@@ -193,7 +193,7 @@ async fn only_the_first_who_uses_a_lock_says_how_many_may_hold_it() {
     let more = try_acquire(&store, "b", Some(3)).await;
     assert!(matches!(more, Err(ServiceError::Conflict { .. })));
     try_acquire(&store, "b", Some(2)).await.expect("as it is");
-    // What an operator said stays, also when nobody holds it.
+    // An operator's settings stay, even if nobody holds the lock.
     let store: SharedStore = Arc::new(MemoryStore::new());
     let one = DefineLock {
         slots: 1,

@@ -1,8 +1,8 @@
-//! Taking a lock: at once, or in line behind those who came before.
+//! Acquiring a lock: at once, or in line behind earlier callers.
 //!
 //! While a caller waits, its request keeps its lease alive; a caller that
-//! goes away is out of the line when its lease ends. Waiting is one watch: a
-//! release makes the next in line the holder itself, and the end of a dead
+//! disconnects leaves the line when its lease ends. Waiting uses one watch: a
+//! release makes the next in line the holder directly, and the end of a dead
 //! holder's lease wakes the line, where only the first has something to write.
 
 use std::time::Duration;
@@ -18,16 +18,16 @@ use super::{LONGEST_LINE, Locks, Read, lease_of, session_key};
 use bunraku_control::document;
 use bunraku_control::{ServiceError, keys};
 
-/// What one look at the line found.
+/// The result of one check of the line.
 enum Look {
     Reply(LockReply),
-    /// Somebody wrote meanwhile: look again.
+    /// The line changed in the meantime: check again.
     Again,
     /// In line: wait for a change.
     Wait(LockReply),
 }
 
-/// One caller's wish.
+/// One caller's request.
 struct Caller<'a> {
     name: &'a LockName,
     wish: Holder,
@@ -36,7 +36,7 @@ struct Caller<'a> {
 }
 
 impl Locks {
-    /// Takes a lock, or waits in line for as long as the request says.
+    /// Acquires a lock, or waits in line for as long as the request says.
     pub async fn acquire(
         &self,
         name: &LockName,
@@ -82,7 +82,7 @@ impl Locks {
         let deadline = Instant::now() + most;
         let mut alive = tokio::time::interval(ttl / 3);
         loop {
-            // The watch is open before the look, so a change in between wakes it.
+            // The watch is open before the check, so a change in between wakes it.
             let prefix = keys::lock_prefix(caller.name);
             let mut changes = self.store.watch(&prefix, WatchStart::Now).await?;
             loop {
@@ -121,7 +121,7 @@ impl Locks {
         let mut line = read.line.clone();
         adopt_slots(&mut line, caller)?;
         if !lives {
-            // Out of the line once, at its end again: a dead session keeps no place.
+            // Leave the line and join it again at its end: a dead session keeps no place.
             let same = |holder: &Holder| {
                 holder.owner == caller.wish.owner && holder.session == caller.wish.session
             };
@@ -135,7 +135,7 @@ impl Locks {
         self.settle(caller, &read, line, joins).await
     }
 
-    /// Writes only what this caller has to write: its joining, or its moving up.
+    /// Writes only this caller's own changes: joining the line, or moving up.
     async fn settle(
         &self,
         caller: &Caller<'_>,
@@ -185,7 +185,7 @@ impl Locks {
             Ok(outcome) if outcome.is_committed() && waits => Ok(Look::Wait(reply)),
             Ok(outcome) if outcome.is_committed() => Ok(Look::Reply(reply)),
             Ok(_) => Ok(Look::Again),
-            // Whether it was written shows in the line.
+            // The line shows whether it was written.
             Err(StoreError::OutcomeUnknown(source)) => {
                 tracing::warn!(lock = %caller.name, error = %source, "looking at the line again");
                 Ok(Look::Again)
@@ -202,7 +202,7 @@ fn out_of_line(name: &LockName) -> ServiceError {
     )
 }
 
-/// False when the watch ended and has to be opened again.
+/// Waits for a change. Returns false if the watch ended and must be reopened.
 async fn next_change(changes: &mut WatchStream) -> Result<bool, ServiceError> {
     match changes.next().await {
         Some(Ok(_)) => Ok(true),
@@ -211,7 +211,7 @@ async fn next_change(changes: &mut WatchStream) -> Result<bool, ServiceError> {
     }
 }
 
-/// The first who uses a lock that nobody defined says how many may hold it.
+/// Sets the number of slots of a lock that nobody defined: its first caller chooses it.
 fn adopt_slots(line: &mut Line, caller: &Caller<'_>) -> Result<(), ServiceError> {
     let Some(slots) = caller.request.slots.filter(|slots| *slots != line.slots) else {
         return Ok(());
@@ -231,7 +231,7 @@ fn adopt_slots(line: &mut Line, caller: &Caller<'_>) -> Result<(), ServiceError>
     Ok(())
 }
 
-/// A session is part of a key.
+/// Checks a session, which becomes part of a key.
 fn check_session(session: &str) -> Result<(), ServiceError> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
     match !session.is_empty() && session.len() <= 100 && session.bytes().all(allowed) {

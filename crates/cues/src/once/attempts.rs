@@ -1,7 +1,8 @@
 //! One attempt: claimed, kept alive, ended.
 //!
-//! Invariant: an attempt is `running` only while its claim's lease lives. What
-//! comes after the lease ended is refused, whoever holds the claim by then.
+//! Invariant: an attempt is `running` only while its claim's lease is alive.
+//! Requests after the end of the lease are refused, even if another caller holds
+//! the claim by then.
 
 use std::time::Duration;
 
@@ -18,11 +19,11 @@ use super::{Asker, LEASES, Once, Read};
 use bunraku_control::document;
 use bunraku_control::{ServiceError, keys};
 
-/// The end of a log that is kept, in bytes.
+/// The number of bytes kept from the end of a log.
 const LOG_KEPT: usize = 128 * 1024;
 
 impl Once {
-    /// Claims a thing. The same claim again gets the same answer while it lives.
+    /// Claims a task. The same claim again gets the same answer while it is alive.
     pub async fn claim(
         &self,
         app: &AppName,
@@ -35,7 +36,7 @@ impl Once {
                 "lease_seconds must be between one second and a day",
             ));
         }
-        // Not before it is needed: most callers find that there is nothing to do.
+        // Granted only when needed: most callers find that there is nothing to do.
         let mut lease = None;
         let outcome = self.claim_with(app, asker, request, ttl, &mut lease).await;
         if let (Some(lease), false) = (lease, granted(&outcome)) {
@@ -76,7 +77,7 @@ impl Once {
             match self.write_claim(app, &read, &attempt, lease).await {
                 Ok(true) => return grant(&read, attempt),
                 Ok(false) => {}
-                // Whether it was written shows when it is read again.
+                // The next read shows whether it was written.
                 Err(ServiceError::Store(StoreError::OutcomeUnknown(source))) => {
                     tracing::warn!(%app, error = %source, "looking whether a claim was written");
                 }
@@ -111,7 +112,7 @@ impl Once {
         Ok(self.store.commit(transaction).await?.is_committed())
     }
 
-    /// A sign of life, with the end of the log so far.
+    /// Keeps the claim alive, and stores the end of the log so far.
     pub async fn keep(
         &self,
         app: &AppName,
@@ -138,7 +139,7 @@ impl Once {
         }
     }
 
-    /// Records the outcome and gives the claim back, in one step.
+    /// Records the outcome and releases the claim, in one transaction.
     pub async fn finish(
         &self,
         app: &AppName,
@@ -181,7 +182,7 @@ impl Once {
         }
     }
 
-    /// The same outcome was recorded before, and only the reply was lost.
+    /// Returns whether the same outcome was recorded before, and only the reply was lost.
     async fn finished_so(
         &self,
         app: &AppName,
@@ -201,7 +202,7 @@ impl Once {
         }))
     }
 
-    /// An attempt, once it has ended or when the time is up.
+    /// Returns an attempt once it has ended, or when the time is up.
     pub async fn wait(
         &self,
         app: &AppName,
@@ -210,7 +211,7 @@ impl Once {
     ) -> Result<Attempt, ServiceError> {
         let ended = async {
             loop {
-                // The watch is open before the look, so an end in between wakes it.
+                // The watch is open before the read, so an end in between wakes it.
                 let mut changes = self
                     .store
                     .watch(&keys::once_prefix(app), WatchStart::Now)
@@ -248,7 +249,7 @@ impl Once {
             })
     }
 
-    /// The claim, if it is this caller's and lives.
+    /// Returns the claim, if it is this caller's and alive.
     async fn claimed(
         &self,
         app: &AppName,
@@ -268,7 +269,7 @@ impl Once {
     }
 
     async fn let_go(&self, lease: LeaseId) {
-        // It ends by itself if this is lost.
+        // If this fails, the lease expires on its own.
         if let Err(error) = self.store.lease_revoke(lease).await {
             tracing::debug!(error = %error, "a lease was not given back");
         }
@@ -279,7 +280,8 @@ fn granted(outcome: &Result<ClaimReply, ServiceError>) -> bool {
     matches!(outcome, Ok(ClaimReply::Granted { .. }))
 }
 
-/// The reply to this very claim was lost: it is running, under this name.
+/// Returns the running attempt of this claim, if the reply to it was lost: it is
+/// running under the caller's name.
 fn own_running(read: &Read, asker: Asker<'_>, request: &ClaimOnce) -> Option<Attempt> {
     read.record.last().filter(|attempt| {
         attempt.outcome == AttemptOutcome::Running
@@ -311,7 +313,7 @@ fn lease_ended(app: &AppName, token: u64) -> ServiceError {
     )
 }
 
-/// The last bytes of a text, from the start of a character on.
+/// Returns the last bytes of a text, starting at a character boundary.
 fn tail(log: &str) -> &str {
     let mut start = log.len().saturating_sub(LOG_KEPT);
     while !log.is_char_boundary(start) {

@@ -1,8 +1,8 @@
-//! What a definition says, checked and in one form. Pure.
+//! Definitions of once tasks, checked and in one form. Pure.
 //!
-//! The JSON stays the deploy host's own: what is not named here is passed on
-//! as it is. What is named here is checked, so that a slip is told when it is
-//! written and not when the command runs.
+//! The JSON belongs to the deploy host: fields that are not named here are passed
+//! on unchanged. Fields that are named here are checked, so that a mistake is
+//! reported when the definition is written and not when the command runs.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 use super::sites::Sites;
 
-/// A definition that makes no sense.
+/// The error for an invalid definition.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the definition's `{place}` {why}")]
 pub(crate) struct DefinitionError {
@@ -27,7 +27,7 @@ pub(super) fn wrong(place: impl Into<String>, why: impl Into<String>) -> Definit
     }
 }
 
-/// How often a failed attempt may be repeated.
+/// The number of times that a failed attempt may be repeated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Retry {
     Never,
@@ -35,25 +35,25 @@ pub(crate) enum Retry {
     Always,
 }
 
-/// Whose fragments make the set complete.
+/// The hosts whose fragments make the set complete.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Expected {
     Nobody,
     Number(u64),
     Hosts(Vec<NodeName>),
-    /// Every node that this query finds when it is asked.
+    /// Every node that this query finds when it is evaluated.
     Query(String),
 }
 
-/// What a definition means.
+/// A parsed definition.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Definition {
-    /// With `sites` as site → hosts, wherever they stood and in whatever form.
+    /// The JSON, with `sites` as site → hosts, whatever their original place and form.
     pub document: Map<String, Value>,
     pub work: Work,
     pub retry: Retry,
     pub expected: Expected,
-    /// Only these may carry it out; empty means anyone.
+    /// The only hosts that may run it; empty means any host.
     pub init_on: Vec<NodeName>,
 }
 
@@ -79,7 +79,7 @@ impl Definition {
         })
     }
 
-    /// Definition and fragments together: what the command is given.
+    /// Merges definition and fragments into the input of the command.
     pub(crate) fn merged(
         &self,
         fragments: &BTreeMap<NodeName, Map<String, Value>>,
@@ -98,8 +98,8 @@ impl Definition {
     }
 }
 
-/// Adds the hosts that contributed to the sites: those of `deploy`, where moku reads them, if it has
-/// any.
+/// Adds the hosts that contributed to the sites. These are the sites of `deploy`,
+/// where moku reads them, if it has any.
 fn add_hosts(
     document: &mut Map<String, Value>,
     fragments: &BTreeMap<NodeName, Map<String, Value>>,
@@ -118,7 +118,7 @@ fn add_hosts(
         (true, Some(Value::Object(deploy))) => deploy,
         _ => document,
     };
-    // A definition that was parsed has valid sites.
+    // A parsed definition has valid sites.
     let known = within.get("sites");
     let mut sites = known
         .and_then(|sites| Sites::parse(sites, "sites").ok())
@@ -129,7 +129,7 @@ fn add_hosts(
     within.insert("sites".to_owned(), sites.to_value());
 }
 
-/// Where a fragment says that its host stands.
+/// The site that a fragment names for its host.
 fn datacentre(fragment: &Map<String, Value>) -> Option<&str> {
     fragment
         .get("datacentre")
@@ -188,7 +188,7 @@ fn expected(value: Option<&Value>) -> Result<Expected, DefinitionError> {
     }
 }
 
-/// `source`, `deploy`, `infrastructure` and `dev` are repositories.
+/// Checks that `source`, `deploy`, `infrastructure` and `dev` are repositories.
 fn check_instance(document: &Map<String, Value>) -> Result<(), DefinitionError> {
     is_object(document.get("instance"), "instance")?;
     let Some(Value::Object(instance)) = document.get("instance") else {
@@ -245,7 +245,7 @@ fn names(value: Option<&Value>, place: &str) -> Result<Vec<NodeName>, Definition
         .collect()
 }
 
-/// Brings `sites` into one form, if there are any.
+/// Converts `sites` to the standard form, if there are any.
 fn normalise_sites(within: &mut Map<String, Value>, place: &str) -> Result<(), DefinitionError> {
     if let Some(sites) = within.get_mut("sites") {
         *sites = Sites::parse(sites, place)?.to_value();

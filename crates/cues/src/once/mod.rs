@@ -1,12 +1,12 @@
-//! Things that are done once per fleet, however many hosts ask.
+//! Tasks that run once per fleet, however many hosts ask.
 //!
-//! Three keys per thing: its parts (definition and fragments), its state (what
-//! was tried), and its claim, which is bound to the claimant's lease. They are
-//! read in one step, and a claim is one transaction that names all three as
-//! they were read: of any number of callers one wins, and none starts on a
-//! definition that changed meanwhile.
+//! Each task has three keys: its parts (definition and fragments), its state (the
+//! attempts), and its claim, which is bound to the claimant's lease. They are
+//! read in one step, and a claim is one transaction that compares all three with
+//! the values read: of any number of callers one wins, and none starts on a
+//! definition that has changed in the meantime.
 //!
-//! Rule: asking where a thing stands writes nothing.
+//! Rule: asking for the status of a task writes nothing.
 //! Absent: running anything. The claimant does, and sends its log and outcome.
 
 mod attempts;
@@ -35,7 +35,7 @@ use definition::{Definition, Expected};
 pub use record::Asker;
 use record::{Claim, Defined, Parts, Record, State};
 
-/// What a node's part may be at most, in bytes of JSON.
+/// The size limit of a node's fragment, in bytes of JSON.
 const FRAGMENT_LIMIT: usize = 64 * 1024;
 
 /// The shortest and longest lease that a claimant may ask for.
@@ -74,7 +74,7 @@ impl Once {
         self
     }
 
-    /// Where a thing stands for this caller. Reads only.
+    /// Returns the status of a task for this caller. Read-only.
     pub async fn standing(
         &self,
         app: &AppName,
@@ -97,7 +97,7 @@ impl Once {
         Ok(read.record.standing(asker, request.retry, &queried))
     }
 
-    /// Puts a definition in place. The same one again changes nothing.
+    /// Stores a definition. The same one again changes nothing.
     pub async fn define(
         &self,
         app: &AppName,
@@ -119,7 +119,8 @@ impl Once {
         .await
     }
 
-    /// The definition as it would be kept, or why this caller may not write it.
+    /// Returns the definition as it would be stored, or the reason why this
+    /// caller may not write it.
     fn defined(
         &self,
         current: Option<&Defined>,
@@ -134,7 +135,7 @@ impl Once {
             ));
         }
         if let Expected::Query(query) = &parsed.expected {
-            // What it finds is told as missing: nodes may not ask.
+            // The nodes it finds are reported as missing, and nodes may not run queries.
             if asker.role == Role::Node {
                 return Err(ServiceError::Forbidden {
                     message: "a node may not expect hosts by a query".to_owned(),
@@ -157,7 +158,7 @@ impl Once {
         }
     }
 
-    /// One host's own part. The same one again changes nothing.
+    /// Stores one host's fragment. The same one again changes nothing.
     pub async fn contribute(
         &self,
         app: &AppName,
@@ -180,7 +181,7 @@ impl Once {
         .await
     }
 
-    /// Takes a host's part back.
+    /// Withdraws a host's fragment.
     pub async fn withdraw(&self, app: &AppName, host: &NodeName) -> Result<(), ServiceError> {
         self.update_parts(app, |parts| {
             parts.fragments.remove(host);
@@ -219,7 +220,7 @@ impl Once {
         Ok(())
     }
 
-    /// Lets it be done again. Says who and why for ever after.
+    /// Lets the task run again. The history keeps the author and the reason.
     pub async fn reset(
         &self,
         app: &AppName,
@@ -256,7 +257,7 @@ impl Once {
         }
     }
 
-    /// All things, by name.
+    /// Returns all tasks, by name.
     pub async fn list(&self, asker: Asker<'_>) -> Result<Vec<OnceSummary>, ServiceError> {
         let mut reads: BTreeMap<AppName, Vec<KeyValue>> = BTreeMap::new();
         for entry in document::read_all(&*self.store, keys::ONCE).await? {
@@ -272,7 +273,7 @@ impl Once {
         Ok(summaries)
     }
 
-    /// One thing, with its history and the end of its newest log.
+    /// Returns one task, with its history and the end of its newest log.
     pub async fn show(&self, app: &AppName, asker: Asker<'_>) -> Result<OnceReport, ServiceError> {
         let record = self.known(app).await?.record;
         let log = match &record.state.last {
@@ -325,7 +326,7 @@ impl Once {
         })
     }
 
-    /// What the definition's query finds; nothing for one without.
+    /// Returns the nodes that the definition's query finds; none without a query.
     async fn queried(&self, record: &Record) -> Result<Vec<NodeName>, ServiceError> {
         let Some(defined) = &record.parts.definition else {
             return Ok(Vec::new());
@@ -348,7 +349,7 @@ impl Once {
         }
     }
 
-    /// All three keys at one revision.
+    /// Reads all three keys at one revision.
     async fn read(&self, app: &AppName) -> Result<Read, ServiceError> {
         let page = self
             .store
@@ -357,7 +358,7 @@ impl Once {
         Read::of(app, page.items)
     }
 
-    /// Holds while nobody wrote any of the three.
+    /// Starts a transaction that succeeds only if none of the three keys has changed.
     fn unchanged(&self, app: &AppName, read: &Read) -> Transaction {
         Transaction::new()
             .when_unchanged(&keys::once_parts(app), read.parts.as_ref())

@@ -1,4 +1,4 @@
-//! What is kept of a thing that is done once, and where it stands. Pure.
+//! The stored record of a once task, and its status. Pure.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use super::definition::{Definition, Expected, Retry};
 
-/// Events that are remembered of each thing.
+/// The number of events kept for each task.
 pub(super) const HISTORY: usize = 20;
 
 /// Definition and fragments: one document, so that one compare covers both.
@@ -21,7 +21,7 @@ pub(super) struct Parts {
     pub(super) fragments: BTreeMap<NodeName, Map<String, Value>>,
 }
 
-/// A definition and whose word it is.
+/// A definition and its author.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(super) struct Defined {
     pub(super) document: Map<String, Value>,
@@ -30,34 +30,34 @@ pub(super) struct Defined {
     pub(super) at: Timestamp,
 }
 
-/// Who asks.
+/// The caller that asks.
 #[derive(Clone, Copy, Debug)]
 pub struct Asker<'a> {
     pub name: &'a NodeName,
     pub role: Role,
 }
 
-/// What was tried so far.
+/// The attempts so far.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub(super) struct State {
-    /// Never goes back, not even with a reset.
+    /// The last token. It never decreases, not even with a reset.
     pub(super) last_token: u64,
-    /// Since the last reset.
+    /// The number of attempts since the last reset.
     pub(super) attempts: u64,
     pub(super) last: Option<Attempt>,
-    /// Newest last; the last attempt is not in it.
+    /// The history, newest last, without the last attempt.
     #[serde(default)]
     pub(super) history: Vec<OnceEvent>,
 }
 
-/// The claim: bound to the claimant's lease, gone when that ends.
+/// The claim: bound to the claimant's lease, deleted when that ends.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct Claim {
     pub(super) token: u64,
     pub(super) by: String,
 }
 
-/// Everything about one thing, as it was at one revision.
+/// Everything about one task, at one revision.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Record {
     pub(super) parts: Parts,
@@ -66,7 +66,7 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// The newest attempt. One that says it runs, without a claim, was abandoned.
+    /// Returns the newest attempt. One that is marked running, without a claim, was abandoned.
     pub(super) fn last(&self) -> Option<Attempt> {
         let mut attempt = self.state.last.clone()?;
         let claimed = self
@@ -79,9 +79,9 @@ impl Record {
         Some(attempt)
     }
 
-    /// Whether an init by this caller would be accepted, and if not, why not.
+    /// Returns whether an init by this caller would be accepted, and if not, why not.
     ///
-    /// `queried` is what the definition's query finds, where it has one.
+    /// `queried` lists the nodes that the definition's query finds, if it has one.
     pub(super) fn standing(
         &self,
         asker: Asker<'_>,
@@ -112,7 +112,7 @@ impl Record {
         }
     }
 
-    /// Only the failed attempt stands in the way.
+    /// Returns whether only the failed attempt prevents an init.
     fn would_be_ready(&self, asker: Asker<'_>, queried: &[NodeName]) -> bool {
         self.missing(asker, true, None, queried).is_empty()
     }
@@ -174,7 +174,7 @@ impl Record {
                 }
             }
             Expected::Hosts(hosts) => absent(hosts),
-            // A query that finds nobody says that it is too early, not that all are there.
+            // A query that finds no nodes means that it is too early, not that all are present.
             Expected::Query(query) if queried.is_empty() => {
                 vec![format!("hosts: `{query}` finds none")]
             }
@@ -183,7 +183,8 @@ impl Record {
     }
 }
 
-/// A node carries out an operator's words or its own, never another node's.
+/// Returns whether the asker may run the definition. A node runs an operator's
+/// definition or its own, never another node's.
 fn trusts(asker: Asker<'_>, defined: &Defined) -> bool {
     defined.role == Role::Operator || defined.by == *asker.name
 }
@@ -206,7 +207,7 @@ fn ended(outcome: &AttemptOutcome) -> String {
 }
 
 impl State {
-    /// The state with the next attempt in it; the last one goes into history as it ended.
+    /// Returns the state with the next attempt; the last one moves to the history as it ended.
     pub(super) fn with_attempt(&self, attempt: Attempt, last: Option<Attempt>) -> Self {
         let mut next = self.clone();
         next.history.extend(last.map(OnceEvent::Attempt));
@@ -235,7 +236,7 @@ impl State {
         next
     }
 
-    /// Takes out what is too old; gives the tokens whose logs go with it.
+    /// Removes events that are too old. Returns the tokens whose logs must be deleted too.
     pub(super) fn forget_old(&mut self) -> Vec<u64> {
         let surplus = self.history.len().saturating_sub(HISTORY);
         self.history

@@ -1,22 +1,24 @@
-//! Which host belongs to which site. Pure.
+//! The sites of a definition and their hosts. Pure.
 //!
-//! Definitions have it in several forms: site → hosts, host → site, and `{"user": …, "nodes": {host:
-//! site}}`. A host is a name, or an object with `hostname` and `user`. All of them become one form, the
-//! one that moku writes itself and reads back: site → hosts, with the default `user` beside the sites.
+//! Definitions have them in several forms: site → hosts, host → site, and
+//! `{"user": …, "nodes": {host: site}}`. A host is a name, or an object with
+//! `hostname` and `user`. All of them are converted to one form, the one that
+//! moku itself writes and reads: site → hosts, with the default `user` beside the
+//! sites.
 
 use bunraku_model::NodeName;
 use serde_json::{Map, Value};
 
 use super::definition::{DefinitionError, wrong};
 
-/// A host of a site, and who logs in there if not the default user.
+/// A host of a site, and its login user if it differs from the default.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Host {
     name: String,
     user: Option<String>,
 }
 
-/// Sites in the order of the definition: moku takes the first host of the first one as the primary.
+/// Sites in the order of the definition: moku uses the first host of the first one as the primary.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Sites {
     user: Option<String>,
@@ -24,7 +26,7 @@ pub(super) struct Sites {
 }
 
 impl Sites {
-    /// Reads any of the forms. `place` is where they stand, for messages.
+    /// Parses any of the forms. `place` is their position in the definition, for messages.
     pub(super) fn parse(value: &Value, place: &str) -> Result<Self, DefinitionError> {
         let Value::Object(entries) = value else {
             return Err(wrong(place, "must be an object"));
@@ -85,7 +87,7 @@ impl Sites {
         }
     }
 
-    /// Adds a host that contributed itself. Where it was before, it no longer is.
+    /// Adds a host that contributed itself, and removes it from its previous site.
     pub(super) fn move_to(&mut self, host: &NodeName, site: &str) {
         for (_, hosts) in &mut self.sites {
             hosts.retain(|one| one.name != host.as_str());
@@ -106,7 +108,7 @@ impl Sites {
         &mut self.sites[at].1
     }
 
-    /// The one form.
+    /// Returns the sites in the standard form.
     pub(super) fn to_value(&self) -> Value {
         let user = self.user.iter();
         let user = user.map(|user| ("user".to_owned(), Value::from(user.clone())));
@@ -117,7 +119,7 @@ impl Sites {
         Value::Object(user.chain(sites).collect())
     }
 
-    /// A name alone where the default user logs in.
+    /// Returns the host: only its name if the default user logs in.
     fn host_value(&self, host: &Host) -> Value {
         match &host.user {
             Some(user) if self.user.as_ref() != Some(user) => Value::Object(Map::from_iter([

@@ -1,4 +1,4 @@
-//! Somebody else at the same moment.
+//! Once tasks with concurrent callers.
 
 use std::sync::Arc;
 
@@ -61,7 +61,7 @@ fn claim_for(lease_seconds: u64) -> ClaimOnce {
 async fn a_sign_of_life_starts_the_lease_anew_and_its_log_is_bounded() {
     let store: SharedStore = Arc::new(MemoryStore::new());
     define(&store, "true").await;
-    // Never cut off: it counts what is written, also to leases.
+    // Never cut off: it only counts the writes, including those to leases.
     let counting = Arc::new(CutStore::new(store, u64::MAX, Cut::Before));
     let shared: SharedStore = counting.clone();
     let once = Once::new(shared, Clock::system());

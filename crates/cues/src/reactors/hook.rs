@@ -1,8 +1,8 @@
-//! Hooks: events from outside, by whoever knows the environment's secret.
+//! Hooks: events from outside, sent by callers that know the environment's secret.
 //!
 //! Either the body is signed (`X-Hub-Signature-256`, as for deploys), or the
-//! secret comes as a bearer token, which is what Prometheus' Alertmanager can
-//! send. The answer comes when what some rule is about is stored.
+//! secret is sent as a bearer token, which Prometheus' Alertmanager can do. The
+//! reply is sent when the events that rules match are stored.
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use bunraku_model::EnvironmentName;
@@ -15,21 +15,21 @@ use super::{Reactors, matching};
 use bunraku_control::webhook_secrets::{Secret, is_signed, new_secret};
 use bunraku_control::{ServiceError, document, keys};
 
-/// Bytes that one call may have.
+/// The size limit of one call, in bytes.
 const LARGEST: usize = 256 * 1024;
-/// Alerts that one call may have.
+/// The most alerts in one call.
 const MOST_ALERTS: usize = 1_000;
-/// Events per entry: together they stay below what a value may have.
+/// Events per entry, so that together they stay below the size limit of a value.
 const PER_ENTRY: usize = 50;
 
-/// How a caller proves itself.
+/// A caller's proof that it knows the secret.
 pub struct Proof<'a> {
     pub signature: Option<&'a str>,
     pub authorization: Option<&'a str>,
 }
 
 impl Reactors {
-    /// Takes a call; nothing if the caller does not know the secret.
+    /// Accepts a call. Returns `None` if the caller does not know the secret.
     pub async fn deliver(
         &self,
         environment: &EnvironmentName,
@@ -40,7 +40,7 @@ impl Reactors {
         let key = keys::environment_secret(environment);
         let secret = document::read::<Secret>(&*self.store, &key).await?;
         let known = secret.map(|secret| secret.document.secret);
-        // An environment that does not exist takes as long, and answers the same.
+        // An environment that does not exist takes as long, and gets the same answer.
         let secret = known.clone().unwrap_or_else(new_secret);
         if !proves(proof, &secret, body) || known.is_none() {
             return Ok(None);
@@ -98,7 +98,7 @@ fn proves(proof: &Proof<'_>, secret: &str, body: &[u8]) -> bool {
     known || is_signed(secret, body, proof.signature)
 }
 
-/// One event, or one for each alert that Alertmanager sends.
+/// Returns one event, or one for each alert that Alertmanager sends.
 fn read(hook: &str, body: Value) -> Result<Vec<Happening>, ServiceError> {
     let alerts = match (body.get("alerts"), body.get("groupKey")) {
         (Some(Value::Array(alerts)), Some(_)) => alerts,

@@ -1,12 +1,12 @@
-//! What happened, written down in the very transaction in which it happens.
+//! Events, recorded in the transaction in which they happen.
 //!
-//! Reports, presence and facts add to their own transactions what some rule
-//! may be about, and nothing else: an event is either not there at all, or
-//! will be looked at, whichever server dies when. It is taken out again in the
-//! transaction that fires what follows from it (`react.rs`).
+//! Reports, presence and facts add the events that some rule may match to their
+//! own transactions, and nothing else: an event is either not stored at all, or
+//! is processed, whenever a server dies. It is removed in the transaction that
+//! fires the resulting triggers (`react.rs`).
 //!
-//! Which rules there are is followed from the store: each server writes down
-//! what the rules ask for that it has seen so far.
+//! The rules are followed from the store: each server records the events that
+//! match the rules it has seen so far.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -24,9 +24,9 @@ use super::matching;
 use bunraku_control::node_events::NodeEventRecorder;
 use bunraku_control::{ServiceError, document, keys};
 
-/// Happenings in one entry.
+/// The most events in one entry.
 const PER_ENTRY: usize = 100;
-/// Characters of a message that are kept.
+/// The number of characters of a message that are kept.
 const MESSAGE_KEPT: usize = 2_000;
 
 /// One entry.
@@ -34,38 +34,38 @@ const MESSAGE_KEPT: usize = 2_000;
 pub(super) struct Entry {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) node: Option<NodeName>,
-    /// The run that it happened in: its causes are handed on.
+    /// The run in which it happened: its causes are passed on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) run: Option<NodeRunId>,
-    /// Of hooks; of others the node's is looked up.
+    /// The environment, for hooks; for other events it is looked up by the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) environment: Option<EnvironmentName>,
-    /// The facts that the node has now: what changed is looked up.
+    /// The node's new facts: the changes are looked up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) fact_set: Option<FactSetId>,
-    /// Since when the node is lost.
+    /// The time since which the node is lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) lost_since: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) happenings: Vec<Happening>,
-    /// Rules up to this one have been seen to.
+    /// The last rule that was processed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) after: Option<String>,
-    /// It is for this rule, whose wait is over.
+    /// The only rule that this entry is for, after its wait has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) only: Option<String>,
 }
 
 type Rules = BTreeMap<EnvironmentName, Arc<Vec<Reactor>>>;
 
-/// The handle that other services have.
+/// The handle for other services.
 #[derive(Clone, Default)]
 pub struct ReactorInbox {
     rules: Arc<RwLock<Rules>>,
 }
 
 impl ReactorInbox {
-    /// With the rules as they are now: nothing that happens after this is missed.
+    /// Loads the current rules: events after this are not missed.
     pub async fn open(store: &SharedStore) -> Result<Self, ServiceError> {
         let inbox = Self::default();
         for entry in document::read_all(&**store, keys::ENVIRONMENTS).await? {
@@ -74,7 +74,7 @@ impl ReactorInbox {
         Ok(inbox)
     }
 
-    /// Follows the rules for ever.
+    /// Follows the rules forever.
     pub(super) async fn follow(&self, store: SharedStore) {
         let mut environments = Follow::new(store, keys::ENVIRONMENTS);
         loop {
@@ -84,7 +84,7 @@ impl ReactorInbox {
                     for item in items {
                         note(&mut rules, &Change::Put(item));
                     }
-                    // In one step: events come while this happens.
+                    // In one step, because events arrive concurrently.
                     *self.write() = rules;
                 }
                 Ok(Followed::Changes(batch)) => {
@@ -103,7 +103,7 @@ impl ReactorInbox {
         self.rules.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All rules, by environment.
+    /// Returns all rules, by environment.
     pub(super) fn all(&self) -> Rules {
         self.rules
             .read()
@@ -121,12 +121,12 @@ impl ReactorInbox {
         rules.values().any(|rules| rules.iter().any(&wanted))
     }
 
-    /// Whether some rule, of whatever environment, is about this.
+    /// Returns whether a rule of any environment may match this event.
     fn wants(&self, happening: &Happening) -> bool {
         self.any(|rule| matching::mismatch(rule, happening).is_none())
     }
 
-    /// A node's facts are others now.
+    /// Records that a node's facts have changed.
     pub fn facts(
         &self,
         transaction: Transaction,
@@ -202,7 +202,7 @@ impl NodeEventRecorder for ReactorInbox {
     }
 }
 
-/// What one key of an environment says of its rules.
+/// Updates the rules from one key of an environment.
 fn note(rules: &mut Rules, change: &Change) {
     let (key, entry) = match change {
         Change::Put(entry) => (&entry.key, Some(entry)),
@@ -226,7 +226,7 @@ pub(super) fn put(transaction: Transaction, entry: &Entry) -> Transaction {
     transaction.put(keys::reactor_event(Uuid::now_v7()), document::encode(entry))
 }
 
-/// What an entry says; one that cannot be read says nothing, and that is told.
+/// Decodes an entry. Logs an unreadable one and returns `None`.
 pub(super) fn read(entry: &KeyValue) -> Option<Entry> {
     document::decode(entry)
         .inspect_err(|error| tracing::error!(error = %error, "an event is left out"))

@@ -1,5 +1,5 @@
-//! What becomes due by itself: rules that their limits hold back, and nodes
-//! that are lost for long enough.
+//! Work that becomes due with time: rules that their limits hold back, and nodes
+//! that have been lost for long enough.
 
 use std::time::Duration;
 
@@ -17,10 +17,10 @@ use crate::triggers::{Due, Held};
 use bunraku_control::presence::StoredConnection;
 use bunraku_control::{ServiceError, document, keys};
 
-/// The longest sleep: clocks are set now and then.
+/// The longest sleep, because clocks are sometimes adjusted.
 const LONGEST_SLEEP: Duration = Duration::from_secs(5);
 
-/// A node that is lost, and a rule that waits to see whether it stays so.
+/// A lost node, and a rule that waits to see whether it stays lost.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Lost {
     environment: EnvironmentName,
@@ -30,7 +30,7 @@ struct Lost {
 }
 
 impl Reactors {
-    /// Adds the wait of one rule for a node that is lost.
+    /// Adds a rule's wait for a lost node.
     pub(super) fn wait(
         &self,
         transaction: Transaction,
@@ -50,7 +50,7 @@ impl Reactors {
         transaction.put(keys::reactor_wait(Uuid::now_v7()), document::encode(&lost))
     }
 
-    /// Does what is due; says how long until something may be.
+    /// Does the work that is due. Returns the time until more may be due.
     pub(super) async fn do_due(&self) -> Result<Duration, ServiceError> {
         let now = self.clock.now();
         let mut next = None;
@@ -70,7 +70,8 @@ impl Reactors {
         Ok(left.map_or(LONGEST_SLEEP, |left| left.min(LONGEST_SLEEP)))
     }
 
-    /// A node whose connection is as it was is lost for long enough.
+    /// Passes on the event if the node's connection has not changed: it has been
+    /// lost for long enough.
     async fn look_again(&self, entry: &KeyValue, lost: &Lost) -> Result<(), ServiceError> {
         let transaction = Transaction::new()
             .when_unchanged(&entry.key, Some(entry))
@@ -92,8 +93,8 @@ impl Reactors {
                 inbox::put(unchanged, &only)
             }
         };
-        // Refused: it came back this very moment, or another server did it. The
-        // change wakes us.
+        // Refused: the node came back at this moment, or another server did this.
+        // The change wakes us.
         self.store.commit(transaction).await?;
         Ok(())
     }
@@ -111,7 +112,7 @@ impl Reactors {
         }))
     }
 
-    /// Lets what is held back go when it is due; otherwise says when that is.
+    /// Releases a held rule if it is due; otherwise returns the time when it is.
     async fn look_at_held(
         &self,
         entry: &KeyValue,
@@ -124,7 +125,7 @@ impl Reactors {
         let rules = self.inbox.of(&environment);
         let transaction = Transaction::new().when_unchanged(&entry.key, Some(entry));
         let Some(rule) = rules.iter().find(|rule| rule.name == name) else {
-            // The rule is not in the code any more.
+            // The rule is no longer in the code.
             let transaction = transaction.delete(entry.key.clone());
             self.store.commit(transaction).await?;
             return Ok(None);

@@ -1,9 +1,9 @@
-//! Whether something that happened is what a rule is about. Pure.
+//! Matching of events against rules. Pure.
 
 use bunraku_wire::api::reactors::{Happening, HappeningKind, Reactor};
 use serde_json::Value;
 
-/// The fields that each kind of event has; those of hooks go on with `.`.
+/// The fields of each kind of event; those of hooks continue with `.`.
 pub(crate) fn fields_of(kind: HappeningKind) -> &'static [&'static str] {
     match kind {
         HappeningKind::Resource => &["node", "type", "title", "status", "message", "corrective"],
@@ -15,7 +15,7 @@ pub(crate) fn fields_of(kind: HappeningKind) -> &'static [&'static str] {
     }
 }
 
-/// Why a rule is not about this; `None` when it is.
+/// Returns the reason why a rule does not match an event; `None` if it matches.
 pub(crate) fn mismatch(reactor: &Reactor, happening: &Happening) -> Option<String> {
     if reactor.event != happening.event {
         return Some(format!("it is about `{}`", reactor.event.as_str()));
@@ -36,7 +36,7 @@ pub(crate) fn mismatch(reactor: &Reactor, happening: &Happening) -> Option<Strin
     })
 }
 
-/// A text with every `${field}` replaced; `None` when one is not there.
+/// Replaces every `${field}` in a text; `None` if a field is missing.
 pub(crate) fn fill(template: &str, happening: &Happening) -> Option<String> {
     let mut text = String::new();
     let mut rest = template;
@@ -86,8 +86,8 @@ fn shown(value: &Value) -> String {
     format!("`{text}`")
 }
 
-/// `*` stands for any text, `?` for one character. Takes time linear in the
-/// product of the lengths at worst, whatever the pattern.
+/// Matches a pattern: `*` stands for any text, `?` for one character. Takes time
+/// linear in the product of the lengths at worst, whatever the pattern.
 fn is_like(pattern: &str, text: &str) -> bool {
     let (pattern, text): (Vec<char>, Vec<char>) =
         (pattern.chars().collect(), text.chars().collect());
@@ -104,7 +104,7 @@ fn is_like(pattern: &str, text: &str) -> bool {
                 place += 1;
             }
             _ => match last_star {
-                // The last star takes one character more.
+                // The last star matches one more character.
                 Some((star, taken)) => {
                     last_star = Some((star, taken + 1));
                     at = star + 1;

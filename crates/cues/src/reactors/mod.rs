@@ -1,15 +1,14 @@
-//! Reactors: rules from an environment's code that fire triggers when
-//! something happens: a resource fails, a run ends, a node is lost, a fact
-//! changes, a hook is called.
+//! Reactors: rules from an environment's code that fire triggers when something
+//! happens: a resource fails, a run ends, a node is lost, a fact changes, a hook
+//! is called.
 //!
-//! An event is written down with what happened (`inbox.rs`), and taken out in
-//! the transaction that announces the trigger (`react.rs`): a server that dies
-//! in between loses nothing and repeats nothing. What fires then is the
-//! trigger service's business, with the chain of the run that it came from, so
-//! that loops end as they do between nodes.
+//! An event is stored in the transaction in which it happens (`inbox.rs`), and
+//! removed in the transaction that announces the trigger (`react.rs`): a server
+//! that dies in between loses nothing and repeats nothing. The trigger service
+//! then handles the firing, with the chain of the run that it came from, so that
+//! loops end as they do between nodes.
 //!
-//! Rule: a rule sees only what happens in its own environment, and starts runs
-//! only there.
+//! Rule: a rule sees only events of its own environment, and starts runs only there.
 //! Absent: running anything but triggers.
 
 mod hook;
@@ -42,7 +41,7 @@ pub use hook::Proof;
 pub use inbox::ReactorInbox;
 pub use rules::read_all;
 
-/// How long to wait before asking a store again that was away.
+/// The delay before a retry after the store was unavailable.
 const RETRY: Duration = Duration::from_millis(500);
 
 /// The handle on the service.
@@ -78,7 +77,8 @@ impl Reactors {
         }
     }
 
-    /// Works until cancelled. Every server does; the transactions make it once.
+    /// Runs until cancelled. Every server does this; transactions ensure that
+    /// each event is processed once.
     pub async fn run(&self, shutdown: CancellationToken) {
         let events = due::each_entry(&self.store, keys::REACTOR_EVENTS, |key| async move {
             self.react(&key).await
@@ -92,7 +92,7 @@ impl Reactors {
         }
     }
 
-    /// Every rule and what its limits hold back.
+    /// Returns every rule and the firings that its limits hold back.
     pub async fn list(&self) -> Result<Vec<ReactorStatus>, ServiceError> {
         let mut all = Vec::new();
         for (environment, rules) in self.inbox.all() {
@@ -123,7 +123,7 @@ impl Reactors {
         })
     }
 
-    /// What each rule would make of an event. Fires nothing.
+    /// Returns each rule's verdict on an event. Fires nothing.
     pub async fn test(&self, request: &TestReactors) -> Result<Vec<ReactorVerdict>, ServiceError> {
         let event = &request.event;
         let environment = match (&request.environment, &event.node) {

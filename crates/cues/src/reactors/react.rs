@@ -1,4 +1,4 @@
-//! From an event to what follows from it, in one transaction.
+//! From an event to its effects, in one transaction.
 
 use bunraku_model::{EnvironmentName, FiringId, NodeName};
 use bunraku_store::Transaction;
@@ -14,17 +14,17 @@ use crate::triggers::chain::{self, Chained};
 use crate::triggers::{Announced, Due, Held, limits_hold};
 use bunraku_control::{ServiceError, document, keys, nodes};
 
-/// Rules that one transaction sees to.
+/// The number of rules that one transaction processes.
 const PER_TRANSACTION: usize = 20;
 
-/// What led to an event.
+/// The origin of an event.
 #[derive(Default)]
 struct Origin {
     causes: Vec<Cause>,
     changed: bool,
 }
 
-/// One rule, and all in one entry that it is about.
+/// One rule, and all events of an entry that it matches.
 struct Match<'a> {
     rule: &'a Reactor,
     hosts: Vec<NodeName>,
@@ -33,9 +33,9 @@ struct Match<'a> {
 }
 
 impl Reactors {
-    /// Does what follows from one entry, and takes it out.
+    /// Processes one entry, and removes it.
     pub(super) async fn react(&self, key: &str) -> Result<(), ServiceError> {
-        // Another server may have been quicker, at any step.
+        // Another server may have been faster, at any step.
         while let Some(found) = self.store.get(key).await? {
             let entry = inbox::read(&found).unwrap_or_default();
             let transaction = Transaction::new().when_unchanged(key, Some(&found));
@@ -74,7 +74,7 @@ impl Reactors {
         Ok(())
     }
 
-    /// What an entry is about, with what had to be looked up.
+    /// Returns the events of an entry, with the data that had to be looked up.
     async fn happenings(
         &self,
         entry: &Entry,
@@ -96,7 +96,7 @@ impl Reactors {
             .await;
         let changes = match difference {
             Ok(difference) => difference.changes,
-            // The first facts of a node are no change, and so old ones are gone.
+            // A node's first facts are not a change, and facts this old are gone.
             Err(ServiceError::NotFound { .. }) => return Ok(None),
             Err(error) => return Err(error),
         };
@@ -112,9 +112,9 @@ impl Reactors {
         Ok(Some((environment, happenings.collect())))
     }
 
-    /// The causes of the run that it happened in. What is not part of a run is
-    /// put down to the node's newest one, so that runs whose effects start
-    /// runs come to an end, too.
+    /// Returns the causes of the run in which the event happened. Events outside
+    /// of a run are attributed to the node's newest run, so that runs whose
+    /// effects start runs end, too.
     async fn origin(&self, entry: &Entry) -> Result<Origin, ServiceError> {
         let Some(node) = &entry.node else {
             return Ok(Origin::default());
@@ -129,7 +129,7 @@ impl Reactors {
         }))
     }
 
-    /// What one rule adds to the transaction.
+    /// Adds one rule's effects to the transaction.
     async fn follow_up(
         &self,
         transaction: Transaction,
@@ -190,7 +190,7 @@ impl Reactors {
         })
     }
 
-    /// What was held back goes on.
+    /// Announces a firing that was held back.
     pub(super) fn let_go(
         &self,
         transaction: Transaction,
@@ -210,7 +210,7 @@ impl Reactors {
     }
 }
 
-/// Rules that an entry is about, by name, without those that were seen to.
+/// Returns the rules that match an entry, by name, without those already processed.
 fn matches_of<'a>(rules: &'a [Reactor], entry: &Entry, happenings: &[Happening]) -> Vec<Match<'a>> {
     let open = rules.iter().filter(|rule| {
         entry.after.as_ref().is_none_or(|after| rule.name > *after)
@@ -245,17 +245,17 @@ fn matches_of<'a>(rules: &'a [Reactor], entry: &Entry, happenings: &[Happening])
     matches
 }
 
-/// The hosts that a rule names, with fields filled in.
+/// Returns the hosts that a rule names, with fields filled in.
 pub(super) fn hosts_of(rule: &Reactor, happening: &Happening) -> Vec<NodeName> {
     let filled = rule.hosts.iter().filter_map(|host| {
         let name = matching::fill(host, happening)?;
-        // What a hook sends need not be a name.
+        // A hook may send text that is not a valid name.
         NodeName::new(name).ok()
     });
     filled.collect()
 }
 
-/// What is shown wherever the trigger is.
+/// The reason that is shown with the trigger.
 pub(super) fn reason_of(rule: &Reactor, happening: &Happening) -> String {
     let own = rule.reason.as_ref();
     let own = own.and_then(|reason| matching::fill(reason, happening));

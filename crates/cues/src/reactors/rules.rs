@@ -1,5 +1,4 @@
-//! `reactors/*.yaml` in an environment's code: rules, with the place of what
-//! is wrong with them.
+//! `reactors/*.yaml` in an environment's code: rules, and the position of errors in them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,14 +13,14 @@ use super::matching::fields_of;
 use bunraku_control::code_problems::{problem_at, problem_of_states};
 use bunraku_control::find_nodes::check_node_query;
 
-/// Where the files are.
+/// The directory of the files.
 const DIRECTORY: &str = "reactors";
-/// Rules that one environment may have.
+/// The most rules in one environment.
 const MOST: usize = 500;
-/// Bytes of one file.
+/// The size limit of one file, in bytes.
 const LARGEST: u64 = 256 * 1024;
 
-/// Every rule of a tree of code, by name. Blocks.
+/// Reads every rule of a code tree, by name. Blocks.
 pub fn read_all(tree: &Path) -> Result<Vec<Reactor>, CompileProblem> {
     let entries = match std::fs::read_dir(tree.join(DIRECTORY)) {
         Ok(entries) => entries,
@@ -69,7 +68,7 @@ fn read(tree: &Path, file: &str) -> Result<String, CompileProblem> {
     std::fs::read_to_string(&path).map_err(failed)
 }
 
-/// The rules of one file.
+/// Parses the rules of one file.
 pub(crate) fn parse(file: &str, text: &str) -> Result<Vec<Reactor>, CompileProblem> {
     let document = read_document(file, text).map_err(|problem| problem_of_states(&problem))?;
     let reader = Reader { file };
@@ -87,7 +86,7 @@ struct Reader<'a> {
     file: &'a str,
 }
 
-/// What `then` says.
+/// The content of `then`.
 #[derive(Default)]
 struct Then {
     trigger: Option<TriggerName>,
@@ -98,7 +97,7 @@ struct Then {
     deadline_seconds: Option<u64>,
 }
 
-/// What `when` says.
+/// The content of `when`.
 struct When {
     event: HappeningKind,
     matches: BTreeMap<String, Vec<Value>>,
@@ -107,7 +106,7 @@ struct When {
 
 impl Reader<'_> {
     fn reactor(&self, name: &Node, rule: &Node) -> Result<Reactor, CompileProblem> {
-        // It becomes a part of keys, and the trigger's name when none is given.
+        // It becomes part of keys, and the default name of the trigger.
         let own = TriggerName::new(name.key_text())
             .map_err(|error| self.at(name, format!("cannot be a reactor's name: {error}")))?;
         let (mut when, mut then, mut limits) = (None, None, ReactorLimits::default());
@@ -172,7 +171,7 @@ impl Reader<'_> {
         Ok(when)
     }
 
-    /// One value, or several of which any will do.
+    /// Parses one value, or several alternatives.
     fn values(&self, node: &Node) -> Result<Vec<Value>, CompileProblem> {
         let items = match node.as_list() {
             Some(items) => items.iter().collect(),

@@ -1,4 +1,4 @@
-//! A server that is killed at any write between an event and its trigger.
+//! Reactors on a server that is killed at any write between an event and its trigger.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::Triggers;
 use bunraku_control::presence::StoredConnection;
 use bunraku_control::{FactHooks, FactOptions, NoQueries, NodeEventRecorder, Nodes, ReportOptions};
 
-/// What one server has of it.
+/// The services of one server.
 struct Services {
     reports: Reports,
     reactors: Reactors,
@@ -61,7 +61,7 @@ impl Services {
         })
     }
 
-    /// Everything that the background work would do.
+    /// Does all the background work.
     async fn work(&self, store: &SharedStore) -> Result<(), ServiceError> {
         for key in document::keys_under(&**store, keys::REACTOR_EVENTS).await? {
             self.reactors.react(&key).await?;
@@ -77,7 +77,7 @@ fn name(text: &str) -> NodeName {
     NodeName::new(text).expect("a name")
 }
 
-/// Hosts for more than one step, so that a kill may fall between two.
+/// Enough hosts for more than one step, so that a kill may happen between two.
 fn hosts() -> Vec<NodeName> {
     (0..70)
         .map(|number| name(&format!("lb-{number:02}")))
@@ -133,8 +133,8 @@ fn batch_of(cause: Cause) -> ReportBatch {
     }
 }
 
-/// How often each host was told: commands that wait are answered first, so
-/// that a second one cannot hide behind the first.
+/// Returns the number of commands that hosts received. Answers pending commands
+/// first, so that a second one cannot hide behind the first.
 async fn answer_all(store: &SharedStore) -> usize {
     let mut told = 0;
     for host in hosts() {
@@ -173,7 +173,7 @@ async fn killed_at_any_write_an_event_fires_its_trigger_once() {
             let cut_off = Arc::new(CutStore::new(inner.clone(), at, cut));
             let store: SharedStore = cut_off.clone();
             let first = Services::over(&store).await.expect("it starts");
-            // Whatever fails, fails because the process is gone.
+            // Any failure is because the process is gone.
             if first
                 .reports
                 .take(&name("web-1"), run, batch())
@@ -184,7 +184,7 @@ async fn killed_at_any_write_an_event_fires_its_trigger_once() {
             }
             let mut told = answer_all(&inner).await;
             let second = Services::over(&inner).await.expect("it starts");
-            // The agent sends again what it has no receipt for.
+            // The agent sends again everything that it has no receipt for.
             let sent = second.reports.take(&name("web-1"), run, batch()).await;
             sent.expect("stored");
             second.work(&inner).await.expect("it works");
@@ -289,7 +289,7 @@ async fn what_happens_to_a_node_outside_of_runs_carries_on_the_chain_of_its_newe
     );
 }
 
-/// What becomes of a run with three failures under one rule.
+/// Processes a run with three failures under one rule.
 async fn three_failures(rules: &str) -> SharedStore {
     let store = prepared_with(rules).await;
     let services = Services::over(&store).await.expect("it starts");
@@ -332,7 +332,7 @@ async fn what_no_rule_is_about_is_not_even_written_down() {
 
 const LOST_FOR_A_MINUTE: &str = "gone: {when: {event: node_lost, for: 1m}, then: {hosts: lb-00}}\n";
 
-/// The node's connection breaks, so many seconds ago.
+/// Marks the node lost since `seconds_ago`, and reacts to it.
 async fn lose(store: &SharedStore, services: &Services, seconds_ago: i64) {
     let since = Timestamp::now() - jiff::SignedDuration::from_secs(seconds_ago);
     let node = name("web-1");
@@ -358,7 +358,7 @@ async fn lose(store: &SharedStore, services: &Services, seconds_ago: i64) {
     }
 }
 
-/// What waits is looked at, and what comes of it is carried on.
+/// Checks the waiting rules and processes the resulting events. Returns the announced firings.
 async fn wait_over(store: &SharedStore, services: &Services) -> usize {
     services.reactors.do_due().await.expect("it looks");
     for key in document::keys_under(&**store, keys::REACTOR_EVENTS)
@@ -375,7 +375,7 @@ async fn a_node_that_came_back_and_is_lost_again_is_lost_since_then() {
     let store = prepared_with(LOST_FOR_A_MINUTE).await;
     let services = Services::over(&store).await.expect("it starts");
     lose(&store, &services, 300).await;
-    // It was back in between: the first wait is over, the second is not.
+    // It was back in between: the first wait has ended, the second has not.
     lose(&store, &services, 10).await;
     assert_eq!(wait_over(&store, &services).await, 0);
     lose(&store, &services, 61).await;

@@ -1,10 +1,9 @@
-//! Firings that are announced: written down in the transaction of whatever
-//! leads to them, and then carried out, exactly once.
+//! Announced firings: stored in the transaction that causes them, and then processed, exactly once.
 //!
-//! Each step puts the firing into the queues of some hosts and notes, in the
-//! same transaction, how far it is; the last one crosses it out. So a server
-//! may die at any point, and several may work on the same one: no host is left
-//! out, and none is told twice, not even one that has answered meanwhile.
+//! Each step puts the firing into the queues of some hosts and stores the
+//! progress in the same transaction; the last step deletes it. So a server may
+//! die at any point, and several may work on the same firing: no host is omitted,
+//! and none is notified twice, not even one that has answered in the meantime.
 
 use bunraku_model::{EnvironmentName, FiringId, NodeName, TriggerName};
 use bunraku_store::Transaction;
@@ -23,10 +22,10 @@ use bunraku_control::{ServiceError, keys};
 /// Hosts per step: two compares and two writes each, of 128.
 const PER_STEP: usize = 40;
 
-/// Hosts that news name one by one.
+/// The number of hosts that news name one by one.
 const NAMED: usize = 20;
 
-/// What is to be fired.
+/// A firing to be processed.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Announced {
     pub id: FiringId,
@@ -36,25 +35,25 @@ pub struct Announced {
     pub hosts: Vec<NodeName>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub query: Option<String>,
-    /// Only nodes of this environment.
+    /// The environment that the firing is limited to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub environment: Option<EnvironmentName>,
     pub causes: Vec<TriggerCause>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_seconds: Option<u64>,
-    /// The trigger's limits have let it go.
+    /// True if the trigger's limits have released it.
     #[serde(default)]
     pub released: bool,
     #[serde(default)]
     pub progress: Progress,
 }
 
-/// How far it is: hosts are told in the order of their names.
+/// The progress: hosts are notified in the order of their names.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Progress {
     after: Option<NodeName>,
     count: usize,
-    /// The first of them.
+    /// The first hosts that were notified.
     hosts: Vec<NodeName>,
     unknown: Vec<NodeName>,
 }
@@ -80,7 +79,7 @@ impl Announced {
         }
     }
 
-    /// The beginning of a chain, by something that is no run.
+    /// Creates the beginning of a chain, for a cause that is not a run.
     pub fn beginning(
         id: FiringId,
         trigger: TriggerName,
@@ -108,7 +107,7 @@ impl Announced {
         }
     }
 
-    /// Announces it with whatever else the transaction does.
+    /// Adds the announcement to a transaction.
     pub fn put_in(&self, transaction: Transaction) -> Transaction {
         transaction.put(keys::trigger_announced(self.id), document::encode(self))
     }
@@ -138,14 +137,14 @@ impl Announced {
 }
 
 impl Triggers {
-    /// Carries out what is announced at a key, to its end. Gives what became
-    /// of it, as far as this server did it.
+    /// Processes the firing announced at a key, to its end. Returns the part of
+    /// the result that this server did.
     pub async fn carry_out(&self, key: &str) -> Result<FireReply, ServiceError> {
         let mut reply = FireReply::Fired {
             hosts: Vec::new(),
             unknown: Vec::new(),
         };
-        // Another server may have been quicker, at any step.
+        // Another server may have been faster, at any step.
         while let Some(entry) = self.store.get(key).await? {
             let announced: Announced = match document::decode(&entry) {
                 Ok(announced) => announced,
@@ -168,8 +167,8 @@ impl Triggers {
         Ok(reply)
     }
 
-    /// The next hosts, in one transaction. Gives those that were told and those
-    /// that are unknown; nobody, if somebody interfered.
+    /// Notifies the next hosts, in one transaction. Returns the notified and the
+    /// unknown hosts; none if another writer interfered.
     async fn tell_some(
         &self,
         step: Transaction,
@@ -236,7 +235,7 @@ impl Triggers {
         }
     }
 
-    /// The trigger's limits hold it back: crossed out here, and kept there.
+    /// Moves the firing to the trigger's held firings, because its limits hold it back.
     async fn put_behind(
         &self,
         step: Transaction,
@@ -263,13 +262,13 @@ impl Triggers {
             .when_unchanged(&held_key, entry.as_ref())
             .put(held_key, document::encode(&held))
             .delete(key);
-        // Whoever looks after what is held sees the change.
+        // The task that handles held firings sees the change.
         self.store.commit(transaction).await?;
         Ok(())
     }
 
-    /// The hosts, in the order of their names. Nobody where nobody is named:
-    /// that will not change.
+    /// Returns the hosts, in the order of their names. Returns none if no host is
+    /// named: that does not change later.
     async fn whom(
         &self,
         announced: &Announced,
@@ -286,7 +285,7 @@ impl Triggers {
     }
 }
 
-/// Whether a host is there, in the environment that a firing is bound to.
+/// Returns whether a host exists, in the environment that a firing is bound to.
 fn is_meant(host: Option<&EnvironmentName>, bound: Option<&EnvironmentName>) -> bool {
     host.is_some_and(|host| bound.is_none_or(|bound| bound == host))
 }

@@ -1,22 +1,22 @@
-//! Chains of causes, and where they end. Pure.
+//! Chains of causes, and their ends. Pure.
 //!
-//! A trigger that a run fires carries on the chain of what started the run.
-//! A chain ends when its hops are used up, or when the same node fires the
-//! same trigger a second time and no run since the first had changed anything:
-//! then nothing new can come of it.
+//! A trigger that a run fires continues the chain of the run's cause. A chain
+//! ends when its hops are used up, or when the same node fires the same trigger a
+//! second time and no run since the first has changed anything: it can then have
+//! no new effect.
 
 use bunraku_model::{FiringId, NodeName, TriggerName};
 use bunraku_wire::api::triggers::{DEFAULT_TTL, FireTrigger, StopReason};
 use bunraku_wire::api::{Cause, TriggerCause, TriggerHop};
 use jiff::Timestamp;
 
-/// Chains that one firing hands on: those of a run with many causes.
+/// The most chains that one firing passes on: those of a run with many causes.
 const MOST_CAUSES: usize = 50;
 
-/// What a firing leads to.
+/// The effect of a firing on its chains.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Chained {
-    /// It goes on, for each of these causes.
+    /// The firing continues, for each of these causes.
     On(Vec<TriggerCause>),
     /// Every chain that led here has ended.
     Stopped {
@@ -25,8 +25,8 @@ pub enum Chained {
     },
 }
 
-/// Continues every chain of the run that fires. A run that was (also) started
-/// by something other than a trigger is a beginning of its own.
+/// Continues every chain of the run that fires. A run that was (also) started by
+/// something other than a trigger begins a new chain.
 pub fn continue_chains(
     trigger: &TriggerName,
     by: Option<&NodeName>,
@@ -90,7 +90,7 @@ fn reason_to_stop(ttl: u32, chain: &[TriggerHop]) -> Option<StopReason> {
     (ttl == 0).then_some(StopReason::HopLimit)
 }
 
-/// The last hop was there before, and no run since then changed anything.
+/// Returns whether the last hop occurred before, and no run since then changed anything.
 fn is_repeated(chain: &[TriggerHop]) -> bool {
     let Some((last, earlier)) = chain.split_last() else {
         return false;
@@ -101,7 +101,7 @@ fn is_repeated(chain: &[TriggerHop]) -> bool {
     before.is_some_and(|index| chain[index + 1..].iter().all(|hop| !hop.changed))
 }
 
-/// Whether one of these causes is of this firing.
+/// Returns whether one of these causes belongs to this firing.
 pub(super) fn is_known(causes: &[TriggerCause], firing: FiringId) -> bool {
     causes.iter().any(|cause| cause.firing == Some(firing))
 }
@@ -135,7 +135,7 @@ mod tests {
         }
     }
 
-    /// How many firings there are until it stops, and why it does.
+    /// Returns the number of firings until the chain stops, and the reason.
     fn rounds(ring: &[(&str, &str)], changed: bool) -> (usize, StopReason) {
         let mut causes = Vec::new();
         for (count, (node, trigger)) in ring.iter().cycle().take(100).enumerate() {

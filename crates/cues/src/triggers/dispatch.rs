@@ -1,7 +1,7 @@
-//! What becomes due by itself: answers that make room for the next command,
-//! held triggers whose time has come, and what is too late.
+//! Work that becomes due with time: answers that make room for the next command,
+//! held triggers that are due, and expired ones.
 //!
-//! Every server does this; what they do twice, the transactions make once.
+//! Every server does this; transactions ensure that each step takes effect once.
 
 use std::time::Duration;
 
@@ -18,21 +18,21 @@ use crate::due;
 use bunraku_control::document;
 use bunraku_control::{ServiceError, keys};
 
-/// How often what is too late is looked for.
+/// The interval at which expired firings are looked for.
 const LOOK: Duration = Duration::from_secs(10);
 
-/// The longest that a held trigger's timer sleeps: clocks are set now and then.
+/// The longest sleep of a held trigger's timer, because clocks are sometimes adjusted.
 const LONGEST_SLEEP: Duration = Duration::from_secs(5);
 
-/// News that fit into one transaction with the rest of it.
+/// The number of news that fit into one transaction with its other writes.
 const TOLD_AT_ONCE: usize = 100;
 
 impl Triggers {
-    /// Works until cancelled.
+    /// Runs until cancelled.
     pub async fn run(&self, shutdown: CancellationToken) {
-        // Released when their time comes.
+        // Released when they are due.
         let held = due::when_due(&self.store, keys::TRIGGER_HELD, || self.release_due());
-        // By other services, or before a crash.
+        // Announced by other services, or before a crash.
         let announced = due::each_entry(&self.store, keys::TRIGGER_ANNOUNCED, |key| async move {
             self.carry_out(&key).await.map(|_| ())
         });
@@ -45,7 +45,7 @@ impl Triggers {
         }
     }
 
-    /// A command that is answered makes room for what waits behind it.
+    /// Follows the answers: an answered command makes room for the firings that wait behind it.
     pub(super) async fn follow_answers(&self) {
         let mut pending = Follow::new(self.store.clone(), keys::all_pending_commands());
         loop {
@@ -95,10 +95,10 @@ impl Triggers {
         }
     }
 
-    /// Takes note of the answer, and sends what waits behind it.
+    /// Records the answer, and sends the firings that wait behind it.
     ///
-    /// `answered` is a command that is known to be gone; without it, whether
-    /// one is gone is looked up.
+    /// `answered` is a command that is known to be gone; without it, the store is
+    /// read to see whether one is gone.
     pub(super) async fn advance(
         &self,
         node: &NodeName,
@@ -159,7 +159,7 @@ impl Triggers {
         }
     }
 
-    /// What waits behind a command that is still on its way may be too late.
+    /// Drops expired firings that wait behind a command that is still on its way.
     async fn expire_waiting(
         &self,
         node: &NodeName,
@@ -188,8 +188,9 @@ impl Triggers {
         }
     }
 
-    /// What a node does not get is told in the step that takes it off its
-    /// queue: a server that dies in between would keep it to itself.
+    /// Starts a transaction with these news. Firings that a node does not get are
+    /// reported in the step that removes them from its queue: otherwise a server
+    /// that dies in between would never report them.
     fn with_news(&self, news: Vec<(TriggerName, Option<TriggerNews>)>) -> Transaction {
         let mut transaction = Transaction::new();
         for (trigger, what) in news {
@@ -207,7 +208,7 @@ impl Triggers {
         }
     }
 
-    /// What is unusual about the answer to a command, if anything is.
+    /// Returns the news about the answer to a command, if it is unusual.
     async fn answer(
         &self,
         node: &NodeName,
@@ -242,7 +243,7 @@ impl Triggers {
         Ok(())
     }
 
-    /// Sends out what is due; says how long until the next is.
+    /// Releases the firings that are due. Returns the time until the next one is.
     pub(super) async fn release_due(&self) -> Result<Duration, ServiceError> {
         let mut sleep = LONGEST_SLEEP;
         for entry in document::read_all(&*self.store, keys::TRIGGER_HELD).await? {

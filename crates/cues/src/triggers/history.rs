@@ -1,4 +1,4 @@
-//! What happened to triggers, for those who ask later.
+//! The history of triggers.
 
 use bunraku_model::TriggerName;
 use bunraku_store::Transaction;
@@ -9,7 +9,7 @@ use super::Triggers;
 use bunraku_control::document;
 use bunraku_control::{ServiceError, keys};
 
-/// Events that are kept.
+/// The number of events kept.
 const KEPT: usize = 1_000;
 
 impl Triggers {
@@ -23,7 +23,7 @@ impl Triggers {
         Ok(())
     }
 
-    /// The same in the step that makes it so.
+    /// Adds the news to the transaction that causes it.
     pub(super) fn told(
         &self,
         transaction: Transaction,
@@ -39,7 +39,7 @@ impl Triggers {
         transaction.put(key, document::encode(&event))
     }
 
-    /// The newest events, of one trigger or of all, newest first.
+    /// Returns the newest events, of one trigger or of all, newest first.
     pub async fn history(
         &self,
         trigger: Option<&TriggerName>,

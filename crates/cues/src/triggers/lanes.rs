@@ -1,8 +1,8 @@
-//! A thousand firings at one node, in a few transactions.
+//! Batching of firings: a thousand firings at one node take a few transactions.
 //!
-//! Whoever fires leaves its causes in the node's lane and waits for its turn;
-//! who has the turn writes everything that lies in the lane at once. Firings
-//! through other servers are met by the transaction.
+//! A caller leaves its causes in the node's lane and waits for its turn. The
+//! caller whose turn it is writes everything in the lane at once. The transaction
+//! detects firings through other servers.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -19,7 +19,7 @@ use super::{Firing, Triggers};
 use bunraku_control::document;
 use bunraku_control::{ServiceError, keys};
 
-/// Nodes that are written for at the same time, each from one place.
+/// The number of lanes. Writes for different lanes run concurrently, and each lane has one writer.
 const LANES: usize = 64;
 
 pub(super) struct Lanes([Lane; LANES]);
@@ -30,14 +30,14 @@ struct Lane {
     turn: tokio::sync::Mutex<()>,
 }
 
-/// What somebody left in a lane.
+/// A firing left in a lane.
 struct Left {
     host: NodeName,
     trigger: TriggerName,
     causes: Vec<TriggerCause>,
     expires: Timestamp,
     by: String,
-    /// Whether the node exists; nothing when it could not be written.
+    /// Receives whether the node exists; dropped if the write failed.
     written: oneshot::Sender<bool>,
 }
 
@@ -61,7 +61,7 @@ impl Lane {
         self.lock().push(left);
     }
 
-    /// Everything that was left, by host.
+    /// Takes all firings from the lane, by host.
     fn take(&self) -> BTreeMap<NodeName, Vec<Left>> {
         let mut by_host: BTreeMap<NodeName, Vec<Left>> = BTreeMap::new();
         for left in std::mem::take(&mut *self.lock()) {
@@ -76,7 +76,7 @@ impl Lane {
 }
 
 impl Triggers {
-    /// Puts a firing into one host's queue. False when there is no such node.
+    /// Puts a firing into one host's queue. Returns false if there is no such node.
     pub(super) async fn send_one(
         &self,
         firing: &Firing<'_>,
@@ -100,7 +100,7 @@ impl Triggers {
         for (host, left) in lane.take() {
             let exists = self.write_left(&host, &left).await?;
             for left in left {
-                // Whoever left it may have gone; it is written all the same.
+                // The caller may be gone; the firing is written all the same.
                 let _ = left.written.send(exists);
             }
         }
@@ -111,7 +111,7 @@ impl Triggers {
 
     async fn write_left(&self, host: &NodeName, left: &[Left]) -> Result<bool, ServiceError> {
         let by = left.first().map_or("", |left| &*left.by);
-        // As it is nearly always: nothing waits for a node that exists.
+        // The usual case: the node exists and nothing waits for it.
         let mut entry = None;
         loop {
             let mut queue: NodeQueue = match &entry {

@@ -1,4 +1,4 @@
-//! When a trigger that is held back goes out. Pure.
+//! The release time of held triggers. Pure.
 
 use bunraku_model::NodeName;
 use bunraku_wire::api::TriggerCause;
@@ -6,23 +6,23 @@ use bunraku_wire::api::triggers::TriggerLimits;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// Causes that are remembered while a trigger is held back.
+/// The most causes kept while a trigger is held back.
 const MOST_CAUSES: usize = 200;
 
-/// What is held back of one trigger.
+/// The held firings of one trigger.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Held {
-    /// When each occurrence was; as many as the limits look at.
+    /// The time of each occurrence; as many as the limits need.
     pub occurrences: Vec<Timestamp>,
     pub hosts: Vec<NodeName>,
     pub causes: Vec<TriggerCause>,
     pub deadline_seconds: u64,
     pub by: String,
-    /// When it went out last.
+    /// The time of the last release.
     pub last: Option<Timestamp>,
 }
 
-/// What to do now.
+/// The decision about a held trigger.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Due {
     Now,
@@ -59,7 +59,7 @@ impl Held {
         }
     }
 
-    /// When it may go out, under these limits.
+    /// Returns when it may be released, under these limits.
     pub fn due(&self, limits: &TriggerLimits, now: Timestamp) -> Due {
         let Some(newest) = self.occurrences.last() else {
             return Due::NotYet;
@@ -78,7 +78,7 @@ impl Held {
         }
     }
 
-    /// What is left after it went out: when that was.
+    /// The state after a release: only its time.
     pub fn released(now: Timestamp) -> Self {
         Self {
             last: Some(now),
@@ -87,7 +87,7 @@ impl Held {
     }
 }
 
-/// Does it hold anything back at all?
+/// Returns whether the limits hold anything back at all.
 pub fn are_any(limits: &TriggerLimits) -> bool {
     limits.quiet_seconds.is_some()
         || limits.interval_seconds.is_some()

@@ -1,10 +1,10 @@
-//! Triggers: who fires, what is held back, and what each node is told.
+//! Triggers: firing, limits, and the commands that nodes receive.
 //!
-//! A firing goes through three gates, each a pure decision: its chain of
-//! causes (`chain`), the trigger's limits (`limits`), and the queue of each
-//! node (`node_queue`). What a gate decides is written in the transaction that
-//! names what it read, so any server may do the next step, and a crash between
-//! two steps loses nothing: what waits is found again by `dispatch`.
+//! A firing passes three gates, each a pure decision: its chain of causes
+//! (`chain`), the trigger's limits (`limits`), and the queue of each node
+//! (`node_queue`). A gate's decision is written in a transaction that compares
+//! everything it read, so any server may do the next step, and a crash between
+//! two steps loses nothing: `dispatch` finds waiting firings again.
 //!
 //! Absent: running anything. A node gets a run command and has its own queue.
 
@@ -43,10 +43,10 @@ use node_queue::NodeQueue;
 /// Nodes per transaction: two compares, two writes and two reads each, of 128.
 const PER_TRANSACTION: usize = 60;
 
-/// Hosts that one firing may name.
+/// The most hosts that one firing may name.
 const MOST_HOSTS: usize = 100_000;
 
-/// How long a trigger waits for a node that is away when nobody says.
+/// The default time, in seconds, that a trigger waits for a node that is away.
 const DEFAULT_DEADLINE: u64 = 24 * 3_600;
 
 /// The handle on the service.
@@ -57,7 +57,7 @@ pub struct Triggers {
     find_nodes: Option<Arc<dyn FindNodes>>,
     metrics: Arc<Metrics>,
     lanes: Arc<lanes::Lanes>,
-    /// Those who send out what was held back take turns.
+    /// Serialises the tasks that release held firings.
     releasing: Arc<tokio::sync::Mutex<()>>,
 }
 
@@ -89,7 +89,7 @@ impl Triggers {
         self
     }
 
-    /// Fires a trigger. When this returns, no crash can lose it any more.
+    /// Fires a trigger. When this returns, no crash can lose the firing.
     pub async fn fire(
         &self,
         trigger: &TriggerName,
@@ -157,7 +157,7 @@ impl Triggers {
         }
     }
 
-    /// Whom a firing is for: those it names, or those the trigger is for.
+    /// Returns the hosts of a firing: those it names, or those of the trigger.
     async fn hosts(
         &self,
         named: &[NodeName],
@@ -196,8 +196,8 @@ impl Triggers {
         Ok(hosts)
     }
 
-    /// Puts a firing behind what the trigger's limits hold back, and sends all
-    /// of it out if that is due.
+    /// Adds a firing to those that the trigger's limits hold back, and releases
+    /// all of them if they are due.
     async fn hold(
         &self,
         firing: &Firing<'_>,
@@ -226,7 +226,7 @@ impl Triggers {
         let until = match held.due(limits, now) {
             Due::Now => {
                 let reply = self.release(firing.trigger).await?;
-                // Somebody else, who saw that it was due, has sent it out.
+                // Another caller saw that it was due and has released it.
                 return Ok(reply.unwrap_or(FireReply::Fired {
                     hosts: held.hosts,
                     unknown: Vec::new(),
@@ -238,7 +238,7 @@ impl Triggers {
         Ok(FireReply::Held { occurrences, until })
     }
 
-    /// Sends out what is held back, if it is due. Of several servers one does.
+    /// Releases held firings, if they are due. One of several servers does it.
     async fn release(&self, trigger: &TriggerName) -> Result<Option<FireReply>, ServiceError> {
         let key = keys::trigger_held(trigger);
         let _turn = self.releasing.lock().await;
@@ -251,7 +251,7 @@ impl Triggers {
             if held.due(&limits, now) != Due::Now {
                 return Ok(None);
             }
-            // From here on it is announced, and that is carried out once.
+            // From here on it is announced, and announcements are processed once.
             let announced = Announced {
                 deadline_seconds: Some(held.deadline_seconds),
                 released: true,
@@ -268,14 +268,14 @@ impl Triggers {
         }
     }
 
-    /// Tells every host, or leaves it in the host's queue.
+    /// Notifies every host, or leaves the firing in the host's queue.
     async fn send_out(&self, firing: &Firing<'_>) -> Result<FireReply, ServiceError> {
         let expires = expires(self.clock.now(), firing.deadline_seconds)?;
         let chunks = firing
             .hosts
             .chunks(PER_TRANSACTION)
             .map(|hosts| self.send_chunk(firing, hosts, expires));
-        // All of them to their end: what one chunk cannot do, the others still can.
+        // Wait for all of them: if one chunk fails, the others can still succeed.
         let (mut told, mut unknown) = (Vec::new(), Vec::new());
         for outcome in futures::future::join_all(chunks).await {
             let (known, missing) = outcome?;
@@ -301,7 +301,7 @@ impl Triggers {
         })
     }
 
-    /// One transaction for many hosts; one by one where somebody interfered.
+    /// Uses one transaction for many hosts, or one per host if another writer interfered.
     async fn send_chunk(
         &self,
         firing: &Firing<'_>,
@@ -314,8 +314,9 @@ impl Triggers {
                 false => Ok((Vec::new(), vec![host.clone()])),
             };
         }
-        // Hardly ever does anything wait for a node: that it does not is tried
-        // without a look, and what is there instead comes with the refusal.
+        // A node rarely has waiting firings. So this assumes an empty queue
+        // without reading it; if that is wrong, the refusal returns the actual
+        // content.
         let mut transaction = Transaction::new();
         for host in hosts {
             transaction = self
@@ -348,7 +349,7 @@ impl Triggers {
         Ok((known, unknown))
     }
 
-    /// The writes that put a firing into a host's queue, or on its way.
+    /// Adds the writes that queue a firing for a host, or send it.
     fn add_to_queue(
         &self,
         transaction: Transaction,
@@ -367,7 +368,7 @@ impl Triggers {
         Ok(self.write_queue(transaction, host, entry, queue, &firing.by))
     }
 
-    /// Writes a host's queue; with a command, if one can be sent.
+    /// Writes a host's queue, and a command if one can be sent.
     fn write_queue(
         &self,
         mut transaction: Transaction,
@@ -398,7 +399,7 @@ impl Triggers {
         }
     }
 
-    /// Says how a trigger is limited, and who may fire it.
+    /// Sets the limits of a trigger, and who may fire it.
     pub async fn define(
         &self,
         trigger: &TriggerName,
@@ -413,7 +414,7 @@ impl Triggers {
         Ok(())
     }
 
-    /// Takes its limits away, and lets what was held back go.
+    /// Removes the limits of a trigger, and releases its held firings.
     pub async fn forget(&self, trigger: &TriggerName) -> Result<(), ServiceError> {
         let transaction = Transaction::new().delete(keys::trigger_limits(trigger));
         self.store.commit(transaction).await?;
@@ -426,7 +427,7 @@ impl Triggers {
         Ok(read.map(|read| read.document).unwrap_or_default())
     }
 
-    /// Every trigger that has limits or holds something back.
+    /// Returns every trigger that has limits or held firings.
     pub async fn list(&self) -> Result<Vec<TriggerSummary>, ServiceError> {
         let mut names: Vec<TriggerName> = Vec::new();
         for prefix in [keys::TRIGGER_LIMITS, keys::TRIGGER_HELD] {
@@ -443,7 +444,7 @@ impl Triggers {
         Ok(all)
     }
 
-    /// One trigger.
+    /// Returns one trigger.
     pub async fn show(&self, trigger: &TriggerName) -> Result<TriggerSummary, ServiceError> {
         let limits = self.limits(trigger).await?;
         let held = document::read::<Held>(&*self.store, &keys::trigger_held(trigger)).await?;
@@ -462,7 +463,7 @@ impl Triggers {
     }
 }
 
-/// One run of whatever the node's own settings name, for all these causes.
+/// Builds the request for one run of whatever the node's own settings name, for all these causes.
 fn run_request(causes: Vec<TriggerCause>, expires: Timestamp) -> RunRequest {
     RunRequest {
         id: NodeRunId(Uuid::now_v7()),
@@ -482,5 +483,5 @@ fn expires(now: Timestamp, seconds: u64) -> Result<Timestamp, ServiceError> {
         .map_err(|_| ServiceError::invalid("deadline_seconds is too large"))
 }
 
-/// How long to wait before asking a store again that was away.
+/// The delay before a retry after the store was unavailable.
 const RETRY: Duration = Duration::from_millis(500);

@@ -1,9 +1,9 @@
-//! What waits for one node, on the server's side of the line. Pure.
+//! The firings that wait for one node, on the server's side. Pure.
 //!
-//! At most one run command is on its way to a node for triggers. What is
-//! fired meanwhile waits here and goes out together as the next one, so that
-//! a thousand firings at one node are a few commands. A command that is on
-//! its way is never added to: the node may have taken it already.
+//! At most one run command for triggers is on its way to a node. Later firings
+//! wait here and are sent together as the next command, so that a thousand
+//! firings at one node need only a few commands. A command that is on its way is
+//! never extended: the node may already have accepted it.
 
 use bunraku_model::{CommandId, TriggerName};
 use bunraku_wire::api::TriggerCause;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::chain;
 
-/// Causes that wait for one node one by one; further ones are only counted.
+/// The most causes kept one by one for a node; further ones are only counted.
 const MOST_WAITING: usize = 200;
 
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
@@ -20,7 +20,7 @@ pub(super) struct NodeQueue {
     pub(super) under_way: Option<UnderWay>,
     #[serde(default)]
     pub(super) waiting: Vec<Waiting>,
-    /// Those beyond what is kept one by one.
+    /// The number of causes beyond those kept one by one.
     #[serde(default)]
     pub(super) more: u64,
 }
@@ -30,7 +30,7 @@ pub(super) struct NodeQueue {
 pub(super) struct UnderWay {
     pub(super) command: CommandId,
     pub(super) triggers: Vec<TriggerName>,
-    /// The firings that it carries: the same ones again change nothing.
+    /// The firings that it contains: repeating one of them changes nothing.
     pub(super) causes: Vec<TriggerCause>,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct Waiting {
 }
 
 impl NodeQueue {
-    /// Puts causes behind what waits. Says whether anything is new.
+    /// Adds causes to the waiting ones. Returns whether any of them is new.
     pub(super) fn add(
         &mut self,
         trigger: &TriggerName,
@@ -80,7 +80,7 @@ impl NodeQueue {
         added
     }
 
-    /// Takes out what is too late; gives the triggers that it was.
+    /// Removes expired causes. Returns their triggers.
     pub(super) fn expire(&mut self, now: Timestamp) -> Vec<TriggerName> {
         let (late, on_time): (Vec<_>, Vec<_>) = std::mem::take(&mut self.waiting)
             .into_iter()
@@ -89,8 +89,8 @@ impl NodeQueue {
         triggers_of(late.iter().map(|waiting| &waiting.trigger))
     }
 
-    /// Makes everything that waits the next command. Nothing, if nothing waits
-    /// or one is under way. Gives its causes and until when it may start.
+    /// Turns everything that waits into the next command. Returns its causes and
+    /// its deadline, or `None` if nothing waits or a command is on its way.
     pub(super) fn send(&mut self, command: CommandId) -> Option<(Vec<TriggerCause>, Timestamp)> {
         if self.under_way.is_some() {
             return None;
@@ -116,7 +116,7 @@ impl NodeQueue {
     }
 }
 
-/// The same firing by the same way, however many came with it.
+/// Returns whether two causes are the same firing by the same path, however many came with it.
 fn is_same(one: &TriggerCause, other: &TriggerCause) -> bool {
     one.firing == other.firing && one.name == other.name && one.chain == other.chain
 }
@@ -179,7 +179,7 @@ mod tests {
         assert!(!add(&mut queue, 1, 100), "it waits");
         queue.send(id(1));
         assert!(!add(&mut queue, 1, 100), "it is on its way");
-        // Also when it is the last of very many, which carries how many more there were.
+        // Also if it is the last of very many, which contains the count of the further ones.
         let mut queue = NodeQueue::default();
         for number in 0..=MOST_WAITING as u128 {
             add(&mut queue, number, 100);

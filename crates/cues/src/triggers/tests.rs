@@ -1,4 +1,4 @@
-//! Two servers at the same moment.
+//! Triggers on two servers at the same time.
 
 use bunraku_store::testing::{MeddledStore, MemoryStore};
 use bunraku_testkit::eventually;
@@ -44,7 +44,7 @@ async fn with_nodes(hosts: &[&str]) -> SharedStore {
     store
 }
 
-/// Everything that is on its way to a host or waits for it.
+/// Counts the causes that are on their way to a host or wait for it.
 async fn causes(store: &SharedStore, host: &str) -> usize {
     let key = keys::trigger_queue(&name(host));
     let queue = document::read::<NodeQueue>(&**store, &key).await;
@@ -60,7 +60,7 @@ async fn commands(store: &SharedStore) -> usize {
     pending.expect("read").len()
 }
 
-/// The node answers the command that is on its way.
+/// Answers the command that is on its way, as the node.
 async fn answer(store: &SharedStore, outcome: Option<CommandOutcome>) {
     let prefix = keys::all_pending_commands();
     let pending = document::keys_under(&**store, &prefix).await.expect("read");
@@ -79,7 +79,7 @@ async fn answer(store: &SharedStore, outcome: Option<CommandOutcome>) {
 
 #[tokio::test]
 async fn firings_through_two_servers_at_once_are_both_in_the_queue() {
-    // One host is written by itself, several together: two ways.
+    // One host is written separately, several together: two code paths.
     for hosts in [&["lb-1"][..], &["lb-1", "lb-2"]] {
         let store = with_nodes(hosts).await;
         let (other, also) = (server(&store), request(hosts));
@@ -100,7 +100,7 @@ async fn firings_through_two_servers_at_once_are_both_in_the_queue() {
     }
 }
 
-/// Something that is held back and due.
+/// Stores a held firing that is due.
 async fn held(store: &SharedStore) {
     let limits = TriggerLimits {
         quiet_seconds: Some(1),
@@ -136,7 +136,7 @@ async fn what_two_servers_let_go_at_once_goes_out_once() {
     assert_eq!(fired.len(), 1, "{fired:?}");
 }
 
-/// A trigger that goes out when it was fired for the third time.
+/// Defines a trigger that is released at its third firing.
 async fn at_the_third_time() -> (SharedStore, Triggers) {
     let store = with_nodes(&["lb-1"]).await;
     let triggers = server(&store);
@@ -151,7 +151,7 @@ async fn at_the_third_time() -> (SharedStore, Triggers) {
 #[tokio::test]
 async fn the_same_firing_again_is_held_back_once() {
     let (_, triggers) = at_the_third_time().await;
-    // Its reply was lost: it is one occurrence, however often it comes.
+    // Its reply was lost: it is one occurrence, however often it is repeated.
     let request = request(&["lb-1"]);
     for _ in 0..5 {
         let reply = fire(&triggers, &request).await;
@@ -253,7 +253,7 @@ async fn an_answer_makes_room_without_anybody_looking_now_and_then() {
     let store = with_nodes(&["lb-1"]).await;
     let triggers = server(&store);
     let work = async {
-        // Again and again: the first may come before it follows anything.
+        // Repeatedly: the first may come before the follower starts.
         for _ in 0..3 {
             for _ in 0..2 {
                 fire(&triggers, &request(&["lb-1"])).await;
@@ -271,7 +271,7 @@ async fn an_answer_makes_room_without_anybody_looking_now_and_then() {
     followed.await;
 }
 
-/// The key of a firing that something other than a run announced.
+/// Announces a firing by something other than a run. Returns its key.
 async fn announced(store: &SharedStore) -> String {
     let id = FiringId(Uuid::now_v7());
     let (by, why) = ("a test".to_owned(), "it is time".to_owned());
@@ -305,7 +305,7 @@ async fn what_two_servers_carry_out_at_once_is_told_once() {
     let (other, below, same) = (server(&store), store.clone(), key.clone());
     let meddled: SharedStore = Arc::new(MeddledStore::new(store.clone(), async move {
         other.carry_out(&same).await.expect("carried out");
-        // The node has answered already: its queue looks as it did before.
+        // The node has answered already: its queue looks the same as before.
         answer(&below, None).await;
         let empty = Transaction::new().delete(keys::trigger_queue(&name("lb-1")));
         below.commit(empty).await.expect("emptied");
