@@ -1,8 +1,7 @@
 //! Ordered runs: their leaders, the nodes they hold, and the outputs that pass
 //! from one node to another.
 //!
-//! Absent here: plans and the state machine of a run (`plan`, pure), and the API
-//! (`server`).
+//! Absent here: plans and the state machine of a run (`plan`, pure), and the API (`server`).
 
 pub mod orchestration;
 pub mod outputs;

@@ -1,11 +1,11 @@
 //! Outputs that pass from one node to another.
 //!
-//! Reports keep what nodes register (`reports/outputs.rs`). A node gets what its
-//! released catalog reads and nothing else.
+//! Reports store the outputs that nodes register (`reports/outputs.rs`). A node
+//! gets the outputs that its released catalog reads and nothing else.
 //!
-//! In an ordered run, what the source gave *in this run* counts, and nothing
-//! older. Outside of one, or where the source is no part of it, what it gave
-//! last does.
+//! In an ordered run, only outputs that the source produced *in this run* count,
+//! not older ones. Outside of one, or if the source is not part of it, the newest
+//! output counts.
 
 use std::collections::HashSet;
 
@@ -24,7 +24,7 @@ use bunraku_control::document;
 use bunraku_control::reports::NodeOutput;
 use bunraku_control::{ServiceError, keys};
 
-/// What a catalog's resources read of other nodes, each once.
+/// Returns the outputs of other nodes that a catalog's resources read, each once.
 pub fn reads_of(catalog: &Catalog) -> Vec<OutputRead> {
     let text = |read: &Value, member: &str| Some(read.get(member)?.as_str()?.to_owned());
     let mut reads: Vec<OutputRead> = (catalog.resources.iter())
@@ -51,10 +51,10 @@ pub struct Outputs {
     orchestration: Orchestration,
 }
 
-/// What an ordered run says of its nodes.
+/// The state of an ordered run's nodes.
 struct InRun {
     run: Run,
-    /// Done in the run that this one resumes.
+    /// Steps that were done in the run that this one resumes.
     done: Vec<StepIndex>,
 }
 
@@ -73,7 +73,8 @@ impl Outputs {
         }
     }
 
-    /// What every node's released catalog reads; nodes that read nothing are left out.
+    /// Returns the outputs that each node's released catalog reads, without nodes
+    /// that read nothing.
     pub async fn reads(&self) -> Result<Vec<NodeReads>, ServiceError> {
         let read_nothing = self.catalogs_that_read_nothing().await?;
         let mut all = Vec::new();
@@ -96,7 +97,8 @@ impl Outputs {
         Ok(all)
     }
 
-    /// Compiling noted who reads anything: most catalogs need no look.
+    /// Returns the catalogs that read nothing. Compiling recorded which ones read
+    /// outputs, so most catalogs need no check.
     async fn catalogs_that_read_nothing(&self) -> Result<HashSet<CatalogId>, ServiceError> {
         let mut found = HashSet::new();
         for entry in document::read_all(&*self.store, keys::COMPILED).await? {
@@ -108,7 +110,7 @@ impl Outputs {
         Ok(found)
     }
 
-    /// Everything that a catalog of this node reads, for a run of it.
+    /// Returns everything that a catalog of this node reads, for one of its runs.
     pub async fn inputs(
         &self,
         node: &NodeName,
@@ -190,16 +192,16 @@ impl Outputs {
     }
 }
 
-/// How a source stands in the run.
+/// The state of a source in the run.
 struct Standing {
-    /// Its node runs in it.
+    /// The source's node runs in the ordered run.
     runs: Vec<NodeRunId>,
     why_not: String,
 }
 
 impl InRun {
-    /// Nothing if the node is no part of the run, or was done in an earlier one:
-    /// then what it gave last counts.
+    /// Returns `None` if the node is not part of the run, or was done in an
+    /// earlier one: its newest output then counts.
     fn standing(&self, node: &NodeName) -> Option<Standing> {
         let steps = self.run.plan().nodes().remove(node)?;
         if steps.iter().all(|step| self.done.contains(step)) {

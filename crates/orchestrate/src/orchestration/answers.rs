@@ -1,6 +1,6 @@
-//! What nodes answer to the command that asks them to run.
+//! Answers of nodes to the commands that ask them to run.
 //!
-//! Good answers say only that the node has it: the report tells the rest.
+//! A positive answer says only that the node has the command: the report contains the rest.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -16,7 +16,7 @@ use bunraku_control::{ServiceError, document, keys};
 pub(super) struct Answers {
     store: SharedStore,
     asked: HashMap<(NodeName, CommandId), StepIndex>,
-    /// To be looked at, because the watch was not open when they were asked.
+    /// Answers to be read, because the watch was not open when their commands were sent.
     unread: VecDeque<(NodeName, CommandId)>,
     changes: Option<WatchStream>,
 }
@@ -36,7 +36,7 @@ impl Answers {
         self.asked.insert((node, id), step);
     }
 
-    /// The next refusal. May be cancelled at any time without losing anything.
+    /// Returns the next refusal. Safe to cancel at any time: nothing is lost.
     pub(super) async fn next(&mut self) -> Result<Event, ServiceError> {
         loop {
             match self.step().await {
@@ -72,7 +72,7 @@ impl Answers {
             None => self.changes = None,
             Some(batch) => {
                 for change in batch?.changes {
-                    // What was answered is read by its key: one way for all.
+                    // Answers are read by their key, so that there is one code path for all.
                     if let Change::Put(entry) = change
                         && let Some(place) = keys::parse_command_result(&entry.key)
                         && self.asked.contains_key(&place)

@@ -1,4 +1,4 @@
-//! Where the nodes of a run stand: connected or not, enabled or not.
+//! The status of a run's nodes: connected or not, enabled or not.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use serde::Deserialize;
 use bunraku_control::presence::StoredConnection;
 use bunraku_control::{ServiceError, document, keys};
 
-/// The part of a node's record that matters here.
+/// The part of a node's record that is needed here.
 #[derive(Deserialize)]
 struct Record {
     administration: Administration,
@@ -25,7 +25,7 @@ pub(super) struct Standing {
 }
 
 impl Standing {
-    /// Why the node cannot run now.
+    /// Returns the reason why the node cannot run now, if there is one.
     pub(super) fn unfit(&self) -> Option<UnfitReason> {
         let away = || {
             self.away
@@ -50,7 +50,7 @@ pub(super) struct Board {
 }
 
 impl Board {
-    /// Reads where these nodes stand.
+    /// Reads the status of these nodes.
     pub(super) async fn open(
         store: SharedStore,
         nodes: impl IntoIterator<Item = NodeName>,
@@ -70,8 +70,8 @@ impl Board {
         self.nodes.get(node).cloned().unwrap_or_default()
     }
 
-    /// Takes in the next changes, and says of which nodes they are. May be
-    /// cancelled at any time without losing anything.
+    /// Applies the next changes, and returns the nodes they affect. Safe to
+    /// cancel at any time: nothing is lost.
     pub(super) async fn next(&mut self) -> Result<Vec<NodeName>, ServiceError> {
         let followed = self.follow.next().await?;
         let mut changed = Vec::new();

@@ -12,11 +12,11 @@ use super::{Inner, Orchestration};
 use bunraku_control::leader::Leadership;
 use bunraku_control::{ServiceError, keys};
 
-/// How long to wait after a failure that was not foreseen.
+/// The delay after an unexpected failure.
 const RETRY: std::time::Duration = std::time::Duration::from_secs(1);
 
 impl Orchestration {
-    /// Leads runs until it is told to stop.
+    /// Leads runs until stopped.
     pub async fn run(&self, stop: CancellationToken) {
         let mut tasks: HashMap<RunId, JoinHandle<()>> = HashMap::new();
         let mut follow = Follow::new(self.inner.store.clone(), keys::OPEN_RUNS);
@@ -42,14 +42,14 @@ impl Orchestration {
             }
         }
         for (_, task) in tasks {
-            // Each ends by itself, and gives its lease back.
+            // Each task ends on its own, and revokes its lease.
             if let Err(error) = task.await {
                 tracing::error!(error = %error, "leading a run ended badly");
             }
         }
     }
 
-    /// Leads the run whenever nobody does, until it is over.
+    /// Leads the run whenever it has no leader, until it has ended.
     async fn see_through(&self, run: RunId, stop: CancellationToken) {
         loop {
             let outcome = tokio::select! {
@@ -69,7 +69,8 @@ impl Orchestration {
 }
 
 impl Inner {
-    /// Waits to be the leader, and is it as long as it can. True: the run is over.
+    /// Waits to become the leader, and leads as long as possible. Returns true if
+    /// the run has ended.
     async fn lead_once(&self, run: RunId, stop: &CancellationToken) -> Result<bool, ServiceError> {
         let fence = format!("{}/{}", self.server, Uuid::new_v4());
         let key = keys::run_leader(run);

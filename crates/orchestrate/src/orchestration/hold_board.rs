@@ -1,9 +1,9 @@
-//! Which nodes are held, told to the agents that are connected here.
+//! The node holds, reported to the agents that are connected here.
 //!
-//! One watch per server. While a hold stands, agents are told so again and
-//! again, each time after a look at the store: what agents hear is good for
-//! some seconds, so a server that is cut off from the store, or an
-//! orchestrator that is dead, holds nobody for longer.
+//! Each server has one watch. While a hold exists, its agents are notified
+//! repeatedly, each time after a read from the store. A notification is valid for
+//! a few seconds, so a server that is cut off from the store, or an orchestrator
+//! that is dead, holds no node for longer.
 
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
@@ -18,7 +18,7 @@ use super::{Hold, Inner, Orchestration};
 use bunraku_compile::CommandHub;
 use bunraku_control::{ServiceError, document, keys};
 
-/// How long to wait before a store is asked again that failed for good.
+/// The delay before a retry after the store failed permanently.
 const RETRY: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
@@ -29,12 +29,12 @@ pub(super) struct HoldBoard {
 #[derive(Default)]
 struct Entries {
     by_node: HashMap<NodeName, RunId>,
-    /// The first reading is done.
+    /// True after the first complete read.
     complete: bool,
 }
 
 impl Orchestration {
-    /// What a node's agent is to know of the run that has the node for itself.
+    /// Returns the hold of a node, in the form that its agent needs.
     pub async fn hold_for_agent(&self, node: &NodeName) -> Result<Option<NodeHold>, ServiceError> {
         let inner = &self.inner;
         let hold = |run: RunId| NodeHold {
@@ -48,7 +48,7 @@ impl Orchestration {
         Ok(stored.map(|stored| hold(stored.run)))
     }
 
-    /// Tells agents of holds until cancelled.
+    /// Notifies agents of holds until cancelled.
     pub async fn tell_holds(&self, hub: CommandHub, shutdown: CancellationToken) {
         let inner = &self.inner;
         let mut follow = Follow::new(inner.store.clone(), keys::NODE_HOLDS);
@@ -75,7 +75,7 @@ impl Orchestration {
 }
 
 impl Inner {
-    /// Nodes that are held by what the store says now.
+    /// Returns the nodes that are held according to the store now.
     async fn still_held(&self) -> Vec<NodeName> {
         if self.holds.is_empty() {
             return Vec::new();
@@ -94,7 +94,7 @@ impl Inner {
 }
 
 impl HoldBoard {
-    /// Nothing, as long as the board does not know yet.
+    /// Returns the hold of a node. `None` means that the board is not complete yet.
     fn known(&self, node: &NodeName) -> Option<Option<RunId>> {
         let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
         entries.complete.then(|| entries.by_node.get(node).copied())
@@ -105,7 +105,7 @@ impl HoldBoard {
         entries.by_node.is_empty()
     }
 
-    /// Writes down what is new; tells whose hold it is.
+    /// Applies changes; returns the nodes whose hold changed.
     fn take(&self, followed: Followed) -> Vec<NodeName> {
         let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
         match followed {

@@ -1,10 +1,10 @@
-//! Nodes that a run has for itself.
+//! Node holds: nodes that a run has reserved.
 //!
-//! A hold is a key per node, bound to a lease: a dead orchestrator leaves no
-//! fleet behind that nobody may use. The lease is not the leader's own, which
-//! is short: it lives on when a leader dies, so that the nodes stay held until
-//! the next leader holds them on. Agents hear of holds (`hold_board`) and start
-//! nothing else meanwhile.
+//! A hold is one key per node, bound to a lease, so that a dead orchestrator does
+//! not leave behind a fleet that nobody may use. The lease is not the leader's
+//! own, which is short: it outlives a dead leader, so that the nodes stay held
+//! until the next leader takes over the holds. Agents learn of holds
+//! (`hold_board`) and start nothing else in the meantime.
 
 use bunraku_model::{NodeName, RunId};
 use bunraku_store::{LeaseId, SharedStore, StoreError, Transaction};
@@ -17,20 +17,20 @@ use bunraku_control::{ServiceError, keys};
 
 const PER_TRANSACTION: usize = 100;
 
-/// Which run has a node.
+/// The run that holds a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Hold {
     pub run: RunId,
 }
 
 impl Orchestration {
-    /// The run that has a node for itself now.
+    /// Returns the run that holds a node now.
     pub async fn hold_of(&self, node: &NodeName) -> Result<Option<Hold>, ServiceError> {
         let stored = document::read(&*self.inner.store, &keys::node_hold(node)).await?;
         Ok(stored.map(|stored| stored.document))
     }
 
-    /// Refuses if some run has one of the nodes for itself.
+    /// Returns an error if a run holds one of the nodes.
     pub async fn refuse_held(&self, nodes: &[NodeName]) -> Result<(), ServiceError> {
         for node in nodes {
             if let Some(Hold { run }) = self.hold_of(node).await? {
@@ -44,8 +44,8 @@ impl Orchestration {
     }
 }
 
-/// Nodes that are held, for as long as this lives; then for as long as the
-/// lease does, unless they are let go.
+/// Nodes that are held as long as this value lives, and then until the lease
+/// ends, unless they are released.
 pub(super) struct Held {
     store: SharedStore,
     lease: LeaseId,
@@ -53,7 +53,7 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// Lets all of them go.
+    /// Releases all of them.
     pub(super) async fn let_go(self) {
         if let Err(error) = self.store.lease_revoke(self.lease).await {
             tracing::warn!(error = %error, "the holds of a run that is over run out by themselves");
@@ -67,7 +67,7 @@ impl Drop for Held {
     }
 }
 
-/// Keeps the lease until it is gone, or this is aborted.
+/// Keeps the lease alive until it is gone, or this task is aborted.
 async fn keep(store: SharedStore, lease: LeaseId, ttl: std::time::Duration) {
     let mut tick = tokio::time::interval(ttl / 3);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -109,7 +109,7 @@ impl Inner {
         }
         Ok(held)
     }
-    /// Lets those go that the run still has, whoever held them.
+    /// Releases the nodes that the run still holds, whichever leader held them.
     pub(super) async fn let_go_of(
         &self,
         run: RunId,
@@ -121,7 +121,7 @@ impl Inner {
                 let transaction = Transaction::new()
                     .when_unchanged(&key, Some(&held.entry))
                     .delete(key);
-                // Refused: some other run has it by now.
+                // Refused: another run holds it by now.
                 self.store.commit(transaction).await?;
             }
         }

@@ -1,4 +1,4 @@
-//! Leads one run: stores what happens, then does what follows from it.
+//! Leading one run: stores events, then performs the resulting actions.
 
 use std::sync::Arc;
 
@@ -18,10 +18,10 @@ use super::sources::Sources;
 use bunraku_control::{ServiceError, document, keys};
 use bunraku_cues::triggers::Announced;
 
-/// Events that are stored together.
+/// The most events stored together.
 const MOST_TOGETHER: usize = 200;
 
-/// A leader at work.
+/// The leader of a run.
 pub(super) struct Leader<'a> {
     pub(super) inner: &'a Inner,
     pub(super) record: RunRecord,
@@ -32,7 +32,7 @@ pub(super) struct Leader<'a> {
 }
 
 impl Inner {
-    /// Leads until the run is over (true), or somebody else leads it (false).
+    /// Leads until the run has ended (true), or another server leads it (false).
     pub(super) async fn lead(&self, id: RunId, fence: Bytes) -> Result<bool, ServiceError> {
         let Some(stored) = document::read::<RunRecord>(&*self.store, &keys::run_record(id)).await?
         else {
@@ -47,7 +47,7 @@ impl Inner {
         let mut leader = Leader {
             inner: self,
             catalogs: match self.catalogs_of(&record).await {
-                // Forgotten meanwhile: every node says that there is none for it.
+                // Deleted in the meantime: every node reports that it has no catalog.
                 Err(ServiceError::NotFound { .. }) => Catalogs::new(),
                 catalogs => catalogs?,
             },
@@ -71,7 +71,7 @@ impl Leader<'_> {
         }
         let nodes: Vec<NodeName> = self.run.plan().nodes().into_keys().cloned().collect();
         let held = match self.run.outcome() {
-            // Decided by a leader that died before it let them go.
+            // The outcome was decided by a leader that died before it released the nodes.
             Some(_) => {
                 self.inner.let_go_of(self.run.id(), &nodes).await?;
                 None
@@ -85,7 +85,7 @@ impl Leader<'_> {
         if *self.run.phase() == RunPhase::Queued {
             events.insert(0, self.begun());
         }
-        // What changed while nobody looked.
+        // Changes that happened while the run had no leader.
         events.extend(self.sources.connections(&self.run, |_| true));
         loop {
             while !events.is_empty() {
@@ -95,7 +95,7 @@ impl Leader<'_> {
                 };
             }
             if self.run.outcome().is_some() {
-                // First: whoever hears that the run is over may use its nodes.
+                // First, because anyone who learns that the run has ended may use its nodes.
                 if let Some(held) = held {
                     held.let_go().await;
                 }
@@ -105,7 +105,7 @@ impl Leader<'_> {
         }
     }
 
-    /// Looks at every node.
+    /// Returns the event that begins the run, after a check of every node.
     fn begun(&self) -> Event {
         let steps = (0..).map(StepIndex).zip(&self.run.plan().steps);
         let unfit = steps.filter_map(|(step, planned)| {
@@ -120,7 +120,7 @@ impl Leader<'_> {
         }
     }
 
-    /// Stores events and performs what follows; gives what that led to.
+    /// Stores events and performs the resulting actions; returns the events of those.
     pub(super) async fn store_and_do(
         &mut self,
         events: Vec<Event>,
@@ -175,7 +175,7 @@ impl Leader<'_> {
         Ok(events)
     }
 
-    /// The next events: what comes, and what comes right behind it.
+    /// Returns the next events: the first one, and those right behind it.
     async fn happens(&mut self) -> Result<Vec<Event>, ServiceError> {
         let mut events = tokio::select! {
             events = self.sources.next(&self.run) => events?,
@@ -190,7 +190,7 @@ impl Leader<'_> {
         Ok(events)
     }
 
-    /// Writes down how it went. Others need not look at the run any more.
+    /// Stores the outcome. Other servers then ignore the run.
     async fn finish(&mut self) -> Result<bool, ServiceError> {
         let Some(end) = self.run.end() else {
             return Ok(false);
@@ -203,7 +203,7 @@ impl Leader<'_> {
             .when(Compare::Absent(key.clone()))
             .put(key, document::encode(&end))
             .delete(keys::open_run(id));
-        // Announced with the end: fired by whoever comes to it, and once.
+        // Announced with the end: any server fires it, and only once.
         let now = self.inner.clock.now();
         if let Some(announced) = announced(&self.record, end.outcome, now) {
             transaction = announced.put_in(transaction);
@@ -215,12 +215,12 @@ impl Leader<'_> {
     }
 }
 
-/// The trigger that a run asks to be fired when it ends like this.
+/// Returns the trigger that a run asks to fire on this outcome.
 fn announced(record: &RunRecord, outcome: RunOutcome, at: jiff::Timestamp) -> Option<Announced> {
     let hook = record.hooks.of(outcome)?;
     let outcome = format!("{outcome:?}").to_lowercase();
     let reason = format!("run {} of {} {outcome}", record.id, record.by);
-    // One firing for each run, whoever writes it down.
+    // One firing for each run, whichever server stores it.
     let id = FiringId(record.id.0);
     let (trigger, hosts) = (hook.trigger.clone(), hook.hosts.clone());
     let by = format!("run {}", record.id);
@@ -236,6 +236,6 @@ async fn sleep_until(inner: &Inner, deadline: Option<jiff::Timestamp>) {
     };
     let left = deadline.duration_since(inner.clock.now());
     let left = std::time::Duration::try_from(left).unwrap_or_default();
-    // Longer than a clock may jump: looked at again.
+    // Wake up at least every hour, because the clock may jump.
     tokio::time::sleep(left.min(std::time::Duration::from_secs(3_600))).await;
 }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use bunraku_control::document;
 use bunraku_control::{ServiceError, keys};
 
-/// The entries from batch `after` on.
+/// Reads the entries from batch `after` on.
 pub(super) async fn read(
     store: &dyn Store,
     run: RunId,
@@ -30,7 +30,7 @@ pub(super) async fn read(
     Ok(log)
 }
 
-/// Appends for as long as this leader is the leader.
+/// Appends to the log as long as this server leads the run.
 pub(super) struct LogWriter {
     store: SharedStore,
     run: RunId,
@@ -39,7 +39,7 @@ pub(super) struct LogWriter {
     next: u64,
 }
 
-/// Another server leads the run.
+/// The error if another server leads the run.
 #[derive(Debug)]
 pub(super) struct Fenced;
 
@@ -53,13 +53,13 @@ impl LogWriter {
         }
     }
 
-    /// Holds only for the leader.
+    /// Starts a transaction that succeeds only for the leader.
     pub(super) fn fenced(&self) -> Transaction {
         let leader = keys::run_leader(self.run);
         Transaction::new().when(Compare::Value(leader, self.fence.clone()))
     }
 
-    /// Stores a batch. When this returns well, it is durable.
+    /// Stores a batch. When this returns successfully, the batch is durable.
     pub(super) async fn append(
         &mut self,
         entries: &[Entry],
@@ -72,7 +72,7 @@ impl LogWriter {
             .put(key.clone(), value.clone());
         let written = match self.store.commit(transaction).await {
             Ok(TransactionOutcome::Committed(_)) => true,
-            // Nobody but this leader writes it: what is there tells.
+            // Only this leader writes the key, so its content shows whether the write succeeded.
             Ok(TransactionOutcome::Refused(_)) | Err(StoreError::OutcomeUnknown(_)) => {
                 let found = self.store.get(&key).await?;
                 found.is_some_and(|found| found.value == value)
@@ -85,7 +85,7 @@ impl LogWriter {
         }
         let leader = self.store.get(&keys::run_leader(self.run)).await?;
         match leader.is_some_and(|leader| leader.value == self.fence) {
-            // Unknown, and not written: the store was away. The caller tries again.
+            // Unknown, and not written: the store was unavailable. The caller retries.
             true => Err(StoreError::Unavailable("the log could not be written".into()).into()),
             false => Ok(Err(Fenced)),
         }

@@ -1,15 +1,15 @@
-//! Ordered runs over many nodes: kept, queued, and driven by one server each.
+//! Ordered runs over many nodes: stored, queued, and driven by one server each.
 //!
-//! A run is a record, a plan and a log. What happens is decided by
-//! `bunraku_plan::run`, which is pure; here its events are stored, and only
-//! then its actions performed. Every open run has a leader, a key bound to a
-//! lease; whoever appends to the log names the leader in the transaction, so
-//! that one who was taken for dead cannot write any more.
+//! A run is a record, a plan and a log. `bunraku_plan::run`, which is pure,
+//! decides what happens; this module stores its events, and only then performs
+//! its actions. Every open run has a leader, a key bound to a lease. Every append
+//! to the log names the leader in the transaction, so that a leader that was
+//! presumed dead can no longer write.
 //!
-//! Runs that share nodes wait for each other in the order in which they were
-//! due (`turn`), and have their nodes for themselves while they run (`holds`).
+//! Runs that share nodes wait for each other in the order in which they were due
+//! (`turn`), and hold their nodes exclusively while they run (`holds`).
 //!
-//! Absent: what a node does in its run (`agent`), and what it says of it (`reports`).
+//! Absent: a node's actions in its run (`agent`), and its report of them (`reports`).
 
 mod answers;
 mod board;
@@ -42,18 +42,18 @@ use bunraku_control::reports::Reports;
 use bunraku_control::{ServiceError, keys};
 pub use holds::Hold;
 
-/// Bytes of a plan per key: stores take a megabyte.
+/// Bytes of a plan per key: stores accept a megabyte.
 const PLAN_CHUNK: usize = 500_000;
-/// Runs that are over and kept.
+/// The number of ended runs that are kept.
 const RUNS_KEPT: usize = 200;
 
-/// How the service behaves.
+/// The options of the service.
 #[derive(Clone, Debug)]
 pub struct OrchestrationOptions {
-    /// A leader that was silent for so long is replaced.
+    /// The time of silence after which a leader is replaced.
     pub leader_ttl: Duration,
-    /// Nodes stay held for so long after a leader was heard of last, and
-    /// agents after a server was. Well above `leader_ttl`, so that a takeover
+    /// The time for which nodes stay held after their leader was last heard from,
+    /// and agents after a server was. Well above `leader_ttl`, so that a takeover
     /// leaves no gap.
     pub hold_ttl: Duration,
 }
@@ -110,7 +110,7 @@ impl Orchestration {
         }
     }
 
-    /// Takes a run in. Some server leads it from here on.
+    /// Accepts a run. Some server leads it from here on.
     pub async fn create(&self, new: NewRun, by: &str) -> Result<RunRecord, ServiceError> {
         if let Some(why) = new.plan.unsound() {
             return Err(ServiceError::invalid(format!(
@@ -139,12 +139,13 @@ impl Orchestration {
             resumes: new.resumes,
             done,
         };
-        // A release that does not exist is refused while a person is there to hear it.
+        // Refuse a release that does not exist now, while the caller can still see the error.
         self.inner.catalogs_of(&record).await?;
         self.write_plan(record.id, &new.plan).await?;
         let key = keys::run_record(record.id);
-        // The key that makes it open comes to exist with the record: its
-        // revision is the run's place in the queue, unless it is for later.
+        // The key that marks the run as open is created with the record. Its
+        // revision is the run's place in the queue, unless the run is scheduled
+        // for later.
         let place = match record.due.not_before {
             Some(due) if due > self.inner.clock.now() => turn::SCHEDULED,
             _ => "",
@@ -158,7 +159,7 @@ impl Orchestration {
         Ok(record)
     }
 
-    /// Refuses what could never come to pass.
+    /// Refuses due times and hooks that can never take effect.
     fn check_due_and_hooks(&self, new: &NewRun) -> Result<(), ServiceError> {
         if let Some(latest) = new.due.start_before
             && latest <= new.due.not_before.unwrap_or(self.inner.clock.now())
@@ -183,7 +184,7 @@ impl Orchestration {
         Ok(())
     }
 
-    /// What succeeded in a run that is over and had the same plan.
+    /// Returns the steps that succeeded in an ended run with the same plan.
     async fn succeeded_in(
         &self,
         earlier: RunId,
@@ -221,7 +222,7 @@ impl Orchestration {
         Ok(())
     }
 
-    /// All runs, newest first.
+    /// Returns all runs, newest first.
     pub async fn list(&self) -> Result<Vec<RunSummary>, ServiceError> {
         let mut runs = Vec::new();
         for entry in document::read_all(&*self.inner.store, keys::RUN_RECORDS).await? {
@@ -233,7 +234,7 @@ impl Orchestration {
         Ok(runs)
     }
 
-    /// A run whose id begins like this.
+    /// Finds a run by a prefix of its id.
     pub async fn find(&self, prefix: &str) -> Result<RunId, ServiceError> {
         if let Ok(id) = prefix.parse() {
             return Ok(id);
@@ -257,9 +258,9 @@ impl Orchestration {
         }
     }
 
-    /// Everything about one run.
+    /// Returns everything about one run.
     pub async fn show(&self, run: RunId) -> Result<RunDetail, ServiceError> {
-        // The end is read first: with it, the log is complete.
+        // Read the end first: if it exists, the log is complete.
         let end = self.end_of(run).await?;
         let record = self.record(run).await?;
         let plan = self.inner.plan(run).await?;
@@ -272,7 +273,7 @@ impl Orchestration {
         })
     }
 
-    /// What is in the log from `after` on; waits for something to come.
+    /// Returns the log from `after` on; waits for new entries if there are none.
     pub async fn follow_log(
         &self,
         run: RunId,
@@ -282,7 +283,7 @@ impl Orchestration {
         self.record(run).await?;
         let told = async {
             loop {
-                // The watches are open before the look, so that nothing falls in between.
+                // The watches are open before the read, so that nothing is missed in between.
                 let store = &self.inner.store;
                 let mut news = store
                     .watch(&keys::run_log_prefix(run), WatchStart::Now)
@@ -343,7 +344,7 @@ impl Orchestration {
         Ok(stored.map(|stored| stored.document))
     }
 
-    /// Runs that are over beyond those that are kept, oldest first.
+    /// Deletes ended runs beyond the number that is kept, oldest first.
     async fn forget_old_runs(&self) -> Result<(), ServiceError> {
         let over: Vec<RunId> = document::keys_under(&*self.inner.store, keys::RUN_ENDS)
             .await?

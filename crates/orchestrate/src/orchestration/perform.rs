@@ -1,7 +1,7 @@
-//! Performs what the log says: asks nodes to run, and to end their runs.
+//! Performs the actions in the log: asks nodes to run, and to end their runs.
 //!
-//! Everything here may be done twice and by two servers: commands have ids
-//! that follow from the node run, and a key that is there is not written again.
+//! Every action here may be done twice and by two servers: command ids are
+//! derived from the node run, and an existing key is not written again.
 
 use std::collections::HashMap;
 
@@ -18,20 +18,20 @@ use super::Inner;
 use super::log::LogWriter;
 use bunraku_control::{ServiceError, document, keys};
 
-/// Commands on their way to the store at the same time.
+/// The number of commands written to the store concurrently.
 const AT_ONCE: usize = 64;
-/// How often a write is tried of which nobody knows whether it was done.
+/// The number of attempts for a write whose outcome is unknown.
 const ATTEMPTS: u32 = 5;
 const RETRY: std::time::Duration = std::time::Duration::from_millis(200);
 
-/// Which catalog a release has for each node.
+/// A release's catalog for each node.
 pub(super) type Catalogs = HashMap<NodeName, CatalogId>;
 
-/// What became of an action.
+/// The outcome of an action.
 pub(super) enum Performed {
     /// The node gets it, with this command.
     Sent(NodeName, CommandId, StepIndex),
-    /// It cannot get it.
+    /// The node cannot get it.
     Impossible(StepIndex, String),
     Nothing,
 }
@@ -115,7 +115,7 @@ impl Inner {
         }
     }
 
-    /// The catalogs of the release that the run is of, if it is of one.
+    /// Returns the catalogs of the run's release, if it has one.
     pub(super) async fn catalogs_of(&self, record: &RunRecord) -> Result<Catalogs, ServiceError> {
         let Subject::Release { release } = record.subject else {
             return Ok(Catalogs::new());
@@ -129,7 +129,7 @@ impl Inner {
             .collect())
     }
 
-    /// Puts a command into a node's queue, once. False: there is no such node.
+    /// Puts a command into a node's queue, once. Returns false if there is no such node.
     async fn send(
         &self,
         writer: &LogWriter,
@@ -149,12 +149,12 @@ impl Inner {
         for _ in 0..ATTEMPTS {
             match self.store.commit(transaction.clone()).await {
                 Ok(TransactionOutcome::Committed(_)) => return Ok(true),
-                // There already, or fenced: in neither case is there more to do here.
+                // Already stored, or fenced: in both cases nothing is left to do here.
                 Ok(TransactionOutcome::Refused(reads)) => {
                     return Ok(reads.into_iter().next().flatten().is_some());
                 }
-                // Written again: what is there is not written twice, and a
-                // command that is not there would be waited for in vain.
+                // Write again: an existing command is not written twice, and the run would wait in
+                // vain for a missing one.
                 Err(StoreError::OutcomeUnknown(_)) => tokio::time::sleep(RETRY).await,
                 Err(error) => return Err(error.into()),
             }
@@ -200,7 +200,8 @@ fn later(now: Timestamp, seconds: u64) -> Timestamp {
     now.checked_add(seconds).unwrap_or(Timestamp::MAX)
 }
 
-/// The id of the command that ends a node run: its own, and always the same.
+/// The id of the command that ends a node run: separate from the run's own
+/// command, and always the same.
 fn cancel_id(run: NodeRunId) -> CommandId {
     let mut bytes = *run.0.as_bytes();
     bytes[0] ^= 0xff;

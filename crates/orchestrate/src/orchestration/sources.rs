@@ -15,14 +15,14 @@ use bunraku_control::keys::RunRequestKind;
 use bunraku_control::reports::{NodeRunNews, ReportSubscription};
 use bunraku_control::{ServiceError, document, keys};
 
-/// Where a leader hears from.
+/// The sources of a leader's events.
 pub(super) struct Sources {
     pub(super) board: Board,
     pub(super) answers: Answers,
     pub(super) reports: ReportSubscription,
     requests: Follow,
     run: RunId,
-    /// Which step each node run is.
+    /// The step of each node run.
     steps: HashMap<NodeRunId, StepIndex>,
 }
 
@@ -52,7 +52,7 @@ impl Sources {
         self.reports.add(node, node_run);
     }
 
-    /// What happens next. May be cancelled at any time without losing anything.
+    /// Returns the next events. Safe to cancel at any time: nothing is lost.
     pub(super) async fn next(&mut self, run: &Run) -> Result<Vec<Event>, ServiceError> {
         tokio::select! {
             news = self.reports.next() => Ok(told(run, &self.steps, news?).into_iter().collect()),
@@ -65,7 +65,7 @@ impl Sources {
         }
     }
 
-    /// Steps that are at work on nodes that went away or came back.
+    /// Returns the events for running steps whose nodes disconnected or returned.
     pub(super) fn connections(&self, run: &Run, of: impl Fn(&NodeName) -> bool) -> Vec<Event> {
         let steps = (0..).map(StepIndex).zip(run.statuses());
         steps
@@ -85,7 +85,7 @@ impl Sources {
             .collect()
     }
 
-    /// Requests of people; those that the log has already change nothing.
+    /// Returns the requests of operators; those already in the log change nothing.
     fn asked(&self, followed: Followed) -> Result<Vec<Event>, ServiceError> {
         let mut events = Vec::new();
         for item in &followed.into_puts() {
@@ -100,7 +100,7 @@ impl Sources {
     }
 }
 
-/// What a report says, for the step that it belongs to.
+/// Converts news of a report to an event of its step.
 fn told(run: &Run, steps: &HashMap<NodeRunId, StepIndex>, news: NodeRunNews) -> Option<Event> {
     let (NodeRunNews::Started { run: id, .. }
     | NodeRunNews::Progress { run: id, .. }

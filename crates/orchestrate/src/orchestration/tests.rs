@@ -31,11 +31,11 @@ const SITE: &str = "applications: {shop: {components: {
     lb: {node: lb, consumes: [http]}}}}";
 const NODES: [&str; 4] = ["db", "web-1", "web-2", "lb"];
 
-/// A store, four nodes, and whoever serves them.
+/// A store with four nodes, and the record of their runs.
 struct World {
     store: SharedStore,
     directory: TempDir,
-    /// Every node run that was carried out, in order.
+    /// Every executed node run, in order.
     ran: Arc<Mutex<Vec<(NodeName, NodeRunId)>>>,
 }
 
@@ -84,7 +84,7 @@ impl World {
         Arc::new(blobs.await.expect("blobs"))
     }
 
-    /// A server on this store.
+    /// Starts a server on this store.
     async fn server(&self, store: SharedStore) -> Orchestration {
         let blobs = self.blobs(&self.store).await;
         let reports = Reports::new(
@@ -112,7 +112,7 @@ impl World {
         Orchestration::new(store, clock(), server, reports, releases, options)
     }
 
-    /// Agents that carry out what they are asked for, each id once.
+    /// Starts agents that execute the requested runs, each id once.
     async fn agents(&self) -> tokio::task::JoinHandle<()> {
         let blobs = self.blobs(&self.store).await;
         let store = self.store.clone();
@@ -153,7 +153,7 @@ impl World {
     }
 }
 
-/// A report from its beginning to its end.
+/// A complete report.
 fn told(causes: Vec<bunraku_wire::api::Cause>) -> Vec<ReportEvent> {
     let started = RunStarted {
         causes,
@@ -196,7 +196,7 @@ async fn over(server: &Orchestration, run: RunId) -> RunEnd {
         .expect("the run ends within a minute")
 }
 
-/// Carries a run out with a fault at one write. False: there were not so many writes.
+/// Executes a run with a fault at one write. Returns false if the run had fewer writes.
 async fn through(at: u64, cut: Cut) -> bool {
     let world = World::new().await;
     let agents = world.agents().await;
@@ -214,7 +214,7 @@ async fn through(at: u64, cut: Cut) -> bool {
         })
         .await;
         leading.abort();
-        // As if the dead leader's lease had run out.
+        // As if the dead leader's lease had expired.
         let gone = Transaction::new().delete(keys::run_leader(run));
         world.store.commit(gone).await.expect("deleted");
         let (next, until) = (living.clone(), stop.clone());
@@ -246,7 +246,7 @@ async fn through(at: u64, cut: Cut) -> bool {
     faulty.is_reached()
 }
 
-/// Every write of a run, one after the other, with this fault.
+/// Tests every write of a run, one after the other, with this fault.
 async fn every_write(cut: Cut) {
     let mut at = 0;
     loop {
@@ -299,7 +299,7 @@ async fn nodes_are_held_through_the_death_of_a_leader_and_let_go_at_the_end() {
     let stop = CancellationToken::new();
     let (next, until_stopped) = (living.clone(), stop.clone());
     let next = tokio::spawn(async move { next.run(until_stopped).await });
-    // The agents were not there when the first leader asked: its command waits.
+    // The agents were away when the first leader asked, so its command waits.
     let asked = document::keys_under(&*world.store, &keys::all_pending_commands()).await;
     for key in asked.expect("readable") {
         let entry = world.store.get(&key).await.expect("readable");

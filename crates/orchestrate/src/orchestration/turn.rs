@@ -1,10 +1,11 @@
-//! When a run may begin: at its time, and behind the runs that were due before it.
+//! The start of a run: at its due time, and behind the runs that were due before it.
 //!
 //! Every open run has a key, and the revision of its last write is its place:
-//! that of its creation, or, of a run for later, that of the moment when its
-//! time had come. So a run that waits for tomorrow holds nobody up today. A
-//! run begins when no run with an earlier place shares a node with it: nobody
-//! is passed by on a node, and as places are one order, nobody waits in a circle.
+//! that of its creation or, for a scheduled run, that of the moment when it
+//! became due. So a run that is scheduled for tomorrow delays nobody today. A run
+//! begins when no run with an earlier place shares a node with it. No run
+//! overtakes another on a node, and because places have a total order, there are
+//! no deadlocks.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
@@ -19,16 +20,16 @@ use super::Inner;
 use super::lead::Leader;
 use bunraku_control::{ServiceError, document, keys};
 
-/// What the key of an open run says until its time has come.
+/// The value of an open run's key until the run is due.
 pub(super) const SCHEDULED: &str = "scheduled";
 
-/// A clock may be set: what waits for a time is looked at this often.
+/// The interval at which waiting runs check the time, because clocks may be adjusted.
 const LOOK: Duration = Duration::from_secs(30);
 
-/// The nodes of runs, read once each: plans do not change.
+/// The nodes of runs, read once each, because plans do not change.
 type KnownNodes = HashMap<RunId, BTreeSet<NodeName>>;
 
-/// May a run with this place and these nodes begin?
+/// Returns whether a run with this place and these nodes may begin.
 fn may_begin<'n>(
     own: (Revision, &BTreeSet<NodeName>),
     others: impl IntoIterator<Item = (Revision, &'n BTreeSet<NodeName>)>,
@@ -41,7 +42,7 @@ fn may_begin<'n>(
 }
 
 impl Inner {
-    /// Has no run that was due earlier any of these nodes?
+    /// Returns whether no run that was due earlier has any of these nodes.
     async fn is_next(&self, run: RunId, known: &mut KnownNodes) -> Result<bool, ServiceError> {
         let own = keys::open_run(run);
         let open = document::read_all(&*self.store, keys::OPEN_RUNS).await?;
@@ -68,7 +69,7 @@ impl Inner {
 }
 
 impl Leader<'_> {
-    /// Waits until the run's time has come, and gives it its place. False: fenced.
+    /// Waits until the run is due, and sets its place. Returns false if fenced.
     pub(super) async fn wait_until_due(&mut self) -> Result<bool, ServiceError> {
         let Some(due) = self.record.due.not_before else {
             return Ok(true);
@@ -93,13 +94,13 @@ impl Leader<'_> {
             .fenced()
             .when(Compare::Value(key.clone(), SCHEDULED.into()))
             .put(key, "");
-        // Refused: it has its place, from a leader before this one.
+        // Refused: an earlier leader has already set its place.
         self.inner.store.commit(transaction).await?;
         Ok(true)
     }
 
-    /// Waits until no run that was due earlier has a node of this one, or
-    /// until it is too late. False: fenced.
+    /// Waits until no run that was due earlier has a node of this one, or until
+    /// the run has expired. Returns false if fenced.
     pub(super) async fn wait_for_turn(&mut self) -> Result<bool, ServiceError> {
         let mut open = Follow::new(self.inner.store.clone(), keys::OPEN_RUNS);
         let mut known = KnownNodes::new();
@@ -128,9 +129,9 @@ impl Leader<'_> {
         Ok(true)
     }
 
-    /// A run that waited may begin right after a server's start, when nodes
-    /// are still on their way back: they get the time that nodes have to
-    /// return. Who has just asked for a run hears at once that one is away.
+    /// Waits for nodes that are away. A run that waited may begin right after a
+    /// server start, when nodes are still reconnecting: they get the usual time
+    /// to return. The author of a new run learns at once that a node is away.
     pub(super) async fn wait_for_nodes(&mut self) -> Result<bool, ServiceError> {
         let patience = Duration::from_secs(self.record.options.lost_after_seconds);
         let waited = self.inner.clock.now().duration_since(self.record.created);
@@ -163,7 +164,7 @@ impl Leader<'_> {
         })
     }
 
-    /// That it is too late to begin, if it is.
+    /// Returns the event for a run that is too late to begin.
     fn expired(&self) -> Option<Event> {
         let latest = self.record.due.start_before?;
         (latest <= self.inner.clock.now()).then(|| Event::Expired {
@@ -171,7 +172,7 @@ impl Leader<'_> {
         })
     }
 
-    /// What people ask of a run that has not begun; all else is left out.
+    /// Returns the requests of operators for a run that has not begun; ignores everything else.
     async fn asked(&mut self) -> Result<Vec<Event>, ServiceError> {
         let mut events = self.sources.next(&self.run).await?;
         events.retain(|event| {
@@ -184,7 +185,7 @@ impl Leader<'_> {
     }
 }
 
-/// How long to sleep until then; nothing if it is then, or was.
+/// Returns how long to sleep until then; `None` if the time has come.
 fn left(then: Timestamp, now: Timestamp) -> Option<Duration> {
     let left = Duration::try_from(then.duration_since(now)).ok()?;
     (!left.is_zero()).then(|| left.min(LOOK))
@@ -218,7 +219,7 @@ mod tests {
             let mut arriving = 0..runs.len();
             loop {
                 let fate = dice.pop().map_or(0, |dice| dice.index(3));
-                // Arrivals while there are dice; then everything has to work itself out.
+                // Runs arrive while there are dice; then all of them must finish.
                 match (fate, arriving.next()) {
                     (_, Some(next)) => waiting.push(next),
                     (_, None) if waiting.is_empty() && active.is_empty() => break,
