@@ -41,7 +41,7 @@ pub enum ServiceError {
     #[error("event {wanted} is wanted next")]
     Gap { wanted: u64 },
 
-    /// Too many requests are already waiting.
+    /// Too much work is already waiting.
     #[error("{message}")]
     Busy { message: String },
 

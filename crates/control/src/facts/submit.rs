@@ -136,7 +136,7 @@ impl Facts {
         let outcome = self
             .point_to(node, known, pointer, written.info.id, order)
             .await;
-        // Referenced or not needed: in both cases the pin is no longer needed.
+        // The blob is referenced or not needed: release the pin in both cases.
         written.pin.release().await.map_err(blob_error)?;
         outcome
     }
@@ -253,7 +253,7 @@ impl Facts {
         let outcome = self
             .commit_queued(node, known, Some(content), transaction)
             .await;
-        // Referenced or not needed: in both cases the pin is no longer needed.
+        // The blob is referenced or not needed: release the pin in both cases.
         written.pin.release().await.map_err(blob_error)?;
         outcome
     }

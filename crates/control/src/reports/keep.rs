@@ -94,7 +94,7 @@ impl Reports {
             let written =
                 (self.blobs.put(&mut zipped.as_slice(), None).await).map_err(blob_error)?;
             let outcome = self.point_to(&known, written.info.id).await;
-            // Referenced or not needed: in both cases the pin is no longer needed.
+            // The blob is referenced or not needed: release the pin in both cases.
             written.pin.release().await.map_err(blob_error)?;
             if outcome? {
                 return Ok(());

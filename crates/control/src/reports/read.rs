@@ -314,7 +314,7 @@ impl Reports {
             .collect())
     }
 
-    /// Adds the connection state of nodes with unfinished runs.
+    /// Returns the summaries, with the connection state of nodes whose run is unfinished.
     async fn summaries(&self, heads: Vec<Head>) -> Result<Vec<ReportSummary>, ServiceError> {
         let mut connected: HashMap<NodeName, bool> = HashMap::new();
         let mut summaries = Vec::with_capacity(heads.len());

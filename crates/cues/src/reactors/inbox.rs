@@ -43,7 +43,7 @@ pub(super) struct Entry {
     /// The node's new facts: the changes are looked up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) fact_set: Option<FactSetId>,
-    /// The time since which the node is lost.
+    /// The time at which the node was lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) lost_since: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -113,8 +113,8 @@ impl Reactors {
     }
 
     /// Returns the causes of the run in which the event happened. Events outside
-    /// of a run are attributed to the node's newest run, so that runs whose
-    /// effects start runs end, too.
+    /// of a run are attributed to the node's newest run, so that loops of runs
+    /// whose effects start new runs end, too.
     async fn origin(&self, entry: &Entry) -> Result<Origin, ServiceError> {
         let Some(node) = &entry.node else {
             return Ok(Origin::default());

@@ -133,8 +133,8 @@ fn batch_of(cause: Cause) -> ReportBatch {
     }
 }
 
-/// Returns the number of commands that hosts received. Answers pending commands
-/// first, so that a second one cannot hide behind the first.
+/// Answers all pending commands, so that a second one cannot hide behind the
+/// first. Returns how many commands hosts received.
 async fn answer_all(store: &SharedStore) -> usize {
     let mut told = 0;
     for host in hosts() {
@@ -358,7 +358,8 @@ async fn lose(store: &SharedStore, services: &Services, seconds_ago: i64) {
     }
 }
 
-/// Checks the waiting rules and processes the resulting events. Returns the announced firings.
+/// Checks the waiting rules and processes the resulting events. Returns how many
+/// firings are announced.
 async fn wait_over(store: &SharedStore, services: &Services) -> usize {
     services.reactors.do_due().await.expect("it looks");
     for key in document::keys_under(&**store, keys::REACTOR_EVENTS)

@@ -137,8 +137,8 @@ impl Announced {
 }
 
 impl Triggers {
-    /// Processes the firing announced at a key, to its end. Returns the part of
-    /// the result that this server did.
+    /// Processes the firing announced at a key, to its end. Returns this server's
+    /// part of the result.
     pub async fn carry_out(&self, key: &str) -> Result<FireReply, ServiceError> {
         let mut reply = FireReply::Fired {
             hosts: Vec::new(),
