@@ -1,9 +1,8 @@
 //! The services of a server without its network: for simulations and benches.
 //!
-//! The same handles and the same background work as in [`crate::Server`], on
-//! whatever store and clock, with a compiler that needs no code on disk.
-//! Dropping it is what `kill -9` is to a server: its work ends wherever it is,
-//! and what it leased stays leased until that runs out.
+//! Uses the same handles and background work as [`crate::Server`], on any store and clock,
+//! with a compiler that needs no code on disk. Dropping it has the effect of `kill -9` on a
+//! server: all work stops immediately, and leases stay until they expire.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -27,13 +26,13 @@ use bunraku_control::{
     Reports,
 };
 
-/// What a server's services are made of.
+/// The parts that a server's services are built from.
 pub struct BackstageParts {
     pub store: SharedStore,
     pub blobs: SharedBlobs,
     pub clock: Clock,
     pub server: ServerId,
-    /// Nothing is written there as long as the compiler needs no code.
+    /// Working directory. Stays empty as long as the compiler needs no code.
     pub directory: PathBuf,
     pub compiler: Box<dyn Compiler>,
     pub facts: FactOptions,
@@ -41,7 +40,7 @@ pub struct BackstageParts {
     pub releases: ReleaseOptions,
 }
 
-/// A server's services, at work.
+/// A server's running services.
 pub struct Backstage {
     pub nodes: Nodes,
     pub facts: Facts,
@@ -55,7 +54,7 @@ pub struct Backstage {
 }
 
 impl Backstage {
-    /// Starts the background work on the runtime that this is called on.
+    /// Starts the background work on the current runtime.
     pub fn start(parts: BackstageParts) -> Self {
         let (store, blobs, clock) = (&parts.store, &parts.blobs, &parts.clock);
         let queue = Arc::new(CompileQueue::new(store.clone(), clock.clone()));
@@ -143,7 +142,7 @@ impl Backstage {
         hub: CommandHub,
         server: ServerId,
     ) {
-        // Never cancelled: whoever drops the tasks kills them.
+        // Never cancelled: dropping the tasks ends them.
         let forever = CancellationToken::new();
         let (facts, stop) = (self.facts.clone(), forever.clone());
         self.tasks

@@ -1,4 +1,4 @@
-//! The certificates that a server makes for itself and its first operator.
+//! The certificates that a server issues for itself and its first operator.
 
 use bunraku_model::{NodeName, Role};
 use bunraku_store::StoreError;
@@ -9,16 +9,16 @@ use bunraku_wire::{Credentials, PrivateKey, Request};
 
 use bunraku_control::{Certificates, Clock, ServiceError};
 
-/// What the certificate should say.
+/// The required contents of the certificate.
 pub(crate) struct Wanted<'a> {
     pub(crate) name: &'a NodeName,
     pub(crate) role: Role,
-    /// Names and addresses that a server answers to.
+    /// Names and addresses that the server answers to.
     pub(crate) server_names: &'a [String],
 }
 
-/// Makes what is missing, renews what nears its end, keeps the rest. What
-/// nears its end is kept, too, for as long as nothing can be written.
+/// Creates missing credentials, renews those that expire soon, and keeps the rest. While
+/// nothing can be written, also keeps credentials that expire soon.
 pub(crate) async fn ensure(
     credentials: &Credentials,
     certificates: &Certificates,
@@ -60,7 +60,7 @@ pub(crate) async fn ensure(
     Ok(identity)
 }
 
-/// The identity on disk, if it says what it should.
+/// Returns the identity on disk if it matches the required contents.
 fn fitting(credentials: &Credentials, key: &PrivateKey, wanted: &Wanted<'_>) -> Option<Identity> {
     let text = std::fs::read_to_string(credentials.certificate_path()).ok()?;
     let identity = Identity::from_pem(&text, key).ok()?;

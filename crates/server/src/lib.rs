@@ -1,11 +1,10 @@
-//! The server: all services wired together, the HTTP API with its table of who
-//! may call what, upkeep, and the services of a cluster's members.
+//! The server: all services wired together, the HTTP API with its access rules, upkeep, and
+//! the services of cluster members.
 //!
-//! What a connection needs while it is open (the command stream) is rebuilt from
-//! the store when an agent reconnects.
+//! The state of an open connection (the command stream) is rebuilt from the store when an
+//! agent reconnects.
 //!
-//! Absent here: what the services do (`control`, `cues`, `compile`,
-//! `orchestrate`).
+//! Absent here: the logic of the services (`control`, `cues`, `compile`, `orchestrate`).
 
 pub mod backstage;
 mod cluster;

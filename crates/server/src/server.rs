@@ -1,4 +1,4 @@
-//! A server: the services wired together, listening, until it is told to stop.
+//! A server: the services wired together, listening until shutdown.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -39,32 +39,32 @@ use bunraku_cues::reactors::{FactNews, ReactorInbox};
 use bunraku_cues::{Locks, Once, Reactors, Triggers};
 use bunraku_orchestrate::{Orchestration, OrchestrationOptions};
 
-/// How often the server looks at the age of its own certificate and of its peers'.
+/// Interval at which the server checks the age of its own and its peers' certificates.
 const LOOK: Duration = Duration::from_secs(60);
 
-/// A list of revocations is made anew after this, long before it ends.
+/// Age at which a revocation list is replaced, long before it expires.
 const LIST_AGE: jiff::SignedDuration = jiff::SignedDuration::from_hours(24);
 
-/// Everything that decides how a server behaves.
+/// All settings of a server.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
     pub listen: SocketAddr,
-    /// In its certificate.
+    /// The name in its certificate.
     pub name: NodeName,
-    /// Names and addresses that others reach it by.
+    /// Names and addresses at which others reach it.
     pub server_names: Vec<String>,
-    /// The server's own credentials, and its first operator's, live under here.
+    /// Directory of the credentials of the server and its first operator.
     pub data_dir: PathBuf,
-    /// Health and metrics without TLS, for probes on the same machine.
+    /// Address for health and metrics without TLS, for probes on the same machine.
     pub health_listen: Option<SocketAddr>,
-    /// No other process can have the store open.
+    /// `true` if no other process can have the store open.
     pub exclusive_store: bool,
     pub store_kind: &'static str,
-    /// A server that was silent for so long is dead.
+    /// Silence after which a server counts as dead.
     pub server_ttl: Duration,
-    /// How often a silent command stream gets an empty line.
+    /// Interval of empty lines on a silent command stream.
     pub heartbeat: Duration,
-    /// The member of a cluster that this server is.
+    /// This server's cluster member, if any.
     pub cluster: Option<ClusterLink>,
     pub certificates: CertificateOptions,
     pub commands: CommandOptions,
@@ -80,7 +80,7 @@ pub struct ServerOptions {
     pub accept: AcceptOptions,
 }
 
-/// Why a server did not start.
+/// The reason why a server did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error("cannot listen on {address}")]
@@ -98,7 +98,7 @@ pub enum StartError {
 }
 
 impl StartError {
-    /// The datastores could not be asked: another try may find them.
+    /// Returns `true` if the datastores did not answer, so that a later attempt may succeed.
     pub fn is_passing(&self) -> bool {
         matches!(
             self,
@@ -115,14 +115,14 @@ pub struct Server {
     health_address: Option<SocketAddr>,
     services: Services,
     tasks: TaskTracker,
-    /// Ends the background work; after connections have ended.
+    /// Ends the background work, after connections have ended.
     background: CancellationToken,
     connections: tokio::task::JoinHandle<()>,
 }
 
 impl Server {
-    /// Starts everything. When this returns, the server answers; while no
-    /// majority of the datastores does, only what looks, and it registers later.
+    /// Starts everything. When this returns, the server answers requests. While no majority
+    /// of the datastores answers, it is read-only and registers later.
     pub async fn start(
         options: ServerOptions,
         store: SharedStore,
@@ -175,7 +175,7 @@ impl Server {
         })
     }
 
-    /// Where it listens; tells the port when 0 was asked for.
+    /// Returns the listening address, with the actual port if port 0 was requested.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -184,7 +184,7 @@ impl Server {
         self.health_address
     }
 
-    /// The catalogs that are kept.
+    /// Returns the stored catalogs.
     pub fn catalogs(&self) -> &Catalogs {
         &self.services.catalogs
     }
@@ -201,7 +201,7 @@ impl Server {
         self.services.certificates.ca_fingerprint()
     }
 
-    /// Lets open requests finish, writes down what must be, and ends.
+    /// Lets open requests finish, completes pending writes, and stops.
     pub async fn shutdown(self) {
         tracing::info!("the server shuts down");
         self.services.shutdown.cancel();
@@ -220,8 +220,8 @@ impl Server {
     }
 }
 
-/// What a start reads may be old: a server that only looks is better than none,
-/// and all of it is followed from there.
+/// Reads even if the data may be stale. A read-only server is better than none, and it
+/// follows all changes from there.
 async fn even_without_majority<F: Future>(reading: F) -> F::Output {
     stale::allow(Permission::default(), reading).await
 }
@@ -413,7 +413,7 @@ async fn build_services(
     Ok(services.into())
 }
 
-/// Takes part in compiling and deploying, until the background work ends.
+/// Takes part in compiling and deploying until the background work ends.
 async fn start_compiling(
     options: &ServerOptions,
     services: &Services,
@@ -435,13 +435,13 @@ async fn start_compiling(
     Ok(())
 }
 
-/// The server's TLS, and what it is made from again when something changes.
+/// The server's TLS, and the parts to rebuild it from when something changes.
 #[derive(Clone)]
 struct Tls {
     reloadable: ReloadableServerTls,
     credentials: Credentials,
     options: Arc<ServerOptions>,
-    /// When the list of revocations was made.
+    /// Creation time of the revocation list.
     listed: Arc<Mutex<jiff::Timestamp>>,
 }
 
@@ -470,7 +470,7 @@ impl Tls {
         })
     }
 
-    /// Takes in a renewed certificate and a new revocation list.
+    /// Loads a renewed certificate and a new revocation list.
     async fn reload(&self, services: &Services) -> Result<(), StartError> {
         let identity = own_identity(&self.credentials, &self.options, services).await?;
         let tls = server_tls(identity, services).await?;
@@ -478,7 +478,7 @@ impl Tls {
         self.reloadable.reload(&tls).map_err(StartError::Tls)
     }
 
-    /// The certificate nears its end, or the list of revocations does.
+    /// Returns `true` if the certificate or the revocation list expires soon.
     fn is_due(&self, services: &Services) -> bool {
         let now = services.clock.now();
         let listed = *self.listed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -579,7 +579,8 @@ fn spawn_background(
                 () = revoked.notified() => true,
                 _ = tick.tick() => tls.is_due(&services),
             };
-            // At every tick, too: certificates of open connections end with time alone.
+            // Also at every tick, because certificates of open connections expire as time
+            // passes.
             look_again.send_modify(|count| *count += 1);
             if due {
                 tls.reload_or_warn(&services).await;
@@ -588,7 +589,7 @@ fn spawn_background(
     });
 }
 
-/// `/healthz`, `/readyz` and `/metrics` without TLS, on loopback only.
+/// Serves `/healthz`, `/readyz` and `/metrics` without TLS, on loopback only.
 async fn start_health(
     options: &ServerOptions,
     services: &Services,

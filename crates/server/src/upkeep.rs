@@ -1,6 +1,6 @@
-//! What must be done now and then, by whichever server gets to it.
+//! Periodic maintenance, done by any server.
 //!
-//! Each piece is safe on any number of servers at once, and harmless to skip.
+//! Each task is safe to run on any number of servers at once, and harmless to skip.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,15 +15,15 @@ use bunraku_compile::environments::Environments;
 use bunraku_control::clock::Clock;
 use bunraku_control::{Commands, Reports, ServiceError};
 
-/// How often, and how much is kept.
+/// Intervals, and the amount of history to keep.
 #[derive(Clone, Debug)]
 pub struct UpkeepOptions {
-    /// Between two looks at commands that expired.
+    /// Interval between checks for expired commands.
     pub sweep_every: Duration,
-    /// Between two collections of unreferenced content.
+    /// Interval between collections of unreferenced content.
     pub collect_every: Duration,
-    /// History that a watch can still go back to. `None` where the store
-    /// compacts by itself, as the embedded one does.
+    /// History that a watch can still go back to. `None` if the store compacts automatically,
+    /// as the embedded one does.
     pub history: Option<Duration>,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct Upkeep {
 }
 
 impl Upkeep {
-    /// Works until cancelled.
+    /// Runs until cancelled.
     pub(crate) async fn run(&self, shutdown: CancellationToken) {
         let mut sweep = interval(self.options.sweep_every);
         let mut collect = interval(self.options.collect_every);
@@ -85,7 +85,7 @@ impl Upkeep {
     }
 
     async fn collect(&self) -> Result<(), ServiceError> {
-        // What lets go of content comes before the content.
+        // Collect everything that references content before the content itself.
         let catalogs = self.catalogs.collect().await?;
         let old = self.reports.upkeep().await?;
         tracing::debug!(old, "let go of old reports");
@@ -105,15 +105,16 @@ fn interval(every: Duration) -> tokio::time::Interval {
     interval
 }
 
-/// Which revision was the newest when. On the monotonic clock: a clock that
-/// jumps must not throw history away.
+/// The newest revision at each point in time. Uses the monotonic clock, because a clock that
+/// jumps must not discard history.
 #[derive(Default)]
 struct History {
     seen: VecDeque<(Instant, Revision)>,
 }
 
 impl History {
-    /// Notes the newest revision; tells the one before which all is old enough to go.
+    /// Records the newest revision. Returns the revision before which everything is old
+    /// enough to delete.
     fn note(&mut self, now: Instant, newest: Revision, kept: Duration) -> Option<Revision> {
         self.seen.push_back((now, newest));
         let mut old = None;

@@ -1,10 +1,10 @@
-//! How a server is let in: with a token, or because it is known over SSH.
+//! Admits servers to the cluster, with a token or after verification over SSH.
 //!
-//! Over SSH the server that asks learns nothing from the reply. This server
-//! connects back to the address that was named, to a machine that SSH itself
-//! verifies, compares the key that waits there with the one that was sent, and
-//! puts what a member needs into that place. So whoever pretends to be another
-//! machine makes this one look there, and gets nothing.
+//! Over SSH, the reply tells the requesting server nothing. This server connects back to the
+//! given address, to a machine that SSH itself verifies. It compares the key found there with
+//! the key in the request, and writes the data that a member needs to that directory. A
+//! server that impersonates another machine therefore only causes a connection to that
+//! machine, and gains nothing.
 
 use bunraku_store::{Compare, Transaction, TransactionOutcome};
 use bunraku_wire::api::cluster::{
@@ -15,7 +15,7 @@ use bunraku_wire::api::cluster::{
 use super::{Cluster, StoredInvitation, hash, not_invited};
 use bunraku_control::{ServiceError, document};
 
-/// Digits of the directory in which a server waits.
+/// Number of digits in the name of the directory in which a joining server waits.
 const PLACE: usize = 64;
 
 fn not_verified(server: &JoiningServer, why: &str) -> ServiceError {
@@ -25,7 +25,7 @@ fn not_verified(server: &JoiningServer, why: &str) -> ServiceError {
     }
 }
 
-/// The host of `HOST:PORT`. It goes to a program's command line.
+/// Returns the host of `HOST:PORT`, which goes onto a program's command line.
 fn host_of(address: &str) -> Option<&str> {
     let (host, _) = address.rsplit_once(':')?;
     let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -39,8 +39,8 @@ fn is_place(text: &str) -> bool {
 }
 
 impl Cluster {
-    /// Lets a server in. The invitation is gone in the transaction that makes
-    /// it a member; after a lost reply, a new invitation lets it in again.
+    /// Admits a server. The transaction that makes it a member also deletes the invitation.
+    /// After a lost reply, the server needs a new invitation to join again.
     pub async fn join(&self, request: &ClusterJoinRequest) -> Result<ClusterWelcome, ServiceError> {
         self.link()?;
         let key = keys::token(&hash(&request.token));
@@ -57,7 +57,7 @@ impl Cluster {
         }
     }
 
-    /// Lets a server in that this one can verify over SSH.
+    /// Admits a server that this one can verify over SSH.
     pub async fn join_over_ssh(
         &self,
         request: &ClusterSshJoinRequest,
@@ -105,8 +105,8 @@ impl Cluster {
         })
     }
 
-    /// Makes a server a member, together with `transaction`. Not done if
-    /// something changed meanwhile.
+    /// Adds a server as a member, together with `transaction`. Returns `false` and does
+    /// nothing if the data changed in the meantime.
     async fn let_in(
         &self,
         server: &JoiningServer,

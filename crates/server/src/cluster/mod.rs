@@ -1,8 +1,8 @@
-//! The servers of a cluster, as operators and nodes ask about them.
+//! The servers of a cluster: the service behind the API for operators and nodes.
 //!
-//! What is decided about members is in the store; what one server sees of the
-//! others comes through [`ClusterLink`], because this crate knows nothing of
-//! how members talk. On a server that is no member, everything here says so.
+//! Decisions about members are in the store. A server's view of the others comes through
+//! [`ClusterLink`], because this crate does not know how members communicate. On a server
+//! that is not a member, every call reports that.
 
 mod join;
 mod removal;
@@ -27,42 +27,44 @@ use bunraku_control::clock::Clock;
 use bunraku_control::document::{self, Decision};
 use bunraku_control::{Certificates, ServiceError};
 
-/// An invitation opens the authorities: it is short.
+/// Longest lifetime of an invitation, in seconds. It is short because an invitation gives
+/// access to the authorities.
 const LONGEST: u64 = 24 * 3600;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// The member follows the same changes as this service, and it is its list that
-/// agents get: how long it is waited for, and how often looked at.
+/// Longest time to wait for the member's list of servers, and the polling interval. The
+/// member follows the same changes as this service, and agents get the member's list.
 const SETTLED: std::time::Duration = std::time::Duration::from_secs(30);
 const LOOK: std::time::Duration = std::time::Duration::from_millis(500);
 
-/// A member, as the services see it.
+/// A cluster member, as seen by the services.
 #[async_trait]
 pub trait ClusterMember: Send + Sync {
-    /// What it sees of the others.
+    /// Returns this member's view of the others.
     fn sight(&self) -> ClusterSight;
-    /// Where nodes can go. Asked by every agent that connects: from memory.
+    /// Returns the servers that nodes can connect to. Answers from memory, because every
+    /// connecting agent asks.
     fn servers(&self) -> Vec<String>;
-    /// What a newcomer needs, beside the authority that signs nodes.
+    /// Returns the data that a joining server needs, besides the authority that signs nodes.
     fn welcome(&self) -> Result<ClusterWelcome, Failure>;
-    /// Whether it was told how to reach other machines over SSH.
+    /// Returns `true` if the member is configured to reach other machines over SSH.
     fn speaks_ssh(&self) -> bool {
         false
     }
-    /// Over SSH, to a machine that SSH verifies: the key in this place.
+    /// Reads the key in this directory over SSH, from a machine that SSH verifies.
     async fn read_key(&self, host: &str, place: &str) -> Result<String, Failure> {
         let _ = place;
         Err(format!("{host} cannot be reached over SSH from here").into())
     }
-    /// Over SSH: puts the welcome into this place.
+    /// Writes the welcome to this directory over SSH.
     async fn place_welcome(&self, host: &str, place: &str, text: &[u8]) -> Result<(), Failure> {
         let _ = (place, text);
         Err(format!("{host} cannot be reached over SSH from here").into())
     }
 }
 
-/// The member that this server is.
+/// A link to this server's own cluster member.
 #[derive(Clone)]
 pub struct ClusterLink(pub Arc<dyn ClusterMember>);
 
@@ -85,7 +87,7 @@ pub struct Cluster {
     clock: Clock,
     certificates: Certificates,
     link: Option<ClusterLink>,
-    /// One stranger at a time makes this server open connections.
+    /// Limits outgoing connections on behalf of strangers to one at a time.
     looking: Arc<tokio::sync::Semaphore>,
 }
 
@@ -96,7 +98,8 @@ fn no_cluster() -> ServiceError {
     )
 }
 
-/// One answer for "never existed", "used" and "expired": a stranger learns nothing.
+/// Returns the same error for "never existed", "used" and "expired", so that a stranger
+/// learns nothing.
 fn not_invited() -> ServiceError {
     ServiceError::Forbidden {
         message: "the token is not valid: it was used, or has expired".to_owned(),
@@ -124,8 +127,8 @@ impl Cluster {
         }
     }
 
-    /// Tells agents whenever the servers change, and whenever one comes up that
-    /// may be their first choice, until cancelled.
+    /// Notifies agents when the list of servers changes, and when a server starts that may be
+    /// their first choice. Runs until cancelled.
     pub(crate) async fn follow_members(&self, hub: CommandHub, shutdown: CancellationToken) {
         if self.link.is_none() {
             return;
@@ -165,7 +168,7 @@ impl Cluster {
         }
     }
 
-    /// Until the member's list differs from this one, or will not.
+    /// Waits until the member's list differs from `told`, or until the deadline.
     async fn news_since(&self, told: &ServerList) {
         let deadline = tokio::time::Instant::now() + SETTLED;
         while self.servers() == *told && tokio::time::Instant::now() < deadline {
@@ -177,12 +180,12 @@ impl Cluster {
         self.link.as_ref().ok_or_else(no_cluster)
     }
 
-    /// What this server sees of the others; nothing when it is no member.
+    /// Returns this server's view of the others, or `None` if it is not a member.
     pub fn sight(&self) -> Option<ClusterSight> {
         self.link.as_ref().map(|link| link.0.sight())
     }
 
-    /// The cluster as this server sees it.
+    /// Returns the state of the cluster as this server sees it.
     pub async fn status(&self) -> Result<ClusterStatus, ServiceError> {
         let sight = self.link()?.0.sight();
         let settings = document::read(&*self.store, keys::SETTINGS).await?;
@@ -211,8 +214,8 @@ impl Cluster {
         entries.iter().map(document::decode).collect()
     }
 
-    /// Where nodes can go. Empty when this server is no member: then it is the
-    /// only one that it knows of.
+    /// Returns the servers that nodes can connect to. Empty if this server is not a member,
+    /// because then it knows of no other server.
     pub fn servers(&self) -> ServerList {
         let servers = self.link.as_ref().map(|link| link.0.servers());
         ServerList {
@@ -220,7 +223,7 @@ impl Cluster {
         }
     }
 
-    /// A token that lets one server in. It is shown only in this reply.
+    /// Creates a token that admits one server. Only this reply contains it.
     pub async fn invite(
         &self,
         request: &ClusterInviteRequest,
@@ -248,7 +251,7 @@ impl Cluster {
         })
     }
 
-    /// Moves a server's role away, or stops doing so.
+    /// Moves a server's role to another server, or cancels the move.
     pub async fn drain(&self, name: &NodeName, request: &DrainRequest) -> Result<(), ServiceError> {
         self.link()?;
         let change = |known: Option<MemberRecord>| match known {
@@ -267,8 +270,8 @@ impl Cluster {
     }
 }
 
-/// The authority that signs nodes, for a server that joins. A Puppet authority
-/// is not ours to give away.
+/// Returns the authority that signs nodes, for a joining server. Returns `None` for a Puppet
+/// authority, which is not ours to share.
 fn authority_files(authority: &Authority) -> Option<AuthorityFiles> {
     authority
         .puppet_directory()

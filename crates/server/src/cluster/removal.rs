@@ -1,7 +1,7 @@
-//! Taking a server off the list for good.
+//! Removes a server from the cluster permanently.
 //!
-//! What stays is a note that it was removed: if it comes back with what it had,
-//! it reads the note and ends. It may join anew, with a new directory.
+//! A removal record stays. If the server starts again with its old data, it reads the record
+//! and stops. It can join again with a new directory.
 
 use bunraku_model::NodeName;
 use bunraku_store::{Transaction, TransactionOutcome};
@@ -10,7 +10,8 @@ use bunraku_wire::api::cluster::{DatastoreRecord, MemberRecord, MemberState, Rem
 use super::Cluster;
 use bunraku_control::{ServiceError, document};
 
-/// Why it stays. The order is that of what an operator has to do.
+/// Returns the reason why a server cannot be removed. The checks follow the order in which an
+/// operator must act.
 fn refuse(
     name: &NodeName,
     state: Option<MemberState>,
@@ -44,7 +45,7 @@ fn refuse(
 }
 
 impl Cluster {
-    /// Removes a server that keeps no data and does not run.
+    /// Removes a server that stores no data and is not running.
     pub async fn remove(&self, name: &NodeName, by: &str) -> Result<(), ServiceError> {
         let sight = self.link()?.0.sight();
         let known = document::read::<MemberRecord>(&*self.store, &keys::member(name)).await?;

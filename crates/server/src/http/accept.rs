@@ -1,9 +1,9 @@
 //! Connections: from `accept` to the last byte.
 //!
-//! Every connection has limits before it has proved anything: how many there
-//! may be, how long a handshake and a head may take. TCP keep-alive finds
-//! peers that are gone, and HTTP/2 pings those that hang. A revocation cuts the holder's open connections, because a
-//! check at the next request would leave an idle stream open for ever.
+//! Limits apply to every connection before the peer has proved anything: the number of
+//! connections, and the time for a handshake and a request head. TCP keep-alive detects dead
+//! peers, and HTTP/2 pings detect hanging ones. A revocation closes the holder's open
+//! connections, because a check at the next request would leave an idle stream open forever.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -33,16 +33,17 @@ use bunraku_control::metrics::Metrics;
 #[derive(Clone, Debug)]
 pub struct AcceptOptions {
     pub most_connections: usize,
-    /// Handshakes at once: they cost processor time before anyone has proved anything.
+    /// Maximum number of concurrent handshakes. They cost processor time before a peer has
+    /// proved anything.
     pub most_handshakes: usize,
     pub handshake_timeout: Duration,
-    /// Until the head of a request is there (HTTP/1).
+    /// Time limit for receiving the head of a request (HTTP/1).
     pub head_timeout: Duration,
-    /// A probe after so much silence (TCP keep-alive, and HTTP/2 pings) ...
+    /// Silence before a probe is sent (TCP keep-alive and HTTP/2 pings).
     pub ping_interval: Duration,
-    /// ... and the end of the connection after so much more.
+    /// Further silence after which the connection is closed.
     pub ping_timeout: Duration,
-    /// How long open requests may take to finish at shutdown.
+    /// Time that open requests have to finish at shutdown.
     pub drain: Duration,
 }
 
@@ -60,7 +61,7 @@ impl Default for AcceptOptions {
     }
 }
 
-/// What connections share.
+/// State that all connections share.
 struct Shared {
     router: Router,
     tls: ReloadableServerTls,
@@ -77,7 +78,8 @@ struct Shared {
 
 /// Serves until `shutdown`, then lets open requests finish.
 ///
-/// `doubts` changes whenever a certificate may be void: one was revoked, or time went by.
+/// `doubts` changes whenever a certificate may have become invalid: after a revocation, or as
+/// time passes.
 #[allow(clippy::too_many_arguments, reason = "called once, by the server")]
 pub(crate) async fn serve(
     listener: TcpListener,
@@ -114,7 +116,7 @@ pub(crate) async fn serve(
         let (stream, address) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                // Out of file descriptors, most likely: let some close first.
+                // Probably out of file descriptors. Let some connections close first.
                 tracing::warn!(error = %error, "cannot accept a connection");
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
@@ -145,14 +147,14 @@ pub(crate) async fn serve(
     }
 }
 
-/// Lean: fifty thousand agents hold a stream over such a connection.
+/// Minimal settings, because fifty thousand agents each hold a stream over such a connection.
 fn http1_settings(options: &AcceptOptions) -> http1::Builder {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
         .header_read_timeout(options.head_timeout)
         .max_headers(64)
         .max_buf_size(16 << 10)
-        // One buffer for head and body, not a queue of them.
+        // Use one buffer for head and body instead of a queue of buffers.
         .writev(false);
     http
 }
@@ -175,22 +177,22 @@ type Serving =
     Pin<Box<dyn GracefulConnection<Error = hyper::Error, Output = hyper::Result<()>> + Send>>;
 
 async fn connection(stream: TcpStream, address: SocketAddr, shared: &Shared) {
-    // In a box, because what the start needs would stay in this task for as
-    // long as the connection lives.
+    // Boxed, because otherwise the state of the setup would stay in this task for the
+    // lifetime of the connection.
     let begun = Box::pin(begin(stream, address, shared)).await;
     if let Some((serving, info)) = begun {
         until_over(serving, &info, shared).await;
     }
 }
 
-/// The handshake, who it is, and the protocol that was agreed on.
+/// Performs the handshake, identifies the peer, and selects the negotiated protocol.
 async fn begin(
     stream: TcpStream,
     address: SocketAddr,
     shared: &Shared,
 ) -> Option<(Serving, ConnectionInfo)> {
     let (silence, patience) = (shared.options.ping_interval, shared.options.ping_timeout);
-    // These fail only when the peer is gone already: the handshake will see.
+    // These fail only if the peer has already disconnected. The handshake detects that.
     let _ = stream.set_nodelay(true);
     let _ = watch_for_dead_peer(&stream, silence, patience);
     let stream = handshake(stream, address, shared).await?;
@@ -234,8 +236,8 @@ fn insert(request: &mut hyper::Request<Incoming>, info: &ConnectionInfo) {
     request.extensions_mut().insert(info.clone());
 }
 
-/// Serves until the peer is done, its certificate is revoked, or the server
-/// shuts down and the last reply is out.
+/// Serves until the peer finishes, its certificate is revoked, or the server shuts down and
+/// has sent the last reply.
 async fn until_over(mut serving: Serving, info: &ConnectionInfo, shared: &Shared) {
     let address = info.address;
     let is_void = || {

@@ -1,7 +1,7 @@
-//! Access control: each endpoint's definition says who may call it.
+//! Access control: each endpoint's definition states which roles may call it.
 //!
-//! A route without a definition answers nobody. Handlers do not check roles;
-//! they cannot forget to.
+//! A route without a definition refuses every caller. Handlers do not check roles, so they
+//! cannot forget to.
 
 use axum::extract::rejection::RawPathParamsRejection;
 use axum::extract::{MatchedPath, RawPathParams, Request, State};
@@ -14,7 +14,7 @@ use super::caller::{Caller, ConnectionInfo};
 use super::reply::Refusal;
 use super::routes::Services;
 
-/// Lets a request through, with its [`Caller`], or refuses it.
+/// Lets a request through with its [`Caller`], or refuses it.
 pub(crate) async fn check(
     State(services): State<Services>,
     path: Option<MatchedPath>,
@@ -24,7 +24,7 @@ pub(crate) async fn check(
 ) -> Response {
     let template = path.as_ref().map_or("", MatchedPath::as_str);
     let access = endpoints::find(request.method(), template).map(|known| known.access);
-    // Parameters that cannot be read are refused by the endpoint, with the reason.
+    // The endpoint refuses unreadable parameters and gives the reason.
     let node = parameters.as_ref().ok().and_then(|parameters| {
         let node = parameters.iter().find(|(name, _)| *name == "node");
         node.map(|(_, value)| value.to_owned())
@@ -64,7 +64,7 @@ fn decide(
     }
 }
 
-/// The refusal of a request that no definition covers.
+/// Returns the refusal of a request that no definition covers.
 fn undefined(template: &str) -> Refusal {
     match template {
         "" => Refusal::not_found("there is nothing at this path".to_owned()),
@@ -75,8 +75,8 @@ fn undefined(template: &str) -> Refusal {
     }
 }
 
-/// Who is calling: asked at every request, because a connection may outlive
-/// its certificate.
+/// Identifies the caller. Runs for every request, because a connection may outlive its
+/// certificate.
 fn identify(services: &Services, connection: Option<&ConnectionInfo>) -> Result<Caller, Refusal> {
     let Some(identity) = connection.and_then(|connection| connection.identity.as_ref()) else {
         return Err(Refusal::unauthenticated(

@@ -1,23 +1,23 @@
-//! `Range` and `If-None-Match`, as far as content needs them.
+//! `Range` and `If-None-Match`, as far as content requests need them.
 //!
-//! Pure. One range is served; several in one request are allowed to be
-//! answered with everything, and are.
+//! Pure. Serves one range. A request for several ranges gets the whole content, as HTTP
+//! permits.
 
 use std::ops::Range;
 
 use http::HeaderMap;
 use http::header::{IF_NONE_MATCH, IF_RANGE, RANGE};
 
-/// What a `Range` header asks for, of content with a known size.
+/// The part of the content that a `Range` header requests, for content of a known size.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Wanted {
     Everything,
     Part(Range<u64>),
-    /// It asks for what is not there.
+    /// The requested range lies outside the content.
     Unsatisfiable,
 }
 
-/// Whether the caller has it already.
+/// Returns `true` if the caller already has this version.
 pub(crate) fn is_known(headers: &HeaderMap, entity_tag: &str) -> bool {
     headers
         .get_all(IF_NONE_MATCH)
@@ -28,8 +28,8 @@ pub(crate) fn is_known(headers: &HeaderMap, entity_tag: &str) -> bool {
         .any(|tag| tag == "*" || tag.strip_prefix("W/").unwrap_or(tag) == entity_tag)
 }
 
-/// Which part is wanted. A range that cannot be read counts as none, as does
-/// one for another version (`If-Range`).
+/// Returns the requested part. Ignores a range that is malformed or that is for another
+/// version (`If-Range`).
 pub(crate) fn wanted(headers: &HeaderMap, entity_tag: &str, size: u64) -> Wanted {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let for_this = headers.get(IF_RANGE).is_none() || text(IF_RANGE) == Some(entity_tag);
@@ -69,7 +69,7 @@ fn part(start: u64, end: u64, size: u64) -> Wanted {
     }
 }
 
-/// The last so many bytes.
+/// Returns the last `length` bytes.
 fn suffix(length: &str, size: u64) -> Wanted {
     match number(length) {
         None => Wanted::Everything,
@@ -78,8 +78,8 @@ fn suffix(length: &str, size: u64) -> Wanted {
     }
 }
 
-/// Digits only: `+1` and ` 1` are no byte positions. Too many digits is far
-/// behind the end of anything.
+/// Parses digits only: `+1` and ` 1` are not byte positions. A number with too many digits is
+/// far beyond the end of any content.
 fn number(text: &str) -> Option<u64> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     digits.then(|| text.parse().unwrap_or(u64::MAX))

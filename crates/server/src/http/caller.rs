@@ -1,4 +1,4 @@
-//! Who is on the other end.
+//! The peer of a connection and the caller of a request.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -6,14 +6,14 @@ use std::sync::Arc;
 use bunraku_model::{NodeName, Role};
 use bunraku_wire::PeerIdentity;
 
-/// What is known of a connection; every request on it carries this.
+/// Information about a connection. Every request on it carries this.
 #[derive(Clone, Debug)]
 pub(crate) struct ConnectionInfo {
     pub(crate) address: SocketAddr,
     pub(crate) identity: Option<Arc<PeerIdentity>>,
 }
 
-/// The holder of a certificate that was valid when the request came.
+/// The holder of a certificate that was valid when the request arrived.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     pub(crate) name: NodeName,

@@ -1,12 +1,11 @@
 //! A node's command stream, from subscription to the last line.
 //!
-//! The stream is one HTTP response whose body never ends by itself. Agents
-//! ask for it over an HTTP/1.1 connection of its own. Dead lines are found by
-//! TCP keep-alive on the connection; an empty line now and then tells an agent
-//! that its server does not merely hang.
+//! The stream is one HTTP response whose body does not end on its own. Agents request it over
+//! a separate HTTP/1.1 connection. TCP keep-alive detects dead connections. A periodic empty
+//! line tells an agent that its server is not hanging.
 //!
-//! Invariant: the node is marked connected before its first line, and lost
-//! after the body was dropped, however that came about.
+//! Invariant: the node is marked connected before its first line, and lost after the body is
+//! dropped, for whatever reason.
 
 use std::convert::Infallible;
 
@@ -27,18 +26,18 @@ struct Open {
     services: Services,
     subscription: Subscription,
     stage: Stage,
-    /// The target that the agent was told last: when it was written.
+    /// Revision of the last target sent to the agent.
     told: Option<Revision>,
-    /// A run that comes after what was told right before it.
+    /// A run to send after the message that must precede it.
     next: Option<Box<Envelope>>,
-    /// Last, so that the node counts as connected until all else is gone.
+    /// Declared last, so that the node counts as connected until everything else is dropped.
     session: SessionGuard,
 }
 
-/// What goes into the body.
+/// One line of the body.
 enum Line {
     Message(StreamMessage),
-    /// An empty line: a server that hangs sends none, and its agents move on.
+    /// An empty line. A hanging server sends none, so its agents switch to another server.
     Heartbeat,
 }
 
@@ -50,20 +49,20 @@ enum Stage {
     Ended,
 }
 
-/// Marks the node lost when the stream goes, whichever way.
+/// Marks the node lost when the stream ends, for whatever reason.
 struct SessionGuard {
     services: Services,
     session: Session,
 }
 
-/// Opens the stream of a node.
+/// Opens a node's stream.
 pub(super) async fn open(
     services: &Services,
     node: &NodeName,
     version: &str,
 ) -> Result<Body, ServiceError> {
     services.certificates.admit(node).await?;
-    // Subscribed before the look at what waits: nothing falls in between.
+    // Subscribe before checking for pending messages, so that none is missed in between.
     let subscription = services.hub.subscribe(node);
     let guard = connect(services, node, version).await?;
     let open = Open {
@@ -91,8 +90,8 @@ pub(super) async fn open(
     )))
 }
 
-/// Marks the node connected. An agent that goes away meanwhile takes the caller with
-/// it, but not this: what is written to its end has a guard that undoes it.
+/// Marks the node connected. If the agent disconnects meanwhile, the caller is dropped but
+/// this task is not: it finishes writing, and its guard then reverts the write.
 async fn connect(
     services: &Services,
     node: &NodeName,
@@ -181,8 +180,8 @@ impl Open {
         }
     }
 
-    /// What was released before a run was asked for is told before it, though it comes
-    /// here by another watch.
+    /// Returns the line for a command. Sends a target released before the run was requested
+    /// ahead of the run, although the target arrives through another watch.
     async fn command(&mut self, envelope: Box<Envelope>, refreshed: bool) -> Line {
         if let Command::Run(_) = envelope.command {
             let (board, node) = (&self.services.board, &self.session.session.node);
@@ -205,7 +204,7 @@ impl Open {
         Line::Message(StreamMessage::Command(*envelope))
     }
 
-    /// The node's target, and whether the agent does not know it yet.
+    /// Returns `true` if the agent does not have the node's target yet, and the target.
     async fn target(&mut self) -> Result<(bool, StreamMessage), ServiceError> {
         let known = self.services.board.get(&self.session.session.node).await?;
         Ok(self.tell(known.as_deref()))
@@ -219,14 +218,15 @@ impl Open {
         (news, StreamMessage::Target { target })
     }
 
-    /// Which run has the node for itself.
+    /// Returns the run that holds the node exclusively.
     async fn hold(&self) -> Result<StreamMessage, ServiceError> {
         let node = &self.session.session.node;
         let hold = self.services.orchestration.hold_for_agent(node).await?;
         Ok(StreamMessage::Hold { hold })
     }
 
-    /// The agent comes back, here or elsewhere, and gets what waits.
+    /// Ends the stream. The agent reconnects, here or elsewhere, and gets its pending
+    /// messages.
     fn store_is_away(&mut self, error: &ServiceError) -> StreamMessage {
         tracing::warn!(error = %error, "a command stream ended because the store is away");
         self.stage = Stage::Ended;

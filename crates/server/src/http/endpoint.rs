@@ -1,8 +1,7 @@
-//! Handlers of endpoints: a [`Call`] in, the endpoint's reply out.
+//! Handlers of endpoints: each takes a [`Call`] and returns the endpoint's reply.
 //!
-//! A handler is registered for an endpoint that `wire` defines, and the types
-//! of its input and output follow from that definition. There is no other way
-//! to add a route.
+//! Each handler is registered for an endpoint that `wire` defines. That definition determines
+//! the types of its input and output. This is the only way to add a route.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -31,7 +30,7 @@ use super::reply::Refusal;
 use super::router::RouterOptions;
 use super::routes::Services;
 
-/// One request to an endpoint, parsed.
+/// One parsed request to an endpoint.
 pub(crate) struct Call<E: Endpoint<Request: Receive>> {
     pub(crate) services: Services,
     pub(crate) path: E::Path,
@@ -43,23 +42,23 @@ pub(crate) struct Call<E: Endpoint<Request: Receive>> {
     address: Option<String>,
 }
 
-/// What a handler returns.
+/// The result of a handler.
 pub(crate) type Answer<E> = Result<<<E as Endpoint>::Reply as Respond>::Value, Refusal>;
 
 impl<E: Endpoint<Request: Receive>> Call<E> {
-    /// The holder of the certificate. Fails only for anonymous endpoints.
+    /// Returns the holder of the certificate. Fails only for anonymous endpoints.
     pub(crate) fn caller(&self) -> Result<&Caller, Refusal> {
         self.caller.as_ref().ok_or_else(|| {
             Refusal::unauthenticated("this needs a client certificate", "join first")
         })
     }
 
-    /// The caller's name.
+    /// Returns the caller's name.
     pub(crate) fn by(&self) -> Result<&str, Refusal> {
         self.caller().map(|caller| caller.name.as_str())
     }
 
-    /// The caller's address, for logs and lists.
+    /// Returns the caller's address, for logs and lists.
     pub(crate) fn address(&self) -> &str {
         self.address.as_deref().unwrap_or("unknown")
     }
@@ -95,7 +94,7 @@ async fn path_of<E: Endpoint>(parts: &mut Parts) -> Result<E::Path, Refusal> {
     E::Path::parse(&values).map_err(Refusal::invalid)
 }
 
-/// How the server reads a kind of request body.
+/// A kind of request body that the server can read.
 pub(crate) trait Receive: RequestKind {
     type Body: Send;
 
@@ -169,7 +168,7 @@ async fn whole(body: Body, limit: usize) -> Result<Bytes, Refusal> {
     })
 }
 
-/// How the server writes a kind of reply.
+/// A kind of reply that the server can write.
 pub(crate) trait Respond: ReplyKind {
     type Value;
 
@@ -240,7 +239,8 @@ where
     }
 }
 
-/// These handlers write the head themselves: entity tags, ranges, encodings.
+/// Implements [`Respond`] for replies whose handlers write the head themselves: entity tags,
+/// ranges, encodings.
 macro_rules! respond_with_head {
     ($(($($generics:tt)*) $kind:ty),+) => {
         $(impl $($generics)* Respond for $kind where Self: ReplyKind {
@@ -262,7 +262,7 @@ pub(crate) struct LineBody<T> {
 }
 
 impl<T: Serialize> LineBody<T> {
-    /// Sends values as they come; `None` is a heartbeat.
+    /// Sends values as they arrive. `None` is a heartbeat.
     pub(crate) fn new(values: impl Stream<Item = Option<T>> + Send + 'static) -> Self {
         let lines = values.map(|value| {
             Ok::<_, Infallible>(value.map_or(Bytes::from_static(b"\n"), |value| line(&value)))
@@ -270,7 +270,7 @@ impl<T: Serialize> LineBody<T> {
         Self::from_body(Body::from_stream(lines))
     }
 
-    /// Takes a body that writes such lines.
+    /// Wraps a body that already consists of such lines.
     pub(crate) fn from_body(body: Body) -> Self {
         Self {
             body,
@@ -285,7 +285,7 @@ fn line<T: Serialize>(value: &T) -> Bytes {
     Bytes::from(line)
 }
 
-/// Routes, each with its definition.
+/// Routes with their definitions.
 pub(crate) struct Routes {
     router: Router<Services>,
     options: RouterOptions,

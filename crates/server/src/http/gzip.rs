@@ -1,8 +1,8 @@
-//! Bodies that are smaller on the line.
+//! Compressed bodies.
 //!
-//! Compressed piece by piece as they are read, so that no content is held
-//! whole. An error of the source passes through and cuts the body off: what
-//! arrives complete is right.
+//! Compresses each piece as it is read, so that the content is never held in memory as a
+//! whole. An error of the source passes through and cuts off the body, so a body that arrives
+//! complete is correct.
 
 use std::io::Write;
 
@@ -13,10 +13,10 @@ use futures::{Stream, StreamExt, stream};
 use http::HeaderMap;
 use http::header::ACCEPT_ENCODING;
 
-/// Below this, compressing costs more than it saves.
+/// Minimum size in bytes. Compressing less costs more than it saves.
 pub(crate) const WORTH_IT: u64 = 1_024;
 
-/// Whether the caller takes gzip: named without `q=0`, or `*`.
+/// Returns `true` if the caller accepts gzip: it names gzip without `q=0`, or `*`.
 pub(crate) fn is_accepted(headers: &HeaderMap) -> bool {
     let tokens = headers
         .get_all(ACCEPT_ENCODING)
@@ -42,7 +42,7 @@ pub(crate) fn is_accepted(headers: &HeaderMap) -> bool {
     any.unwrap_or(false)
 }
 
-/// Piece by piece.
+/// Compresses a stream piece by piece.
 pub(crate) fn pieces<S, E>(source: S) -> impl Stream<Item = Result<Bytes, E>> + Send
 where
     S: Stream<Item = Result<Bytes, E>> + Send + Unpin,

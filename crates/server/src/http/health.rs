@@ -8,7 +8,7 @@ use super::endpoint::{Answer, Call, Routes};
 use super::reply::Refusal;
 use bunraku_control::keys;
 
-/// A store that takes longer than this does not serve.
+/// Time limit for the store's answer. A slower store counts as not ready.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Adds the handlers of this module.

@@ -1,4 +1,4 @@
-//! The services over HTTP: who may call what, routes, connections.
+//! The services over HTTP: access control, routes, connections.
 
 mod accept;
 mod access;

@@ -1,8 +1,8 @@
-//! Replies that may be old: who gets them, and how they are marked.
+//! Replies that may be stale: which routes allow them, and how they are marked.
 //!
-//! While no majority of the datastores answers, what only shows something goes
-//! on from what one datastore has and from memory. What decides something is
-//! refused: every write, and the few readings that somebody acts upon.
+//! While no majority of the datastores answers, read-only requests are answered from a single
+//! datastore and from memory. Requests that decide something are refused: every write, and
+//! the few reads that callers act on.
 
 use axum::body::Body;
 use axum::response::Response;
@@ -12,12 +12,12 @@ use bunraku_wire::api::OLD_DATA_HEADER;
 use bunraku_wire::endpoints::{self, OldData};
 use http::{HeaderValue, Method};
 
-/// Whether this route may be answered with data that may be stale.
+/// Returns `true` if this route may be answered with stale data.
 pub(super) fn is_allowed_for(method: &Method, route: &str) -> bool {
     endpoints::find(method, route).is_some_and(|known| known.old_data == OldData::Allowed)
 }
 
-/// Says so on the reply, if it may be old; its body is read on in the same way.
+/// Marks the reply if it may be stale. Its body is read with the same permission.
 pub(super) fn mark(response: Response, permission: &Permission, store: &dyn Store) -> Response {
     let Some(lasting) = permission.used().or_else(|| store.without_majority_for()) else {
         return response;

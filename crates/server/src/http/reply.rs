@@ -1,4 +1,4 @@
-//! From a service's error to a status and a problem document.
+//! Converts a service's error to a status and a problem document.
 
 use axum::Json;
 use axum::response::{IntoResponse, Response};
@@ -9,7 +9,7 @@ use http::StatusCode;
 use bunraku_control::ServiceError;
 use bunraku_control::error::chain;
 
-/// A reply that says no.
+/// An error reply.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     status: StatusCode,
@@ -204,7 +204,8 @@ impl From<StoreError> for Refusal {
     }
 }
 
-/// That no majority answers is worth more words than that something failed.
+/// Returns the details if the store has no majority. That deserves a clearer message than a
+/// generic failure.
 fn without_majority(error: &StoreError) -> Option<&NoMajority> {
     match error {
         StoreError::Unavailable(source) => source.downcast_ref(),

@@ -1,4 +1,4 @@
-//! All routes, with the limits and checks around them.
+//! All routes, with their limits and checks.
 
 use std::time::{Duration, Instant};
 
@@ -20,14 +20,13 @@ use super::{access, health, old_data};
 /// Limits on requests.
 #[derive(Clone, Debug)]
 pub struct RouterOptions {
-    /// Bytes in a fact set.
+    /// Maximum size of a fact set in bytes.
     pub facts_limit: usize,
-    /// Bytes in any other body.
+    /// Maximum size of any other body in bytes.
     pub body_limit: usize,
-    /// Until the reply's head: covers a body that trickles in, and long polls.
+    /// Time limit until the reply's head. Covers slow uploads and long polls.
     pub request_timeout: Duration,
-    /// How long each request waits before it is handled, and each reply before
-    /// it is sent. Only tests delay anything.
+    /// Delay before each request is handled and before each reply is sent. Only tests set it.
     pub delay: Option<fn() -> Duration>,
 }
 
@@ -42,7 +41,7 @@ impl Default for RouterOptions {
     }
 }
 
-/// A handler for every endpoint.
+/// Returns a handler for every endpoint.
 fn routes(options: &RouterOptions) -> Routes {
     let routes = Routes::new(options);
     let routes = health::add_routes(routes);
@@ -71,11 +70,12 @@ fn routes(options: &RouterOptions) -> Routes {
     reactors::add_routes(routes)
 }
 
-/// The service that answers every request.
+/// Returns the service that answers every request.
 pub(crate) fn router(services: &Services, options: &RouterOptions) -> Router {
     let router = routes(options)
         .into_router()
-        // Never reached by a defined endpoint; the access check answers before.
+        // A defined endpoint never gets here. For other paths, the access check answers
+        // first.
         .fallback(async || Refusal::not_found("there is nothing at this path".to_owned()))
         .layer(middleware::from_fn_with_state(
             services.clone(),
@@ -99,13 +99,13 @@ pub(crate) fn router(services: &Services, options: &RouterOptions) -> Router {
     }
 }
 
-/// The endpoints that probes on the same machine may call without a certificate.
+/// Returns the endpoints that probes on the same machine may call without a certificate.
 pub(crate) fn health_router(services: &Services) -> Router {
     let routes = health::add_routes(Routes::new(&RouterOptions::default()));
     routes.into_router().with_state(services.clone())
 }
 
-/// Counts, logs, and ends what takes too long.
+/// Counts and logs requests, and ends those that take too long.
 async fn observe(
     State((services, timeout)): State<(Services, Duration)>,
     path: Option<MatchedPath>,

@@ -1,4 +1,4 @@
-//! Catalogs and what differs between them.
+//! Catalogs and the differences between them.
 
 use bunraku_wire::endpoints::{
     CompareCatalogs, CompareReleases, CompareWithPuppet, ListCatalogs, ProposeCatalogs, ShowCatalog,

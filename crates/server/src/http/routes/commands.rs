@@ -21,7 +21,7 @@ pub(crate) fn add_routes(routes: Routes) -> Routes {
 async fn send(mut call: Call<SendCommands>) -> Answer<SendCommands> {
     let caller = call.caller()?.clone();
     name_the_caller(&mut call.body.command, &caller);
-    // Nodes of an ordered run are asked to run by that run alone.
+    // Only an ordered run may start runs on its nodes.
     if matches!(call.body.command, Command::Run(_)) {
         call.services
             .orchestration
@@ -33,8 +33,8 @@ async fn send(mut call: Call<SendCommands>) -> Answer<SendCommands> {
     Ok(sent)
 }
 
-/// A person who asks for a run stands in its report under the name in their
-/// certificate, whatever they wrote.
+/// Sets the requester of a run to the name in the caller's certificate, whatever the request
+/// says. The report shows this name.
 fn name_the_caller(command: &mut Command, caller: &Caller) {
     if let Command::Run(request) = command {
         for cause in &mut request.causes {

@@ -61,7 +61,7 @@ async fn show(call: Call<ShowContent>) -> Answer<ShowContent> {
     Ok((status, reply, body).into_response())
 }
 
-/// To a node, what no catalog of its own names is not there.
+/// Checks access. For a node, content that none of its own catalogs names does not exist.
 async fn may_read(services: &Services, caller: &Caller, id: ContentId) -> Result<(), ServiceError> {
     if caller.role != Role::Node {
         return Ok(());
@@ -78,8 +78,8 @@ async fn may_read(services: &Services, caller: &Caller, id: ContentId) -> Result
     }
 }
 
-/// Reads the first piece before the head goes out, so that what is damaged
-/// from the start is refused in words.
+/// Reads the first piece before sending the head, so that content damaged from the start gets
+/// a proper error reply.
 async fn first_verified(
     mut stream: BlobStream,
 ) -> Result<impl Stream<Item = Result<Bytes, BlobError>> + Send + Unpin, ServiceError> {
@@ -104,7 +104,7 @@ fn common(entity_tag: &str) -> HeaderMap {
     headers.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
     let kind = HeaderValue::from_static("application/octet-stream");
     headers.insert(header::CONTENT_TYPE, kind);
-    // What an address names never changes; who may see it does.
+    // The content at an address never changes, but access to it does.
     let cache = HeaderValue::from_static("private, max-age=31536000, immutable");
     headers.insert(header::CACHE_CONTROL, cache);
     headers

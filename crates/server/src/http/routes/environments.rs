@@ -70,7 +70,7 @@ async fn deploy_status(call: Call<ShowDeploy>) -> Answer<ShowDeploy> {
 async fn hook(call: Call<ReceivePush>) -> Answer<ReceivePush> {
     let event = header(&call.headers, "x-github-event");
     let signature = header(&call.headers, "x-hub-signature-256");
-    // Who cannot sign learns nothing, not even which names there are.
+    // A caller without a valid signature learns nothing, not even which names exist.
     let unsigned = || {
         Refusal::unauthenticated(
             "the delivery is not signed with this environment's secret",

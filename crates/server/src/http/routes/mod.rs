@@ -1,4 +1,4 @@
-//! One file per kind of thing that the API speaks of.
+//! One file per resource type of the API.
 
 pub(super) mod catalogs;
 pub(super) mod certificates;
@@ -42,7 +42,8 @@ use bunraku_control::{Clock, Commands, Facts, Nodes, Presence, Reports};
 use bunraku_cues::{Locks, Once, Triggers};
 use bunraku_orchestrate::Orchestration;
 
-/// Everything that handlers reach. One pointer: every open stream holds it.
+/// Everything that handlers can access. A single pointer, because every open stream holds
+/// one.
 #[derive(Clone)]
 pub(crate) struct Services(Arc<ServiceSet>);
 
@@ -60,7 +61,7 @@ impl From<ServiceSet> for Services {
     }
 }
 
-/// What [`Services`] points at.
+/// The services behind [`Services`].
 pub(crate) struct ServiceSet {
     pub(crate) store: SharedStore,
     pub(crate) nodes: Nodes,
@@ -88,24 +89,24 @@ pub(crate) struct ServiceSet {
     pub(crate) cluster: crate::Cluster,
     pub(crate) revocations: Revocations,
     pub(crate) clock: Clock,
-    /// How often a silent command stream gets an empty line.
+    /// Interval of empty lines on a silent command stream.
     pub(crate) heartbeat: std::time::Duration,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) identity: Arc<ServerIdentity>,
-    /// What open streams still have to write down when they end.
+    /// Writes that open streams still have to make when they end.
     pub(crate) closing: tokio_util::task::TaskTracker,
-    /// Cancelled when the server shuts down: streams end, nothing new starts.
+    /// Cancelled when the server shuts down: streams end, and nothing new starts.
     pub(crate) shutdown: tokio_util::sync::CancellationToken,
 }
 
-/// What this server says of itself.
+/// This server's description of itself.
 pub(crate) struct ServerIdentity {
     pub(crate) id: ServerId,
     pub(crate) started: Timestamp,
     pub(crate) store: &'static str,
 }
 
-/// The time that a reply may be held back, at most a minute.
+/// Returns the time that a reply may be delayed, at most one minute.
 fn longest_wait(seconds: u64) -> std::time::Duration {
     std::time::Duration::from_secs(seconds.min(60))
 }

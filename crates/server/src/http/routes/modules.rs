@@ -22,7 +22,7 @@ pub(crate) fn add_routes(routes: Routes) -> Routes {
         .add(ListRevokedModuleKeys, revoked)
 }
 
-/// Events that one answer has.
+/// Maximum number of events in one reply.
 const EVENTS: usize = 200;
 
 async fn list(call: Call<ListModules>) -> Answer<ListModules> {

@@ -49,14 +49,14 @@ async fn remove(call: Call<RemoveNode>) -> Answer<RemoveNode> {
     }
     call.services.hub.disconnect(&call.path);
     call.services.reports.forget(&call.path).await?;
-    // A submission that was under way may bring facts back until the record goes.
+    // A submission in progress may restore the facts until the record is deleted.
     loop {
         call.services.facts.forget(&call.path).await?;
         if call.services.nodes.remove(&call.path).await? {
             break;
         }
     }
-    // After its record: nothing is compiled for a node without one.
+    // After the record, because nothing is compiled for a node without one.
     call.services.compiles.forget(&call.path).await?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Tasks that are done once.
+//! Tasks that run only once.
 
 use std::time::Duration;
 

@@ -27,7 +27,7 @@ async fn hook(call: Call<ReceiveEvents>) -> Answer<ReceiveEvents> {
     let (environment, hook) = &call.path;
     let signature = header(&call.headers, "x-hub-signature-256");
     let authorization = header(&call.headers, "authorization");
-    // Who does not know the secret learns nothing, not even which names there are.
+    // A caller without the secret learns nothing, not even which names exist.
     let unproven = || {
         Refusal::unauthenticated(
             "the call does not prove that it knows this environment's secret",

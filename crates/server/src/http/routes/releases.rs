@@ -46,13 +46,14 @@ async fn show(call: Call<ShowRelease>) -> Answer<ShowRelease> {
         () = call.services.shutdown.cancelled() => call.services.releases.show(environment, number).await?,
     };
     if !most.is_zero() && shown.state == ReleaseState::Current {
-        // Whoever waited until it is applied finds it so here.
+        // A caller that waited until the release was applied must see that here.
         call.services.board.catch_up(&shown.map).await?;
     }
     Ok(shown)
 }
 
-/// Nothing is released is another answer than no such release.
+/// Returns the selected release or the newest. "Nothing is released" is a different answer
+/// from "no such release".
 async fn newest_or(
     services: &Services,
     environment: &EnvironmentName,

@@ -1,4 +1,4 @@
-//! Reports: written by nodes event by event, read by operators.
+//! Reports: nodes write them event by event, operators read them.
 
 use bunraku_model::{NodeName, NodeRunId};
 use bunraku_wire::endpoints::{
@@ -24,7 +24,7 @@ pub(crate) fn add_routes(routes: Routes) -> Routes {
         .add(FollowReports, stream_all)
 }
 
-/// Reports on a page when nobody says.
+/// Default number of reports on a page.
 const PAGE: usize = 50;
 const LARGEST_PAGE: usize = 1_000;
 

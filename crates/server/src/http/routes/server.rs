@@ -1,4 +1,4 @@
-//! What a server says about itself.
+//! The status of a server.
 
 use bunraku_wire::api::ServerStatus;
 use bunraku_wire::endpoints::{self, ShowOpenApi, ShowServer};

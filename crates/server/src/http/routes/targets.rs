@@ -1,4 +1,4 @@
-//! What a node should look like, and the catalog that says it.
+//! A node's target, and the catalog that defines it.
 
 use axum::body::Body as HttpBody;
 use axum::response::{IntoResponse, Response};
@@ -48,7 +48,7 @@ async fn catalog(call: Call<ShowNodeCatalog>) -> Answer<ShowNodeCatalog> {
         .record(id)
         .await
         .map_err(ServiceError::from)?;
-    // The id holds the node's name, so it cannot be another node's catalog by chance.
+    // The id contains the node's name, so it cannot be another node's catalog by chance.
     if record.is_none_or(|record| record.node != *node) {
         return Err(
             ServiceError::from(bunraku_compile::catalogs::CatalogError::Missing(id)).into(),
@@ -57,7 +57,7 @@ async fn catalog(call: Call<ShowNodeCatalog>) -> Answer<ShowNodeCatalog> {
     send_catalog(&call.services, id, &call.method, &call.headers).await
 }
 
-/// The catalog's text, compressed where the caller takes that.
+/// Sends the catalog's text, compressed if the caller accepts that.
 pub(super) async fn send_catalog(
     services: &Services,
     id: CatalogId,
@@ -103,8 +103,9 @@ pub(super) async fn send_catalog(
     Ok((StatusCode::OK, reply, body).into_response())
 }
 
-/// An agent forgets its target when it is told that there is none. What one
-/// datastore has may be too old to tell that.
+/// Returns the error for a missing target. An agent deletes its target when the server
+/// reports that there is none, so data of a single datastore, which may be stale, must not
+/// cause that.
 fn nothing_known(store: &dyn Store, node: &NodeName) -> ServiceError {
     if let Some(lasting) = store.without_majority_for() {
         let source = format!("no released catalog of `{node}` is known here").into();
@@ -127,7 +128,7 @@ mod tests {
 
     use super::*;
 
-    /// One that has not heard of a majority for a minute.
+    /// A store that has had no majority for a minute.
     struct Minority(SharedStore);
 
     impl Overlay for Minority {
