@@ -478,7 +478,7 @@ impl Tls {
         self.reloadable.reload(&tls).map_err(StartError::Tls)
     }
 
-    /// Returns `true` if the certificate or the revocation list expires soon.
+    /// Returns `true` if the certificate or the revocation list is due for renewal.
     fn is_due(&self, services: &Services) -> bool {
         let now = services.clock.now();
         let listed = *self.listed.lock().unwrap_or_else(PoisonError::into_inner);

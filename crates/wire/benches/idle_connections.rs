@@ -1,9 +1,9 @@
-//! What an idle connection costs the server, and what a first request costs
-//! a command line.
+//! Measures the cost of an idle connection to the server, and of a first request to a command
+//! line.
 //!
 //! `cargo bench -p bunraku-wire --bench idle_connections -- [connections]`
 //!
-//! The server is a process of its own, so that its memory is only its own.
+//! The server is a separate process, so that only its own memory is measured.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -30,7 +30,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::server::TlsStream;
 
-/// TLS alone, and below an HTTP/1.1 or HTTP/2 reply that does not end.
+/// TLS alone, and TLS below an HTTP/1.1 or HTTP/2 reply that does not end.
 const MODES: [&str; 3] = ["tls", "http1", "http2"];
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
@@ -80,7 +80,7 @@ async fn serve(mode: String, directory: &Path) -> Result<()> {
 
 type Reply = http::Response<BoxBody<Bytes, Infallible>>;
 
-/// Every request is answered with a stream that says one thing, then nothing.
+/// Answers every request with a stream that sends one value and then nothing.
 async fn answer(_: http::Request<Incoming>) -> std::result::Result<Reply, Infallible> {
     let hello = Ok(Frame::data(Bytes::from_static(b"1\n")));
     let body = futures::stream::iter([hello]).chain(futures::stream::pending());
@@ -118,7 +118,7 @@ impl Server {
         Ok(Self { process, address })
     }
 
-    /// Resident memory in bytes.
+    /// Returns the resident memory in bytes.
     fn memory(&self) -> Result<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id()))?;
         let line = status
@@ -142,7 +142,7 @@ async fn measure(connections: usize) -> Result<()> {
     let client = prepare(directory.path())?;
     for mode in MODES {
         let server = Server::start(mode, directory.path())?;
-        // The first ones pay for what all share.
+        // The first connections pay for the shared state.
         let warm = open(mode, &server, &client, 100).await?;
         let before = server.memory()?;
         let start = Instant::now();
@@ -160,8 +160,8 @@ async fn measure(connections: usize) -> Result<()> {
     first_requests(directory.path()).await
 }
 
-/// What `bunraku node list` pays before its answer: read the files, set up
-/// TLS, connect, ask.
+/// Measures the cost of `bunraku node list` before its answer: read the files, set up TLS,
+/// connect, send the request.
 async fn first_requests(directory: &Path) -> Result<()> {
     let server = Server::start("http1", directory)?;
     let mut times = Vec::new();

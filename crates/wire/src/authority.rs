@@ -1,9 +1,10 @@
-//! The certificate authority: a key, its certificate, and what they sign.
+//! The certificate authority: a key, its certificate, and the certificates they sign.
 //!
-//! Rule: an authority never makes a new one of itself in silence. Missing
-//! halves, a key that does not fit, or an expired certificate are errors.
+//! Rule: an authority never silently replaces itself with a new one. A missing half, a key
+//! that does not match, or an expired certificate is an error.
 //!
-//! Absent: who may be signed. The caller decides, with a [`Grant`](crate::request::Grant).
+//! Absent: the decision on what may be signed. The caller makes it, with a
+//! [`Grant`](crate::request::Grant).
 
 mod directory;
 mod puppet;
@@ -26,15 +27,15 @@ use crate::fingerprint::Fingerprint;
 use crate::key::{KeyError, KeyKind, PrivateKey};
 use crate::serial::Serial;
 
-/// Clocks differ: a certificate is valid from an hour before it was signed.
+/// Time by which certificates are backdated, because clocks differ.
 pub const BACK_DATE: SignedDuration = SignedDuration::from_hours(1);
-/// How long our own authority lasts.
+/// Lifetime of our own authority.
 pub const AUTHORITY_LIFETIME: SignedDuration = SignedDuration::from_hours(24 * 365 * 20);
 
 /// A key and the certificates that make it an authority.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
-    /// The signing certificate first, then those above it.
+    /// The signing certificate first, then the certificates above it.
     chain: Vec<Certificate>,
     subject: Vec<u8>,
     key_id: Option<Vec<u8>>,
@@ -42,7 +43,7 @@ pub struct Authority {
     puppet: Option<PuppetDirectory>,
 }
 
-/// Why a key and certificates are not an authority.
+/// The reason why a key and certificates do not form an authority.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthorityError {
     #[error("the authority's key is not usable")]
@@ -62,7 +63,7 @@ pub enum AuthorityError {
 }
 
 impl Authority {
-    /// A new authority, in memory.
+    /// Creates a new authority in memory.
     pub fn create(name: &str, now: Timestamp) -> Result<Self, AuthorityError> {
         let key = PrivateKey::generate(KeyKind::EcdsaP256).map_err(AuthorityError::Key)?;
         let serial = Serial::fresh().map_err(|_| AuthorityError::Randomness)?;
@@ -80,8 +81,8 @@ impl Authority {
         Self::from_parts(vec![made.der().clone()], key)
     }
 
-    /// The authority that a PEM bundle and its key make. The certificate of
-    /// the key may stand anywhere in the bundle.
+    /// Reads an authority from a PEM bundle and its key. The key's certificate may be
+    /// anywhere in the bundle.
     pub fn from_pem(certificates: &str, key: &str) -> Result<Self, AuthorityError> {
         let chain =
             certificate::chain_from_pem(certificates).map_err(AuthorityError::Certificate)?;
@@ -106,7 +107,7 @@ impl Authority {
         certificates.insert(0, signer);
         let parsed = certificate::parse(&chain[own]).map_err(AuthorityError::Certificate)?;
         let subject = parsed.subject();
-        // rcgen cannot write a name part with no or several attributes.
+        // rcgen cannot write a name part with zero or several attributes.
         if subject.iter().any(|part| part.iter().count() != 1) {
             return Err(AuthorityError::Subject);
         }
@@ -124,27 +125,27 @@ impl Authority {
         })
     }
 
-    /// The certificate that signs.
+    /// Returns the signing certificate.
     pub fn certificate(&self) -> &Certificate {
         &self.chain[0]
     }
 
-    /// All certificates of the authority in PEM: what peers trust.
+    /// Returns all certificates of the authority in PEM. Peers trust these.
     pub fn certificates_pem(&self) -> String {
         self.chain.iter().map(Certificate::to_pem).collect()
     }
 
-    /// The key itself, for a server that joins. Whoever has it can sign.
+    /// Returns the key itself, for a joining server. Its holder can sign certificates.
     pub fn key_pem(&self) -> &str {
         &self.key_pem
     }
 
-    /// What people pin: the fingerprint of the topmost certificate.
+    /// Returns the fingerprint of the topmost certificate, which people pin.
     pub fn fingerprint(&self) -> Fingerprint {
         self.chain[self.chain.len() - 1].fingerprint
     }
 
-    /// The Puppet directory behind it, if that is where it came from.
+    /// Returns the Puppet directory that the authority comes from, if any.
     pub fn puppet_directory(&self) -> Option<&PuppetDirectory> {
         self.puppet.as_ref()
     }
@@ -197,7 +198,7 @@ fn before(now: Timestamp) -> Timestamp {
     after(now, -BACK_DATE)
 }
 
-/// `now` and a while, inside what a certificate can say (1970 to 9999).
+/// Adds a duration to `now`, within the range that a certificate can express (1970 to 9999).
 pub(crate) fn after(now: Timestamp, while_: SignedDuration) -> Timestamp {
     let last = Timestamp::from_second(253_370_764_800).expect("the year 9998 is in range");
     now.saturating_add(while_)

@@ -1,7 +1,7 @@
-//! A certificate, read: who it names, what it allows, how long it lasts.
+//! A parsed certificate: the name in it, its permissions, its lifetime.
 //!
-//! Reading does not mean trusting: nothing here checks who signed it. TLS
-//! does that, before an identity is taken from a connection.
+//! Reading does not mean trusting: nothing here checks the signature. TLS does that before an
+//! identity is taken from a connection.
 
 use bunraku_model::{InvalidName, NodeName, Role};
 use jiff::{SignedDuration, Timestamp};
@@ -11,33 +11,34 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use crate::fingerprint::Fingerprint;
 use crate::serial::Serial;
 
-/// Puppet's `pp_auth_role`: where a certificate carries its role.
+/// Puppet's `pp_auth_role`, the extension that holds a certificate's role.
 pub(crate) const ROLE_OID: &[u64] = &[1, 3, 6, 1, 4, 1, 34380, 1, 3, 13];
-/// Before the role in `pp_auth_role`, so that it is never taken for a role of
-/// another program.
+/// Prefix of the role in `pp_auth_role`, so that it is never mistaken for another program's
+/// role.
 pub(crate) const ROLE_PREFIX: &str = "bunraku:";
-/// The longest PEM text that is read, in bytes: a list of some 500,000 revoked ones.
+/// Maximum length of a PEM text in bytes: enough for a list of about 500,000 revoked
+/// certificates.
 const LONGEST_PEM: usize = 32 << 20;
-/// The longest certificate that is read, in bytes.
+/// Maximum length of a certificate in bytes.
 const LONGEST: usize = 64 << 10;
 
-/// What a certificate says.
+/// The contents of a certificate.
 #[derive(Clone, Debug)]
 pub struct Certificate {
-    /// The common name, as it stands there.
+    /// The common name, unchanged.
     pub common_name: String,
-    /// The role; a certificate that names none is a node's.
+    /// The role. A certificate without a role is a node's.
     pub role: Role,
     pub serial: Serial,
     pub fingerprint: Fingerprint,
     pub not_before: Timestamp,
     pub not_after: Timestamp,
-    /// Whether it may sign others.
+    /// `true` if it may sign other certificates.
     pub is_authority: bool,
     der: CertificateDer<'static>,
 }
 
-/// Why a certificate could not be read.
+/// The reason why a certificate could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
     #[error("there is no certificate in it (PEM `CERTIFICATE`)")]
@@ -76,30 +77,30 @@ impl Certificate {
         Self::from_der(chain.first().ok_or(CertificateError::Missing)?)
     }
 
-    /// The node that the certificate names.
+    /// Returns the node that the certificate names.
     pub fn name(&self) -> Result<NodeName, CertificateError> {
         NodeName::new(self.common_name.as_str()).map_err(CertificateError::Name)
     }
 
-    /// The certificate itself.
+    /// Returns the certificate in DER.
     pub fn der(&self) -> &CertificateDer<'static> {
         &self.der
     }
 
-    /// The certificate as people keep it.
+    /// Returns the certificate in PEM.
     pub fn to_pem(&self) -> String {
         to_pem("CERTIFICATE", &self.der)
     }
 
-    /// Whether it is time to ask for a new one: two thirds of the lifetime
-    /// have passed. `jitter`, between 0 and 1, spreads a fleet whose
-    /// certificates were all made on one day over a twelfth of the lifetime
-    /// *before* that moment, so nobody is ever later than two thirds.
+    /// Returns `true` if it is time to request a new certificate: two thirds of the lifetime
+    /// have passed. `jitter`, between 0 and 1, spreads the renewals of a fleet whose
+    /// certificates were all created on one day. It spreads them over a twelfth of the
+    /// lifetime *before* that moment, so no renewal is later than two thirds.
     pub fn needs_renewal(&self, now: Timestamp, jitter: f64) -> bool {
         now >= self.renew_at(jitter)
     }
 
-    /// When [`Certificate::needs_renewal`] starts to say yes.
+    /// Returns the time from which [`Certificate::needs_renewal`] returns `true`.
     pub fn renew_at(&self, jitter: f64) -> Timestamp {
         let lifetime = self.not_after.duration_since(self.not_before).as_secs();
         let jitter = if jitter.is_finite() {
@@ -113,13 +114,13 @@ impl Certificate {
             .expect("a signed duration of seconds is never out of range")
     }
 
-    /// Whether it is past its end.
+    /// Returns `true` if the certificate has expired.
     pub fn is_expired(&self, now: Timestamp) -> bool {
         now > self.not_after
     }
 }
 
-/// All certificates of a PEM text, in order. Other blocks are skipped.
+/// Returns all certificates of a PEM text, in order. Skips other blocks.
 pub fn chain_from_pem(text: &str) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
     let chain: Vec<_> = blocks(text, "CERTIFICATE")
         .map_err(|why| match why {
@@ -140,7 +141,7 @@ pub(crate) enum BlockError {
     NotPem,
 }
 
-/// The contents of every PEM block with this label.
+/// Returns the contents of every PEM block with this label.
 pub(crate) fn blocks(text: &str, label: &str) -> Result<Vec<Vec<u8>>, BlockError> {
     if text.len() > LONGEST_PEM {
         return Err(BlockError::TooLarge);
@@ -172,7 +173,7 @@ pub(crate) fn parse(der: &[u8]) -> Result<X509Certificate<'_>, CertificateError>
     Ok(parsed)
 }
 
-/// The common name, when there is exactly one.
+/// Returns the common name if there is exactly one.
 pub(crate) fn single_common_name<'a>(name: &'a x509_parser::x509::X509Name<'_>) -> Option<&'a str> {
     let mut names = name.iter_common_name();
     let first = names.next()?.as_str().ok()?;
@@ -184,8 +185,8 @@ pub(crate) fn timestamp(seconds: i64) -> Result<Timestamp, CertificateError> {
         .map_err(|_| CertificateError::Damaged("a date in it is out of range"))
 }
 
-/// Two roles, or one that cannot be read, make a certificate that nobody
-/// should guess about.
+/// Returns the role. Two roles, or one that cannot be read, are an error, because nobody
+/// should guess about such a certificate.
 fn role_of(parsed: &X509Certificate<'_>) -> Result<Role, CertificateError> {
     let oid = x509_parser::der_parser::oid::Oid::from(ROLE_OID)
         .expect("the role's object identifier is well formed");
@@ -205,7 +206,7 @@ fn role_of(parsed: &X509Certificate<'_>) -> Result<Role, CertificateError> {
     }
 }
 
-/// The text of a DER `UTF8String`, with nothing after it.
+/// Returns the text of a DER `UTF8String` with nothing after it.
 pub(crate) fn utf8_string(der: &[u8]) -> Option<&str> {
     let (rest, any) = x509_parser::der_parser::asn1_rs::Any::from_der(der).ok()?;
     let text = any.tag() == x509_parser::der_parser::asn1_rs::Tag::Utf8String;

@@ -1,10 +1,10 @@
 //! The client of the HTTP API, over mutual TLS.
 //!
-//! It works through a list of servers and stays with the one that answers.
-//! Many requests share one HTTP/2 connection, which is closed when nobody
-//! uses it; a stream has an HTTP/1.1 connection of its own. What is safe to
-//! repeat (GET, PUT, DELETE) is repeated on another server when a connection
-//! breaks; a POST only when it surely never left.
+//! The client tries a list of servers and stays with the one that answers. Many requests
+//! share one HTTP/2 connection, which is closed when it is idle. A stream has its own
+//! HTTP/1.1 connection. When a connection breaks, requests that are safe to repeat (GET, PUT,
+//! DELETE) are repeated on another server. A POST is repeated only if it certainly was not
+//! sent.
 //!
 //! Requests to the API go through [`Client::call`] and its siblings, which take
 //! an endpoint of [`crate::endpoints`]. Methods that take a path as text are
@@ -55,38 +55,38 @@ use idle::InUse;
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 pub(crate) type Body = UnsyncBoxBody<Bytes, BoxError>;
 
-/// How a client behaves.
+/// Settings of a client.
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
-    /// Tried in this order; never empty.
+    /// Servers, tried in this order. Never empty.
     pub servers: Vec<ServerAddress>,
     pub tls: ReloadableClientTls,
-    /// For one server: name lookup, TCP and TLS.
+    /// Time limit for connecting to one server: name lookup, TCP and TLS.
     pub connect_timeout: Duration,
-    /// For one request and its whole reply; for streams and transfers, until
-    /// the reply starts.
+    /// Time limit for one request and its whole reply. For streams and transfers, the limit
+    /// until the reply starts.
     pub request_timeout: Duration,
-    /// How long a stream or a transfer may be silent.
+    /// Longest silence of a stream or a transfer.
     pub idle_timeout: Duration,
-    /// While no server can be reached, the list is tried again for this
-    /// long. Zero: once.
+    /// Time for which the list is tried again while no server can be reached. Zero: the list
+    /// is tried once.
     pub patience: Duration,
-    /// How long to wait between two rounds through the list.
+    /// Wait between two rounds through the list.
     pub back_off: BackOff,
-    /// A dead connection is noticed: a probe after each such span of
-    /// silence, answered within another (HTTP/2 pings, and TCP keep-alive
-    /// below streams). `None` for programs that end after one request.
+    /// Interval for detecting dead connections: a probe after each such span of silence,
+    /// which must be answered within another span (HTTP/2 pings, and TCP keep-alive below
+    /// streams). `None` for programs that end after one request.
     pub keep_alive: Option<Duration>,
-    /// The shared connection is closed after so long without a request, and
-    /// opened again for the next one. `None`: never.
+    /// Idle time after which the shared connection is closed. The next request opens it
+    /// again. `None`: never.
     pub idle_close: Option<Duration>,
-    /// The longest reply, and the longest line of a stream, in bytes.
+    /// Maximum length of a reply and of a line of a stream, in bytes.
     pub largest_reply: usize,
     pub user_agent: String,
 }
 
 impl ClientOptions {
-    /// The usual values.
+    /// Returns the default settings.
     pub fn new(servers: Vec<ServerAddress>, tls: ReloadableClientTls) -> Self {
         Self {
             servers,
@@ -104,7 +104,7 @@ impl ClientOptions {
     }
 }
 
-/// A cheap handle; clones share the connection.
+/// A cheap handle. Clones share the connection.
 #[derive(Clone, Debug)]
 pub struct Client {
     shared: Arc<Shared>,
@@ -114,11 +114,11 @@ pub struct Client {
 struct Shared {
     options: ClientOptions,
     slot: Mutex<Slot>,
-    /// What the oldest reply said of its age, in seconds; 0 when none did.
+    /// The highest age that a reply gave for its data, in seconds; 0 if none did.
     old: AtomicU64,
 }
 
-/// Where we are connected, and where to try first.
+/// The current connection, and the server to try first.
 #[derive(Debug)]
 struct Slot {
     /// Never empty.
@@ -128,27 +128,27 @@ struct Slot {
     generation: u64,
 }
 
-/// A reply that has started well.
+/// A reply that has started successfully.
 struct Reply {
     response: Response<Incoming>,
     server: ServerAddress,
-    /// When it must be complete.
+    /// The time by which it must be complete.
     deadline: Instant,
-    /// Held until all of the reply is there.
+    /// Held until the whole reply has arrived.
     in_use: Option<InUse>,
 }
 
-/// What a request goes over.
+/// The kind of connection that a request uses.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Over {
-    /// HTTP/2, with all others.
+    /// HTTP/2, shared with all other requests.
     Shared,
-    /// HTTP/1.1, alone.
+    /// HTTP/1.1, for this request alone.
     Own,
 }
 
 impl Client {
-    /// Connects when the first request is made.
+    /// Creates a client. It connects at the first request.
     pub fn new(options: ClientOptions) -> Self {
         Self {
             shared: Arc::new(Shared {
@@ -164,8 +164,8 @@ impl Client {
         }
     }
 
-    /// A reply was made without a majority of the datastores, so what it says
-    /// may be old: for how long there has been none.
+    /// Returns the time since the datastores lost their majority, if a reply was made without
+    /// one and so may be stale.
     pub fn old_data(&self) -> Option<Duration> {
         let seconds = self.shared.old.load(Ordering::Relaxed);
         (seconds > 0).then(|| Duration::from_secs(seconds))
@@ -176,7 +176,7 @@ impl Client {
         self.json(Call::new(Method::GET, path)).await
     }
 
-    /// Sends a value and takes one. Never sent twice.
+    /// Sends a value and returns one. Never sent twice.
     pub async fn post<B: Serialize + ?Sized, T: DeserializeOwned>(
         &self,
         path: &str,
@@ -186,7 +186,7 @@ impl Client {
             .await
     }
 
-    /// Puts a value in place and takes one.
+    /// Stores a value and returns one.
     pub async fn put<B: Serialize + ?Sized, T: DeserializeOwned>(
         &self,
         path: &str,
@@ -201,7 +201,7 @@ impl Client {
         self.json(Call::new(Method::DELETE, path)).await
     }
 
-    /// The server that the shared connection goes to, while there is one.
+    /// Returns the server of the shared connection, if one is open.
     pub async fn server(&self) -> Option<ServerAddress> {
         let slot = self.shared.slot.lock().await;
         slot.current
@@ -210,14 +210,14 @@ impl Client {
             .map(|connection| connection.server.clone())
     }
 
-    /// Lets go of the connection: the next request makes a new one, with the
-    /// certificate that is current then. Requests under way are finished.
+    /// Drops the connection. The next request opens a new one with the certificate that is
+    /// current then. Requests in progress finish.
     pub async fn reconnect(&self) {
         self.shared.slot.lock().await.current = None;
     }
 
-    /// From now on these, the first one first. What is under way, and the
-    /// connection that is open, stay as they are. An empty list changes nothing.
+    /// Replaces the list of servers. The first one is tried first. Requests in progress and
+    /// the open connection stay unchanged. An empty list changes nothing.
     pub async fn set_servers(&self, servers: Vec<ServerAddress>) {
         if servers.is_empty() {
             return;
@@ -269,9 +269,9 @@ impl Client {
         }
     }
 
-    /// Sends until a server replies, or until it must not be sent again. A
-    /// reply that says "error" is turned into one. The time to connect does
-    /// not count: it has limits of its own.
+    /// Sends until a server replies, or until the request must not be sent again. An error
+    /// status becomes an error. The time to connect does not count, because it has its own
+    /// limits.
     async fn send(
         &self,
         mut call: Call,
@@ -311,7 +311,7 @@ impl Client {
         deadline: Instant,
     ) -> Result<Reply, ClientError> {
         let status = response.status();
-        // Only who asked "anything newer?" is told that nothing is.
+        // Only a conditional request gets "not modified".
         if status.is_success() || status == StatusCode::NOT_MODIFIED {
             return Ok(Reply {
                 response,
@@ -328,7 +328,7 @@ impl Client {
         })
     }
 
-    /// A channel to the server that is connected, or to the first that can be.
+    /// Returns a channel to the connected server, or to the first that can be reached.
     async fn channel(&self, over: Over) -> Result<Channel, ClientError> {
         let give_up_at = Instant::now() + self.options().patience;
         let mut round = 0;
@@ -351,8 +351,8 @@ impl Client {
         }
     }
 
-    /// The open connection, or a new one. Whoever asks meanwhile waits for
-    /// the same attempt.
+    /// Returns the open connection or a new one. Concurrent callers wait for the same
+    /// attempt.
     async fn share(&self) -> Result<Channel, Vec<ServerFailure>> {
         let mut slot = self.shared.slot.lock().await;
         if let Some(open) = slot.current.as_ref().filter(|current| current.is_open()) {
@@ -376,7 +376,7 @@ impl Client {
         Err(failures)
     }
 
-    /// A new connection. Nobody waits for it but the one who asks.
+    /// Opens a new connection. Only the caller waits for it.
     async fn connect_alone(&self) -> Result<Channel, Vec<ServerFailure>> {
         let (servers, preferred) = {
             let slot = self.shared.slot.lock().await;
@@ -387,7 +387,7 @@ impl Client {
             match Channel::open(&servers[index], self.options()).await {
                 Ok(channel) => {
                     let mut slot = self.shared.slot.lock().await;
-                    // The list may have been exchanged meanwhile.
+                    // The list may have been replaced in the meantime.
                     if Arc::ptr_eq(&slot.servers, &servers) {
                         slot.preferred = index;
                     }
@@ -399,8 +399,8 @@ impl Client {
         Err(failures)
     }
 
-    /// The next attempt starts with the next server, unless someone else
-    /// has already moved on.
+    /// Makes the next attempt start with the next server, unless another caller has already
+    /// moved on.
     async fn give_up_on(&self, channel: &Channel) {
         let mut slot = self.shared.slot.lock().await;
         let is_newest = match channel.generation {
@@ -415,7 +415,7 @@ impl Client {
         }
     }
 
-    /// Lets go of the connection when nobody has used it for a while.
+    /// Drops the connection after it has been idle for a while.
     fn close_when_idle(&self, connection: &Connection) {
         let Some(span) = self.options().idle_close else {
             return;
@@ -428,7 +428,7 @@ impl Client {
                     return;
                 };
                 let mut slot = shared.slot.lock().await;
-                // A request that began in between holds it open.
+                // A request that started in between keeps it open.
                 let idle = |current: &mut Connection| {
                     current.generation == generation && current.uses.none()
                 };
@@ -452,7 +452,7 @@ impl Client {
     }
 }
 
-/// All of so many once, from this one on.
+/// Yields each of `count` indexes once, starting with `first`.
 fn in_order(count: usize, first: usize) -> impl Iterator<Item = usize> {
     (0..count).map(move |step| (first + step) % count)
 }
@@ -462,7 +462,7 @@ fn noted(failure: ServerFailure) -> ServerFailure {
     failure
 }
 
-/// No content reads as `null`, so that `()` fits.
+/// Decodes a body. Reads an empty body as `null`, so that `()` fits.
 fn decode<T: DeserializeOwned>(body: &[u8], server: ServerAddress) -> Result<T, ClientError> {
     let text = if body.is_empty() { b"null" } else { body };
     serde_json::from_slice(text).map_err(|source| ClientError::BadReply {
@@ -472,10 +472,10 @@ fn decode<T: DeserializeOwned>(body: &[u8], server: ServerAddress) -> Result<T, 
     })
 }
 
-/// Between 0 and 1, for waits that must not be the same on every node.
+/// Returns a number between 0 and 1, for waits that must differ between nodes.
 pub(crate) fn random_fraction() -> f64 {
     let mut bytes = [0; 4];
-    // Without randomness the wait is merely not spread.
+    // Without randomness, the waits are merely not spread.
     let _ = aws_lc_rs::rand::fill(&mut bytes);
     f64::from(u32::from_be_bytes(bytes)) / f64::from(u32::MAX)
 }

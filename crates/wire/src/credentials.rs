@@ -1,8 +1,8 @@
-//! A directory with `ca.pem`, `cert.pem` and `key.pem`: what one party needs
-//! to talk to the others.
+//! A directory with `ca.pem`, `cert.pem` and `key.pem`: everything that one party needs to
+//! communicate with the others.
 //!
-//! The three files can be copied elsewhere as they are. Absent: who signs,
-//! and when to ask for a new certificate.
+//! The three files can be copied elsewhere unchanged. Absent: signing, and the decision when
+//! to request a new certificate.
 
 use std::path::{Path, PathBuf};
 
@@ -13,13 +13,13 @@ use crate::certificate::{self, Certificate};
 use crate::key::{KeyError, KeyKind, PrivateKey};
 use crate::tls::{Identity, IdentityError};
 
-/// Where a party keeps its certificate and key.
+/// The directory of a party's certificate and key.
 #[derive(Clone, Debug)]
 pub struct Credentials {
     directory: PathBuf,
 }
 
-/// Why credentials cannot be used.
+/// The reason why credentials cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialsError {
     #[error("cannot use the key in {}", directory.display())]
@@ -39,7 +39,7 @@ pub enum CredentialsError {
 }
 
 impl Credentials {
-    /// Nothing is read or written yet.
+    /// Creates a handle. Does not read or write anything yet.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         Self {
             directory: directory.into(),
@@ -62,7 +62,7 @@ impl Credentials {
         self.directory.join("ca.pem")
     }
 
-    /// The key; made, with the directory, when there is none.
+    /// Returns the key. Creates it, with the directory, if it does not exist.
     pub fn load_or_create_key(&self) -> Result<PrivateKey, CredentialsError> {
         bunraku_files::create_private_directory(&self.directory)
             .map_err(FileError::when("create", &self.directory))?;
@@ -74,7 +74,7 @@ impl Credentials {
         })
     }
 
-    /// Certificate and key; nothing when there is no certificate yet.
+    /// Returns the certificate and key, or `None` if there is no certificate yet.
     pub fn identity(&self) -> Result<Option<Identity>, CredentialsError> {
         if !self.certificate_path().exists() {
             return Ok(None);
@@ -87,7 +87,7 @@ impl Credentials {
             })
     }
 
-    /// The authority's certificates; nothing when there are none yet.
+    /// Returns the authority's certificates, or `None` if there are none yet.
     pub fn authority_pem(&self) -> Result<Option<String>, CredentialsError> {
         let path = self.authority_path();
         match std::fs::read_to_string(&path) {
@@ -97,8 +97,8 @@ impl Credentials {
         }
     }
 
-    /// Keeps a signed certificate. The authority comes first, so that a
-    /// certificate is never there without it.
+    /// Saves a signed certificate. Writes the authority first, so that a certificate never
+    /// exists without it.
     pub fn save(&self, certificate: &str, authority: &str) -> Result<(), CredentialsError> {
         for (path, text) in [
             (self.authority_path(), authority),
@@ -111,7 +111,7 @@ impl Credentials {
     }
 }
 
-/// May the holder serve under this name or address?
+/// Returns `true` if the holder may serve under this name or address.
 pub fn serves(certificate: &Certificate, name: &str) -> bool {
     let Ok(parsed) = certificate::parse(certificate.der()) else {
         return false;

@@ -1,8 +1,8 @@
-//! The fingerprint of a certificate: what people compare and pin.
+//! The fingerprint of a certificate, which people compare and pin.
 //!
-//! One canonical text: `SHA256:` and 64 lower-case hexadecimal digits of the
-//! certificate's DER. Reading is forgiving (case, colons between bytes, as
-//! OpenSSL and Puppet print them); writing is not.
+//! There is one canonical text: `SHA256:` and 64 lower-case hexadecimal digits of the
+//! certificate's DER. Parsing is tolerant (case, and colons between bytes, as OpenSSL and
+//! Puppet print them); output is always canonical.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,31 +10,31 @@ use std::str::FromStr;
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use sha2::{Digest, Sha256};
 
-/// The longest text that is looked at: the prefix and 32 bytes with colons.
+/// Maximum length of text to parse: the prefix and 32 bytes with colons.
 const LONGEST: usize = 128;
 
 /// The SHA-256 of a certificate's DER.
 #[derive(Clone, Copy)]
 pub struct Fingerprint([u8; 32]);
 
-/// Text that is not a fingerprint.
+/// The error for text that is not a fingerprint.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("not a certificate fingerprint (`SHA256:` and 64 hexadecimal digits)")]
 pub struct InvalidFingerprint;
 
 impl Fingerprint {
-    /// The fingerprint of a certificate in DER.
+    /// Returns the fingerprint of a certificate in DER.
     pub fn of(der: &[u8]) -> Self {
         Self(Sha256::digest(der).into())
     }
 
-    /// The raw digest.
+    /// Returns the raw digest.
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
 }
 
-/// In constant time, so that a pin cannot be guessed byte by byte.
+/// Compares in constant time, so that a pin cannot be guessed byte by byte.
 impl PartialEq for Fingerprint {
     fn eq(&self, other: &Self) -> bool {
         verify_slices_are_equal(&self.0, &other.0).is_ok()
@@ -85,7 +85,7 @@ impl FromStr for Fingerprint {
     }
 }
 
-/// Colons are taken only between whole bytes: `ab:cd`, never `a:bcd`.
+/// Removes colons. Accepts them only between whole bytes: `ab:cd`, never `a:bcd`.
 fn without_colons(digits: &str) -> Result<String, InvalidFingerprint> {
     let mut joined = String::with_capacity(64);
     for pair in digits.split(':') {

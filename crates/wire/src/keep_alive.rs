@@ -1,12 +1,10 @@
-//! The kernel finds out that a peer is gone.
+//! Dead peer detection by the kernel.
 //!
-//! A silent connection gets a TCP probe now and then; when neither a probe
-//! nor data is acknowledged for too long, the next read fails. This costs no
-//! memory and wakes nobody up, unlike pings of our own: it is what an idle
-//! HTTP/1.1 stream has instead of them.
+//! A silent connection gets periodic TCP probes. If neither a probe nor data is acknowledged
+//! for too long, the next read fails. Unlike our own pings, this costs no memory and causes
+//! no wakeups, so an idle HTTP/1.1 stream uses it instead.
 //!
-//! Absent: a peer whose kernel lives and whose program hangs. It goes on
-//! acknowledging.
+//! Absent: a peer whose kernel works but whose program hangs. It continues to acknowledge.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -14,13 +12,14 @@ use std::time::Duration;
 
 use rustix::net::sockopt;
 
-/// The kernel counts in seconds, from one.
+/// The shortest span: the kernel counts in seconds, from one.
 const SHORTEST: Duration = Duration::from_secs(1);
 
-/// Probes between the first one and the end.
+/// Number of probes between the first one and the end.
 const PROBES: u32 = 4;
 
-/// A probe after `silence`; the end after `patience` more without an answer.
+/// Enables a probe after `silence`, and the end of the connection after `patience` more
+/// without an answer.
 pub fn watch_for_dead_peer(
     socket: impl AsFd,
     silence: Duration,
@@ -32,8 +31,8 @@ pub fn watch_for_dead_peer(
     sockopt::set_tcp_keepidle(socket, silence)?;
     sockopt::set_tcp_keepintvl(socket, (patience / PROBES).max(SHORTEST))?;
     sockopt::set_tcp_keepcnt(socket, PROBES)?;
-    // Also for data that is under way, which would be sent again for a
-    // quarter of an hour otherwise.
+    // Also applies to data in flight, which would otherwise be sent again for a quarter of an
+    // hour.
     sockopt::set_tcp_user_timeout(socket, u32::try_from(most).unwrap_or(u32::MAX))?;
     Ok(sockopt::set_socket_keepalive(socket, true)?)
 }

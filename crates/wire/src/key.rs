@@ -1,4 +1,4 @@
-//! Private keys: made, written and read, never printed.
+//! Private keys: generated, written and read, never printed.
 
 use std::fmt;
 use std::path::Path;
@@ -6,25 +6,25 @@ use std::path::Path;
 use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_RSA_SHA256, RsaKeySize};
 use rustls::pki_types::PrivateKeyDer;
 
-/// What kind of key to make.
+/// The kind of key to generate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum KeyKind {
-    /// ECDSA on P-256: made in microseconds, understood by everything.
+    /// ECDSA on P-256: generated in microseconds, supported everywhere.
     #[default]
     EcdsaP256,
-    /// RSA with 2048 bits, for peers that know nothing else.
+    /// RSA with 2048 bits, for peers that support nothing else.
     Rsa2048,
-    /// RSA with 4096 bits, as Puppet makes; takes seconds: not on an async
-    /// thread.
+    /// RSA with 4096 bits, as Puppet uses. Generating it takes seconds, so do not do it on an
+    /// async thread.
     Rsa4096,
 }
 
-/// A private key, in memory.
+/// A private key in memory.
 pub struct PrivateKey {
     pub(crate) pair: KeyPair,
 }
 
-/// Why a key could not be made, read or written.
+/// The reason why a key could not be generated, read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     #[error("no key could be made")]
@@ -50,7 +50,7 @@ pub enum KeyError {
 }
 
 impl PrivateKey {
-    /// A new key from the operating system's randomness.
+    /// Generates a new key from the operating system's randomness.
     pub fn generate(kind: KeyKind) -> Result<Self, KeyError> {
         let pair = match kind {
             KeyKind::EcdsaP256 => KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256),
@@ -62,7 +62,7 @@ impl PrivateKey {
         })
     }
 
-    /// From PEM: PKCS#8, or the older RSA and EC forms.
+    /// Reads a key from PEM: PKCS#8, or the older RSA and EC forms.
     pub fn from_pem(text: &str) -> Result<Self, KeyError> {
         if text.contains("ENCRYPTED") {
             return Err(KeyError::Encrypted);
@@ -76,7 +76,7 @@ impl PrivateKey {
         Ok(Self { pair })
     }
 
-    /// From a file in PEM.
+    /// Reads a key from a PEM file.
     pub fn load(path: &Path) -> Result<Self, KeyError> {
         let text = bunraku_files::read_text(path).map_err(|source| KeyError::Read {
             path: path.display().to_string(),
@@ -85,8 +85,8 @@ impl PrivateKey {
         Self::from_pem(&text)
     }
 
-    /// The key of this file, or a new one if there is none. Of two at once,
-    /// both get the key of the one that was first.
+    /// Reads the key in this file, or creates one if the file does not exist. If two callers
+    /// do so at once, both get the key of the first.
     pub fn load_or_create(path: &Path, kind: KeyKind) -> Result<Self, KeyError> {
         if path.exists() {
             return Self::load(path);
@@ -106,7 +106,7 @@ impl PrivateKey {
         }
     }
 
-    /// Replaces the file with this key, in one step, mode 0600.
+    /// Replaces the file with this key atomically, with mode 0600.
     pub fn save(&self, path: &Path) -> Result<(), KeyError> {
         bunraku_files::replace(path, self.to_pem().as_bytes(), 0o600).map_err(|source| {
             KeyError::Write {
@@ -116,7 +116,7 @@ impl PrivateKey {
         })
     }
 
-    /// The key in PEM, for a file that only its owner reads.
+    /// Returns the key in PEM, for a file that only its owner can read.
     pub fn to_pem(&self) -> String {
         pem::encode_config(
             &pem::Pem::new(
@@ -127,7 +127,7 @@ impl PrivateKey {
         )
     }
 
-    /// The key as TLS takes it.
+    /// Returns the key in the form that TLS uses.
     pub(crate) fn to_der(&self) -> PrivateKeyDer<'static> {
         PrivateKeyDer::try_from(self.pair.serialize_der())
             .expect("a parsed key is PKCS#8, PKCS#1 or SEC1")
@@ -138,7 +138,8 @@ impl PrivateKey {
     }
 }
 
-/// The DER keeps the form it was read in, and the label must say which.
+/// Returns the PEM label. The DER keeps the form in which it was read, and the label must
+/// match that form.
 fn pem_tag(der: &[u8]) -> &'static str {
     match PrivateKeyDer::try_from(der) {
         Ok(PrivateKeyDer::Pkcs1(_)) => "RSA PRIVATE KEY",

@@ -1,9 +1,8 @@
-//! What crosses the network: certificates and roles, TLS, and the client of
-//! the HTTP API.
+//! The network layer: certificates and roles, TLS, and the client of the HTTP API.
 //!
-//! Absent: routes and services (they live in `control`), and any record of
-//! who asked for a certificate. This crate signs what it is told to sign.
-//! Times and serial numbers are arguments; libraries never print.
+//! Absent: routes and services (they live in `control`), and any record of certificate
+//! requests. This crate signs whatever the caller asks it to sign. Times and serial numbers
+//! are arguments; libraries never print.
 
 pub mod api;
 pub mod authority;

@@ -1,8 +1,8 @@
-//! Asks a Puppet server for the graph of an environment.
+//! Requests the graph of an environment from a Puppet server.
 //!
-//! One request over TLS, with the certificate of a node that the Puppet
-//! server knows and its authority alone trusted. Time and size are bounded.
-//! Absent: what the graph means (`plan` reads it).
+//! Sends one request over TLS, with the certificate of a node that the Puppet server knows.
+//! Trusts only that server's authority. Time and size are limited. Absent: the meaning of the
+//! graph (`plan` reads it).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,24 +23,24 @@ use crate::ServerAddress;
 use crate::client::InvalidAddress;
 use crate::tls::{ClientTls, TlsError};
 
-/// Where Puppet servers listen when nobody says otherwise.
+/// The default port of Puppet servers.
 const DEFAULT_PORT: u16 = 8140;
-/// What is told of an answer that is none.
+/// Maximum length of the excerpt from an invalid answer.
 const LONGEST_REASON: usize = 300;
 
 /// A Puppet server.
 #[derive(Clone, Debug)]
 pub struct PuppetServer {
     pub address: ServerAddress,
-    /// Its authority, and who asks.
+    /// The Puppet server's authority, and our own identity.
     pub tls: ClientTls,
-    /// For everything together.
+    /// Time limit for the whole request.
     pub timeout: Duration,
-    /// A larger answer is refused.
+    /// Maximum size of the answer. A larger one is refused.
     pub largest: usize,
 }
 
-/// Why there is no graph.
+/// The reason why there is no graph.
 #[derive(Debug, thiserror::Error)]
 pub enum PuppetServerError {
     #[error("the certificates cannot be used")]
@@ -66,7 +66,7 @@ pub enum PuppetServerError {
 }
 
 impl PuppetServer {
-    /// `https://puppet.example.com`, with or without a port.
+    /// Parses `https://puppet.example.com`, with or without a port.
     pub fn parse_address(text: &str) -> Result<ServerAddress, InvalidAddress> {
         let address: ServerAddress = text.parse()?;
         let text = text.trim().trim_end_matches('/');
@@ -76,7 +76,7 @@ impl PuppetServer {
         }
     }
 
-    /// The environment's graph, as JSON text.
+    /// Returns the environment's graph as JSON text.
     pub async fn environment_graph(
         &self,
         environment: &EnvironmentName,
@@ -112,7 +112,7 @@ impl PuppetServer {
         loop {
             tokio::select! {
                 answer = &mut answer => return answer,
-                // Whatever ended it, the answer tells.
+                // The answer reports the reason why the connection ended.
                 _ = &mut connection, if open => open = false,
             }
         }
@@ -120,7 +120,7 @@ impl PuppetServer {
 
     async fn connect(&self) -> Result<TlsStream<TcpStream>, PuppetServerError> {
         let mut config = self.tls.config().map_err(PuppetServerError::Tls)?;
-        // It speaks HTTP/1.1, and may not know of protocols to choose from.
+        // The server speaks HTTP/1.1 and may not support protocol negotiation.
         config.alpn_protocols.clear();
         let unreachable = |error| PuppetServerError::Unreachable(self.address.clone(), error);
         let place = (self.address.host(), self.address.port());

@@ -1,11 +1,10 @@
-//! Certificate requests: made on a node, read with suspicion on a server.
+//! Certificate requests: created on a node, checked critically on a server.
 //!
-//! A request asks; it never decides. The name must be a node's name, the
-//! request must prove that its sender holds the key, and whatever else it
-//! asks for (names, roles, being an authority) is either in the signer's
-//! [`Grant`] or it is not in the certificate. Puppet's registration and
-//! private extensions are carried over, as Puppet's own authority does: they
-//! are facts that a person put on the machine, and grant nothing here.
+//! A request asks; it never decides. The name must be a node's name, and the request must
+//! prove that its sender holds the key. Anything else that it asks for (names, roles, being
+//! an authority) is in the certificate only if it is in the signer's [`Grant`]. Puppet's
+//! registration and private extensions are copied, as Puppet's own authority does: they are
+//! facts that a person put on the machine, and grant nothing here.
 
 use std::net::IpAddr;
 
@@ -23,16 +22,16 @@ use crate::fingerprint::Fingerprint;
 use crate::key::PrivateKey;
 use crate::serial::Serial;
 
-/// The longest request that is read, in bytes of PEM.
+/// Maximum length of a request, in bytes of PEM.
 pub const LONGEST_REQUEST: usize = 64 << 10;
 
-/// `ppRegCertExt` and `ppPrivCertExt`: what Puppet's authority copies.
+/// `ppRegCertExt` and `ppPrivCertExt`: the extensions that Puppet's authority copies.
 const COPIED: [&[u64]; 2] = [
     &[1, 3, 6, 1, 4, 1, 34380, 1, 1],
     &[1, 3, 6, 1, 4, 1, 34380, 1, 2],
 ];
 
-/// A request whose self-signature and name were checked.
+/// A request with a verified self-signature and name.
 #[derive(Clone, Debug)]
 pub struct Request {
     name: NodeName,
@@ -43,23 +42,23 @@ pub struct Request {
     der: Vec<u8>,
 }
 
-/// What a signer allows for one request.
+/// The permissions that a signer grants for one request.
 #[derive(Clone, Debug)]
 pub struct Grant {
-    /// Must be the name in the request.
+    /// The name, which must match the name in the request.
     pub name: NodeName,
     pub role: Role,
-    /// From now; cut short where the authority's own certificate ends.
+    /// Lifetime from now, limited by the end of the authority's own certificate.
     pub lifetime: SignedDuration,
-    /// Names that the holder may serve under, beside its own.
+    /// Names that the holder may serve under, besides its own.
     pub dns_names: Vec<String>,
     /// Addresses that the holder may serve under.
     pub ip_addresses: Vec<IpAddr>,
-    /// `None`: 128 random bits, or the next number of a Puppet authority.
+    /// The serial. `None`: 128 random bits, or the next number of a Puppet authority.
     pub serial: Option<Serial>,
 }
 
-/// A certificate, just signed.
+/// A newly signed certificate.
 #[derive(Clone, Debug)]
 pub struct SignedCertificate {
     pub name: NodeName,
@@ -72,7 +71,7 @@ pub struct SignedCertificate {
     pub not_after: Timestamp,
 }
 
-/// Why a request was refused.
+/// The reason why a request was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
     #[error("the request is larger than {LONGEST_REQUEST} bytes")]
@@ -94,7 +93,7 @@ pub enum RequestError {
 }
 
 impl Request {
-    /// Makes a request for this key, in PEM.
+    /// Creates a request for this key, in PEM.
     pub fn create(name: &NodeName, key: &PrivateKey) -> Result<String, RequestError> {
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
@@ -182,39 +181,40 @@ impl Request {
         Ok(())
     }
 
-    /// The public key that it asks a certificate for (DER SubjectPublicKeyInfo).
+    /// Returns the public key that the certificate is requested for (DER
+    /// SubjectPublicKeyInfo).
     pub fn public_key_info(&self) -> &[u8] {
         &self.public_key_info
     }
 
-    /// The node that asks.
+    /// Returns the node that sends the request.
     pub fn name(&self) -> &NodeName {
         &self.name
     }
 
-    /// Names that the request asks for beside its own: `DNS:web1`,
-    /// `IP:192.0.2.1`. None of them is in a certificate unless granted.
+    /// Returns the names that the request asks for besides its own: `DNS:web1`,
+    /// `IP:192.0.2.1`. A certificate contains them only if they are granted.
     pub fn requested_names(&self) -> &[String] {
         &self.requested_names
     }
 
-    /// Whether it asks to become an authority. Nobody ever does that here.
+    /// Returns `true` if it asks to become an authority, which is never granted.
     pub fn requests_authority(&self) -> bool {
         self.requests_authority
     }
 
-    /// The hash of the request: what both sides show before it is signed.
+    /// Returns the hash of the request, which both sides show before it is signed.
     pub fn fingerprint(&self) -> Fingerprint {
         Fingerprint::of(&self.der)
     }
 
-    /// Whether a certificate was made for the same key.
+    /// Returns `true` if the certificate is for the same key.
     pub fn has_key_of(&self, certificate: &certificate::Certificate) -> bool {
         certificate::parse(certificate.der())
             .is_ok_and(|parsed| parsed.public_key().raw == self.public_key_info)
     }
 
-    /// The request as it is kept.
+    /// Returns the request in PEM.
     pub fn to_pem(&self) -> String {
         certificate::to_pem("CERTIFICATE REQUEST", &self.der)
     }

@@ -1,9 +1,8 @@
-//! Revoked certificates: lists that others can check, and a set that the
-//! server asks on every request.
+//! Revoked certificates: lists that others can check, and a set that the server checks on
+//! every request.
 //!
-//! A list (CRL) stops new connections. It cannot stop those that are open:
-//! TLS looks at it once, at the handshake. So the server asks
-//! [`Revocations`] for each request as well.
+//! A list (CRL) prevents new connections. It cannot end open ones, because TLS checks it only
+//! once, at the handshake. The server therefore also checks [`Revocations`] on each request.
 
 use std::collections::HashSet;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -15,19 +14,19 @@ use x509_parser::revocation_list::CertificateRevocationList;
 use crate::certificate::{self, BlockError, Certificate, CertificateError};
 use crate::serial::Serial;
 
-/// One certificate that is valid no more.
+/// A revoked certificate.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Revoked {
     pub serial: Serial,
     pub at: Timestamp,
 }
 
-/// A revocation list, read.
+/// A parsed revocation list.
 #[derive(Clone, Debug)]
 pub struct RevocationList {
-    /// The issuer's name as it stands there, in DER.
+    /// The issuer's name, unchanged, in DER.
     pub issuer: Vec<u8>,
-    /// Grows with each list of one issuer.
+    /// The number of the list. It increases with each list of an issuer.
     pub number: u64,
     pub this_update: Timestamp,
     pub next_update: Option<Timestamp>,
@@ -35,7 +34,7 @@ pub struct RevocationList {
     pub(crate) der: Vec<u8>,
 }
 
-/// Why a list could not be read or made.
+/// The reason why a list could not be read or created.
 #[derive(Debug, thiserror::Error)]
 pub enum RevocationError {
     #[error("it is too large to be a revocation list")]
@@ -53,7 +52,7 @@ pub enum RevocationError {
 }
 
 impl RevocationList {
-    /// All lists of a PEM text.
+    /// Reads all lists of a PEM text.
     pub fn from_pem(text: &str) -> Result<Vec<Self>, RevocationError> {
         let found = certificate::blocks(text, "X509 CRL").map_err(|why| match why {
             BlockError::TooLarge => RevocationError::TooLarge,
@@ -65,7 +64,7 @@ impl RevocationList {
         found.iter().map(|der| Self::from_der(der)).collect()
     }
 
-    /// One list in DER.
+    /// Reads one list in DER.
     pub fn from_der(der: &[u8]) -> Result<Self, RevocationError> {
         let parsed = parse(der)?;
         let revoked = parsed
@@ -78,8 +77,8 @@ impl RevocationList {
                 })
             })
             .collect::<Result<_, RevocationError>>()?;
-        // A list without a number, or with one that is absurdly large, is
-        // followed by number 1: nobody but the next list reads it.
+        // A list without a number, or with an absurdly large one, is followed by number 1,
+        // because only the next list reads it.
         let number = parsed
             .crl_number()
             .and_then(|number| u64::try_from(number).ok())
@@ -97,7 +96,7 @@ impl RevocationList {
         })
     }
 
-    /// Checks that the owner of this certificate signed it.
+    /// Checks that the owner of this certificate signed the list.
     pub fn check_signature(&self, signer: &Certificate) -> Result<(), RevocationError> {
         let signer_parsed = certificate::parse(signer.der()).map_err(RevocationError::Authority)?;
         parse(&self.der)?
@@ -105,7 +104,7 @@ impl RevocationList {
             .map_err(|_| RevocationError::Signature(signer.common_name.clone()))
     }
 
-    /// The list as people keep it.
+    /// Returns the list in PEM.
     pub fn to_pem(&self) -> String {
         certificate::to_pem("X509 CRL", &self.der)
     }
@@ -125,23 +124,23 @@ fn timestamp(seconds: i64) -> Result<Timestamp, RevocationError> {
         .map_err(|_| RevocationError::Damaged("a date in it is out of range"))
 }
 
-/// The serials that are valid no more, shared by everyone who asks.
+/// The serials of revoked certificates, shared by all users of the set.
 ///
-/// Cloning shares the set; asking costs a read lock and a hash.
+/// Cloning shares the set. A lookup costs a read lock and a hash.
 #[derive(Clone, Debug, Default)]
 pub struct Revocations {
     serials: Arc<RwLock<HashSet<Serial>>>,
 }
 
 impl Revocations {
-    /// A set of these.
+    /// Creates a set of these serials.
     pub fn new(serials: impl IntoIterator<Item = Serial>) -> Self {
         let revocations = Self::default();
         revocations.replace(serials);
         revocations
     }
 
-    /// Whether the certificate with this serial is valid no more.
+    /// Returns `true` if the certificate with this serial is revoked.
     pub fn contains(&self, serial: &Serial) -> bool {
         self.serials
             .read()
@@ -149,7 +148,7 @@ impl Revocations {
             .contains(serial)
     }
 
-    /// Adds one, at once, for all who share the set.
+    /// Adds a serial, effective immediately for all users of the set.
     pub fn add(&self, serial: Serial) {
         self.serials
             .write()
@@ -157,13 +156,13 @@ impl Revocations {
             .insert(serial);
     }
 
-    /// Takes these instead.
+    /// Replaces the contents of the set.
     pub fn replace(&self, serials: impl IntoIterator<Item = Serial>) {
         let fresh = serials.into_iter().collect();
         *self.serials.write().unwrap_or_else(PoisonError::into_inner) = fresh;
     }
 
-    /// How many there are.
+    /// Returns the number of serials.
     pub fn len(&self) -> usize {
         self.serials
             .read()
@@ -171,7 +170,7 @@ impl Revocations {
             .len()
     }
 
-    /// Whether there is none.
+    /// Returns `true` if the set is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -1,27 +1,27 @@
 //! The serial number of a certificate.
 //!
-//! Big-endian bytes without leading zeros. Text is lower-case hexadecimal of
-//! whole bytes, so that a serial has one key in a store.
+//! Stored as big-endian bytes without leading zeros. The text form is lower-case hexadecimal
+//! of whole bytes, so that a serial has one key in a store.
 
 use std::fmt;
 use std::str::FromStr;
 
 use aws_lc_rs::rand::SecureRandom;
 
-/// RFC 5280: at most 20 octets.
+/// Maximum length in octets (RFC 5280).
 const LONGEST: usize = 20;
 
 /// A certificate's serial number; never zero.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Serial(Box<[u8]>);
 
-/// Bytes or text that cannot be a serial number.
+/// The error for bytes or text that cannot be a serial number.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("not a certificate serial number (1 to 20 bytes, hexadecimal, not zero)")]
 pub struct InvalidSerial;
 
 impl Serial {
-    /// From big-endian bytes; leading zeros do not count.
+    /// Reads big-endian bytes. Ignores leading zeros.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, InvalidSerial> {
         let start = bytes.iter().position(|byte| *byte != 0);
         let bytes = &bytes[start.ok_or(InvalidSerial)?..];
@@ -31,7 +31,7 @@ impl Serial {
         Ok(Self(bytes.into()))
     }
 
-    /// 128 bits from the generator: nobody can guess or repeat it.
+    /// Creates a serial of 128 bits from the generator, which nobody can guess or repeat.
     pub fn random(generator: &dyn SecureRandom) -> Result<Self, aws_lc_rs::error::Unspecified> {
         let mut bytes = [0; 16];
         generator.fill(&mut bytes)?;
@@ -41,19 +41,19 @@ impl Serial {
         Ok(Self(bytes.as_slice().into()))
     }
 
-    /// 128 bits from the operating system.
+    /// Creates a serial of 128 bits from the operating system's randomness.
     pub fn fresh() -> Result<Self, aws_lc_rs::error::Unspecified> {
         Self::random(&aws_lc_rs::rand::SystemRandom::new())
     }
 
-    /// Big-endian, no leading zeros.
+    /// Returns the bytes, big-endian, without leading zeros.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 }
 
 impl From<u64> for Serial {
-    /// Zero, which no certificate carries, becomes one.
+    /// Converts a number. Zero, which no certificate has, becomes one.
     fn from(number: u64) -> Self {
         Self::from_bytes(&number.max(1).to_be_bytes()).expect("a number above zero has bytes")
     }

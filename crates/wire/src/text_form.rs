@@ -1,6 +1,6 @@
 //! Values that are text on the wire: written with `Display`, read with `FromStr`.
 
-/// Implements serde's traits by the text form of a type.
+/// Implements serde's traits through the text form of a type.
 macro_rules! serde_as_text {
     ($type:ty) => {
         impl serde::Serialize for $type {

@@ -1,10 +1,9 @@
-//! TLS: both sides prove who they are.
+//! TLS: both sides prove their identity.
 //!
-//! Rules: aws-lc-rs only; TLS 1.3, and 1.2 for Puppet agents that know
-//! nothing newer; no resumption on either side, because a resumed session
-//! skips the revocation list, and because a cache of sessions costs memory
-//! for each of fifty thousand idle connections. A full handshake with ECDSA
-//! costs less than a millisecond.
+//! Rules: use only aws-lc-rs. Use TLS 1.3, and 1.2 for Puppet agents that support nothing
+//! newer. Neither side resumes sessions, because a resumed session skips the revocation list,
+//! and because a session cache costs memory for each of fifty thousand idle connections. A
+//! full handshake with ECDSA costs less than a millisecond.
 
 mod client;
 mod identity;
@@ -27,7 +26,7 @@ pub use server::{ReloadableServerTls, ServerTls};
 use crate::certificate::{self, CertificateError};
 use crate::revocation::{RevocationError, RevocationList};
 
-/// Why TLS could not be set up.
+/// The reason why TLS could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     #[error("the trusted authority's certificate cannot be used")]
@@ -57,8 +56,8 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::clone(PROVIDER.get_or_init(|| Arc::new(rustls::crypto::aws_lc_rs::default_provider())))
 }
 
-/// Every certificate of the bundle is an anchor: Puppet agents send their
-/// own certificate alone, also where an intermediate authority signed it.
+/// Returns the trust anchors. Every certificate of the bundle is one, because Puppet agents
+/// send only their own certificate, even if an intermediate authority signed it.
 pub(crate) fn roots(pem: &str) -> Result<Arc<RootCertStore>, TlsError> {
     let chain = certificate::chain_from_pem(pem).map_err(TlsError::Authority)?;
     roots_of(&chain).map(Arc::new)
@@ -72,7 +71,7 @@ fn roots_of(chain: &[CertificateDer<'static>]) -> Result<RootCertStore, TlsError
     Ok(roots)
 }
 
-/// An empty text means that there is no list.
+/// Reads revocation lists. An empty text means that there is no list.
 pub(crate) fn revocation_lists(
     pem: &str,
 ) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {

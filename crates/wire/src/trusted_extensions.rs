@@ -1,14 +1,14 @@
 //! The extensions of a certificate that Puppet code sees as `$trusted['extensions']`.
 //!
-//! Puppet's authority copies extensions below its own object identifiers from
-//! the request into the certificate, and so does ours. Their names are those
-//! of Puppet (`pp_role`), or the identifier in digits where Puppet has none.
+//! Puppet's authority copies extensions below its own object identifiers from the request
+//! into the certificate, and so does ours. Their names are Puppet's names (`pp_role`), or the
+//! numeric identifier if Puppet has none.
 
 use std::collections::BTreeMap;
 
 use crate::certificate::{self, CertificateError, ROLE_PREFIX, utf8_string};
 
-/// Below this are registered, private and authorisation extensions.
+/// Prefix of registered, private and authorisation extensions.
 const PUPPET: &str = "1.3.6.1.4.1.34380.1.";
 
 const REGISTERED: [&str; 26] = [
@@ -40,7 +40,7 @@ const REGISTERED: [&str; 26] = [
     "pp_owner",
 ];
 
-/// The Puppet extensions of a certificate in PEM, by name.
+/// Returns the Puppet extensions of a certificate in PEM, by name.
 pub fn trusted_extensions(pem: &str) -> Result<BTreeMap<String, String>, CertificateError> {
     let chain = certificate::chain_from_pem(pem)?;
     let parsed = certificate::parse(chain.first().ok_or(CertificateError::Missing)?)?;
@@ -54,7 +54,7 @@ pub fn trusted_extensions(pem: &str) -> Result<BTreeMap<String, String>, Certifi
             Some(text) => text.to_owned(),
             None => String::from_utf8_lossy(extension.value).into_owned(),
         };
-        // Our own role is not something that code decides by.
+        // Puppet code must not make decisions based on our own role.
         if !text.starts_with(ROLE_PREFIX) {
             found.insert(name(below).unwrap_or(oid), text);
         }

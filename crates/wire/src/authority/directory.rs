@@ -1,10 +1,9 @@
 //! Our own authority on disk: `ca.pem` and `ca.key` in one private directory.
 //!
-//! Both files appear together or not at all, although they are two: they are
-//! written as `.pending`, then moved, the key first. A crash between the two
-//! moves leaves a key whose certificate is still pending, and the next start
-//! finishes the move. Anything else that is half there is an error, because
-//! a new authority would cut off every node in silence.
+//! The two files appear together or not at all. They are written as `.pending`, then moved,
+//! the key first. A crash between the two moves leaves a key whose certificate is still
+//! pending, and the next start finishes the move. Any other incomplete state is an error,
+//! because a new authority would silently cut off every node.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -16,7 +15,7 @@ use rustix::fs::{FlockOperation, flock};
 
 use super::{Authority, AuthorityError};
 
-/// Why the authority's directory could not be used.
+/// The reason why the authority's directory could not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DirectoryError {
     #[error("cannot use {path}")]
@@ -42,7 +41,7 @@ pub enum DirectoryError {
 }
 
 impl Authority {
-    /// The authority of this directory; the first caller makes it.
+    /// Loads the authority of this directory. The first caller creates it.
     pub fn load_or_create(directory: &Path, now: Timestamp) -> Result<Self, DirectoryError> {
         let failed = |path: &Path| {
             let path = path.to_owned();
@@ -84,8 +83,8 @@ impl Files {
         }
     }
 
-    /// Only a key that was moved and a certificate that was not can be the
-    /// trace of a crash; the pair must fit.
+    /// Finishes an interrupted move. Only a moved key with a certificate that is not moved
+    /// can be the trace of a crash, and the pair must match.
     fn finish_pending(&self) -> io::Result<()> {
         let interrupted =
             self.key.exists() && !self.certificate.exists() && self.pending_certificate.exists();
@@ -129,8 +128,8 @@ impl Files {
     fn create(&self, directory: &Path, now: Timestamp) -> Result<Authority, DirectoryError> {
         let serial = crate::serial::Serial::fresh()
             .map_err(|_| DirectoryError::Make(AuthorityError::Randomness))?;
-        // Two authorities with one name confuse every tool that looks an
-        // issuer up by name, so each name is its own.
+        // Two authorities with the same name confuse every tool that looks up an issuer by
+        // name, so each name is unique.
         let name = format!("Bunraku CA {}", &serial.to_string()[..8]);
         let authority = Authority::create(&name, now).map_err(DirectoryError::Make)?;
         self.write(&authority)
@@ -150,7 +149,7 @@ impl Files {
     }
 }
 
-/// Waits until this process is the only one at work in the directory.
+/// Waits until no other process uses the directory.
 pub(super) fn lock(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new()
         .write(true)

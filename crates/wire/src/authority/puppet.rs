@@ -1,16 +1,15 @@
-//! An existing Puppet authority's directory, used so that Puppet can go on
-//! using it.
+//! The directory of an existing Puppet authority, used in a way that Puppet can continue to
+//! use it.
 //!
 //! Serials come from Puppet's `serial` file, each certificate is a line of
 //! `inventory.txt` and a file in `signed`, and `ca_crl.pem` holds the
 //! revocations. Files keep their owner and mode: Puppet's server runs as
 //! `puppet`, we may run as root.
 //!
-//! Order within one signing: the serial is used up on disk before it is in a
-//! certificate, so a crash wastes a number and never repeats one. Our own
-//! processes exclude each other by a lock; a Puppet server takes no lock
-//! that others could see, so only one of the two programs should sign at a
-//! time.
+//! Order within one signing: the serial is consumed on disk before it is in a certificate, so
+//! a crash wastes a number but never repeats one. Our own processes exclude each other with a
+//! lock. A Puppet server takes no lock that others could see, so only one of the two programs
+//! should sign at a time.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -25,16 +24,16 @@ use crate::request::SignedCertificate;
 use crate::revocation::{RevocationError, RevocationList, Revoked};
 use crate::serial::Serial;
 
-/// Puppet's own lists last five years.
+/// Lifetime of a revocation list: five years, as in Puppet.
 const LIST_LIFETIME: SignedDuration = SignedDuration::from_hours(24 * 365 * 5);
 
-/// Where Puppet keeps its authority (`puppet config print cadir`).
+/// The directory of a Puppet authority (`puppet config print cadir`).
 #[derive(Clone, Debug)]
 pub struct PuppetDirectory {
     path: PathBuf,
 }
 
-/// Why a Puppet authority's directory could not be used.
+/// The reason why a Puppet authority's directory could not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PuppetError {
     #[error("cannot use {path}")]
@@ -62,7 +61,7 @@ pub enum PuppetError {
 }
 
 impl Authority {
-    /// The authority in a Puppet `cadir`.
+    /// Loads the authority in a Puppet `cadir`.
     pub fn from_puppet(cadir: &Path) -> Result<Self, PuppetError> {
         let directory = PuppetDirectory {
             path: cadir.to_owned(),
@@ -74,7 +73,7 @@ impl Authority {
                 path: cadir.to_owned(),
                 source,
             })?;
-        // Find out now, not when the first node asks.
+        // Detect errors now, not when the first node asks.
         directory.next_serial()?;
         directory.own_list(&authority)?;
         authority.puppet = Some(directory);
@@ -83,24 +82,24 @@ impl Authority {
 }
 
 impl PuppetDirectory {
-    /// The directory itself.
+    /// Returns the path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// All revocation lists in PEM: one for each certificate of the chain.
+    /// Returns all revocation lists in PEM: one for each certificate of the chain.
     pub fn revocation_lists_pem(&self) -> Result<String, PuppetError> {
         self.read("ca_crl.pem")
     }
 
-    /// Every certificate that this authority has revoked.
+    /// Returns every certificate that this authority has revoked.
     pub fn revoked(&self, authority: &Authority) -> Result<Vec<Revoked>, PuppetError> {
         let (lists, own) = self.own_list(authority)?;
         Ok(lists[own].revoked.clone())
     }
 
-    /// Adds to the authority's list, and keeps the lists of those above it.
-    /// Revoking twice keeps the first date.
+    /// Adds a certificate to the authority's list, and keeps the lists of the authorities
+    /// above it. Revoking twice keeps the first date.
     pub fn revoke(
         &self,
         authority: &Authority,
@@ -130,7 +129,7 @@ impl PuppetDirectory {
         self.replace("ca_crl.pem", text.as_bytes())
     }
 
-    /// Uses up one serial, and records what was signed with it.
+    /// Consumes one serial, and records the certificate signed with it.
     pub(super) fn with_next_serial(
         &self,
         sign: impl FnOnce(Serial) -> Result<SignedCertificate, SignError>,
@@ -170,7 +169,7 @@ impl PuppetDirectory {
         )
     }
 
-    /// A line is added whole, after a whole line.
+    /// Appends a complete line, after a complete line.
     fn append_line(&self, name: &str, line: &str) -> Result<(), PuppetError> {
         let path = self.path.join(name);
         let existed = path.exists();
@@ -232,7 +231,7 @@ impl PuppetDirectory {
         bunraku_files::read_text(&self.path.join(name)).map_err(self.failed(name))
     }
 
-    /// Replaces a file in one step; owner and mode stay as they were.
+    /// Replaces a file atomically. Owner and mode stay the same.
     fn replace(&self, name: &str, content: &[u8]) -> Result<(), PuppetError> {
         let path = self.path.join(name);
         let (mode, model) = match path.metadata() {
@@ -244,7 +243,7 @@ impl PuppetDirectory {
             .map_err(self.failed(name))
     }
 
-    /// To whom the directory belongs, what we add to it belongs too.
+    /// Gives a file that we add the same owner as the directory.
     fn give_away(&self, path: &Path) -> Result<(), PuppetError> {
         let owner = self.path.metadata().map_err(self.failed(""))?;
         std::os::unix::fs::chown(path, Some(owner.uid()), Some(owner.gid()))

@@ -9,8 +9,8 @@ use super::{Authority, BACK_DATE, after, since_1970};
 use crate::revocation::{RevocationError, RevocationList, Revoked};
 
 impl Authority {
-    /// The list of all that this authority has revoked. `number` must be
-    /// above that of every earlier list.
+    /// Creates the list of all certificates that this authority has revoked. `number` must be
+    /// higher than that of every earlier list.
     pub fn revocation_list(
         &self,
         revoked: &[Revoked],
@@ -34,8 +34,8 @@ impl Authority {
                     invalidity_date: None,
                 })
                 .collect(),
-            // OpenSSL finds a list by the key id of the authority's own
-            // certificate; a derived one would differ for a foreign one.
+            // OpenSSL finds a list by the key id in the authority's own certificate. For a
+            // foreign authority, a derived key id would differ.
             key_identifier_method: match self.key_id() {
                 Some(id) => KeyIdMethod::PreSpecified(id.to_vec()),
                 None => KeyIdMethod::Sha256,

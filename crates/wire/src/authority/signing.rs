@@ -1,4 +1,4 @@
-//! Signing: the grant becomes a certificate, and nothing else does.
+//! Signing: turns a grant into a certificate, and nothing else.
 
 use std::net::IpAddr;
 
@@ -15,7 +15,7 @@ use crate::certificate::{self, Certificate, CertificateError};
 use crate::request::{Grant, Request, SignedCertificate};
 use crate::serial::Serial;
 
-/// Why a certificate was not signed.
+/// The reason why a certificate was not signed.
 #[derive(Debug, thiserror::Error)]
 pub enum SignError {
     #[error("the request is for `{requested}`, the grant for `{granted}`")]
@@ -46,7 +46,7 @@ pub enum SignError {
 }
 
 impl Authority {
-    /// Signs what the grant allows, and nothing else that the request asks.
+    /// Signs what the grant allows, and nothing else that the request asks for.
     pub fn sign(
         &self,
         request: &Request,
@@ -109,7 +109,7 @@ impl Authority {
         ];
         params.subject_alt_names = alternative_names(grant)?;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        // Only who has a name to serve under may serve: a node's certificate
+        // Only a holder with a name to serve under may act as a server: a node's certificate
         // can never stand in for a server's.
         if !params.subject_alt_names.is_empty() {
             params
@@ -132,7 +132,7 @@ impl Authority {
         })
     }
 
-    /// Peers compare the issuer byte by byte with the authority's subject.
+    /// Checks the issuer, because peers compare it byte by byte with the authority's subject.
     fn check(&self, der: &[u8]) -> Result<Certificate, SignError> {
         let parsed = certificate::parse(der).map_err(SignError::Unexpected)?;
         if parsed.issuer().as_raw() != self.subject() {
@@ -170,8 +170,8 @@ fn check_grant(request: &Request, grant: &Grant) -> Result<(), SignError> {
     }
 }
 
-/// A server serves under its own name too; a node under no name unless one
-/// was granted.
+/// Returns the alternative names. A server also serves under its own name; a node serves
+/// under no name unless one was granted.
 fn alternative_names(grant: &Grant) -> Result<Vec<SanType>, SignError> {
     let mut dns: Vec<&str> = grant.dns_names.iter().map(String::as_str).collect();
     let serves = grant.role == Role::Server || !dns.is_empty() || !grant.ip_addresses.is_empty();
@@ -180,7 +180,7 @@ fn alternative_names(grant: &Grant) -> Result<Vec<SanType>, SignError> {
     }
     let mut names = Vec::new();
     for name in dns {
-        // A name that is an address is matched as an address by TLS.
+        // TLS matches a name that is an address as an address.
         if let Ok(address) = name.parse::<IpAddr>() {
             names.push(SanType::IpAddress(address));
             continue;

@@ -1,4 +1,4 @@
-//! Where a server listens, as people write it.
+//! The address of a server, as people write it.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use rustls::pki_types::ServerName;
 
-/// The port when none is written.
+/// The default port.
 pub const DEFAULT_PORT: u16 = 8150;
 
 /// A host and a port.
@@ -16,7 +16,7 @@ pub struct ServerAddress {
     port: u16,
 }
 
-/// Text that names no server.
+/// The error for text that does not name a server.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not the address of a server (write `host`, `host:port` or `[::1]:port`)")]
 pub struct InvalidAddress(String);
@@ -31,12 +31,12 @@ impl ServerAddress {
         }
     }
 
-    /// The name or address, without brackets.
+    /// Returns the name or address, without brackets.
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// Never zero.
+    /// Returns the port, which is never zero.
     pub fn port(&self) -> u16 {
         self.port
     }

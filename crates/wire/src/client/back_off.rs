@@ -1,12 +1,12 @@
-//! How long to wait before trying again.
+//! The wait before another attempt.
 //!
-//! Pure: randomness is an argument. Each round doubles the span, up to a
-//! limit; the wait lies anywhere between a quarter of the span and all of
-//! it, so that a fleet that lost its server does not come back as one.
+//! Pure: randomness is an argument. Each round doubles the span, up to a limit. The wait is
+//! between a quarter of the span and the whole span, so that a fleet that lost its server
+//! does not reconnect all at once.
 
 use std::time::Duration;
 
-/// The first span, and the longest.
+/// The first span and the longest span.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BackOff {
     pub first: Duration,
@@ -23,8 +23,8 @@ impl Default for BackOff {
 }
 
 impl BackOff {
-    /// The wait after `round` failures before this one. `fraction`, between
-    /// 0 and 1, comes from a generator.
+    /// Returns the wait after `round` earlier failures. `fraction`, between 0 and 1, comes
+    /// from a random generator.
     pub fn wait(&self, round: u32, fraction: f64) -> Duration {
         let doubled = self.first.saturating_mul(1_u32 << round.min(20));
         let span = doubled.min(self.longest);
@@ -36,7 +36,7 @@ impl BackOff {
         span.mul_f64(0.25 + 0.75 * fraction)
     }
 
-    /// The same with the system's randomness.
+    /// Like [`BackOff::wait`], with the system's randomness.
     pub fn random_wait(&self, round: u32) -> Duration {
         self.wait(round, super::random_fraction())
     }

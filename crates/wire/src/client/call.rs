@@ -1,4 +1,4 @@
-//! One request: what is sent, and whether it may be sent again.
+//! One request: its contents, and the rule for sending it again.
 
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
@@ -9,13 +9,13 @@ use serde::Serialize;
 use super::connection::SendFailure;
 use super::{Body, ClientError, ServerAddress};
 
-/// One request, repeatable as long as its body is.
+/// One request. Repeatable as long as its body is.
 pub(super) struct Call {
     pub(super) method: Method,
     pub(super) path: String,
     pub(super) content_type: Option<&'static str>,
     pub(super) accept: &'static str,
-    /// Beyond those that every request has.
+    /// Headers in addition to those of every request.
     pub(super) headers: Vec<(HeaderName, HeaderValue)>,
     pub(super) body: CallBody,
 }
@@ -87,8 +87,8 @@ impl Call {
         matches!(self.body, CallBody::Stream(_))
     }
 
-    /// What never left may go to another server; what may have left only if
-    /// doing it twice is doing it once.
+    /// Returns `true` if the request may go to another server: it certainly was not sent, or
+    /// it may have been sent and is idempotent.
     pub(super) fn may_repeat(&self, failure: &SendFailure) -> bool {
         let repeatable = !self.is_stream() && self.method.is_idempotent();
         repeatable || failure.unsent.is_some()

@@ -1,4 +1,4 @@
-//! Asking only for what is new, and taking it compressed.
+//! Conditional and compressed requests.
 
 use http::header::{ACCEPT_ENCODING, ETAG, IF_NONE_MATCH};
 use http::{HeaderValue, Method, StatusCode};
@@ -6,21 +6,22 @@ use serde::de::DeserializeOwned;
 
 use super::{Call, Client, ClientError, Over};
 
-/// What a conditional request came back with.
+/// The result of a conditional request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Fetched<T> {
-    /// What the caller has is the newest.
+    /// The caller has the newest value.
     Unchanged,
     Changed {
         value: T,
         etag: Option<String>,
-        /// It was made without a majority of the datastores: there may be a newer one.
+        /// `true` if the reply was made without a majority of the datastores, so that a newer
+        /// value may exist.
         old: bool,
     },
 }
 
 impl Client {
-    /// Fetches a value, unless it is still the one with this tag.
+    /// Fetches a value, unless the current one still has this tag.
     pub async fn get_if_changed<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -46,7 +47,7 @@ impl Client {
         Ok(Fetched::Changed { value, etag, old })
     }
 
-    /// Fetches something large that may come as gzip: look at the encoding.
+    /// Fetches a large body that may be compressed with gzip. Check its encoding.
     pub async fn download_compressed(&self, path: &str) -> Result<super::Download, ClientError> {
         let gzip = (ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
         self.download_with(path, vec![gzip]).await

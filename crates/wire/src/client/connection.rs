@@ -1,8 +1,7 @@
-//! Connections to one server: the shared one, and those of streams.
+//! Connections to one server: the shared one, and one for each stream.
 //!
-//! Requests share an HTTP/2 connection. A stream has an HTTP/1.1 connection
-//! of its own, because that costs the server a third less memory for as long
-//! as the stream is silent.
+//! Requests share an HTTP/2 connection. A stream has its own HTTP/1.1 connection, because
+//! that costs the server a third less memory while the stream is silent.
 
 use http::header::HOST;
 use http::{HeaderValue, Request, Response, Uri};
@@ -26,10 +25,10 @@ pub(super) struct Connection {
     tls: TlsFailure,
 }
 
-/// What one request goes over.
+/// The connection that one request uses.
 pub(super) struct Channel {
     pub(super) server: ServerAddress,
-    /// Of the shared connection.
+    /// The generation of the shared connection.
     pub(super) generation: Option<u64>,
     /// Keeps the shared connection open.
     pub(super) in_use: Option<InUse>,
@@ -42,9 +41,9 @@ enum Sender {
     Own(http1::SendRequest<Body>),
 }
 
-/// A request that got no reply.
+/// The failure of a request that got no reply.
 pub(super) struct SendFailure {
-    /// The request, if it surely never left.
+    /// The request, if it certainly was not sent.
     pub(super) unsent: Option<Request<Body>>,
     tls: Option<rustls::Error>,
     source: BoxError,
@@ -63,7 +62,7 @@ impl Connection {
                 .handshake(TokioIo::new(stream))
                 .await
                 .map_err(ConnectError::Http)?;
-            // Ends by itself when the last sender is gone.
+            // Ends when the last sender is dropped.
             spawn(driver);
             Ok(Self {
                 server: server.clone(),
@@ -80,7 +79,8 @@ impl Connection {
         !self.sender.is_closed()
     }
 
-    /// For one request. The connection counts as used until it is gone.
+    /// Returns a channel for one request. The connection counts as used until the channel is
+    /// dropped.
     pub(super) fn channel(&self) -> Channel {
         Channel {
             server: self.server.clone(),
@@ -93,7 +93,7 @@ impl Connection {
 }
 
 impl Channel {
-    /// A connection of its own, for a stream.
+    /// Opens a separate connection for a stream.
     pub(super) async fn open(
         server: &ServerAddress,
         options: &ClientOptions,
@@ -104,7 +104,7 @@ impl Channel {
             let (sender, driver) = http1::handshake(TokioIo::new(stream))
                 .await
                 .map_err(ConnectError::Http)?;
-            // Ends by itself when the reply's body is gone.
+            // Ends when the reply's body is dropped.
             spawn(driver);
             Ok(Self {
                 server: server.clone(),
@@ -144,8 +144,9 @@ impl Channel {
 }
 
 impl SendFailure {
-    /// With TLS 1.3 the server looks at our certificate when we already
-    /// think that all is well: its refusal arrives with the first request.
+    /// Converts the failure to an error. With TLS 1.3, the server checks our certificate
+    /// after our side of the handshake has succeeded, so its refusal arrives with the first
+    /// request.
     pub(super) fn into_error(self, server: ServerAddress) -> ClientError {
         match self.tls {
             Some(source) => ClientError::Refused {
@@ -197,7 +198,8 @@ fn http2_settings(options: &ClientOptions) -> http2::Builder<TokioExecutor> {
     builder
 }
 
-/// HTTP/1.1 has the path in its first line and the server in a header.
+/// Adjusts the head for HTTP/1.1, which has the path in its first line and the server in a
+/// header.
 fn put_host_in_head(request: &mut Request<Body>) {
     let uri = std::mem::take(request.uri_mut()).into_parts();
     if let Some(host) = uri

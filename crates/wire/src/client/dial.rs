@@ -1,4 +1,4 @@
-//! From an address to an encrypted connection that speaks one protocol.
+//! Turns an address into an encrypted connection that speaks one protocol.
 
 use std::io;
 use std::pin::Pin;
@@ -14,8 +14,7 @@ use super::error::ConnectError;
 use super::{ClientOptions, Refusal, ServerAddress};
 use crate::keep_alive::watch_for_dead_peer;
 
-/// TCP and TLS. `protocol` is the only one that is offered, and the server
-/// must take it.
+/// Connects with TCP and TLS. Offers only `protocol`, and the server must select it.
 pub(super) async fn dial(
     server: &ServerAddress,
     options: &ClientOptions,
@@ -48,7 +47,8 @@ pub(super) async fn dial(
     })
 }
 
-/// Every address of the name is tried; the last failure is told.
+/// Connects to the first reachable address of the name. Returns the last failure if there is
+/// none.
 async fn connect(server: &ServerAddress) -> Result<TcpStream, ConnectError> {
     let addresses = tokio::net::lookup_host((server.host(), server.port()))
         .await
@@ -71,7 +71,7 @@ fn as_tls(error: &io::Error) -> Option<rustls::Error> {
     error.get_ref()?.downcast_ref::<rustls::Error>().cloned()
 }
 
-/// The TLS error that ended a connection, if one did.
+/// The TLS error that ended a connection, if any.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TlsFailure(Arc<OnceLock<rustls::Error>>);
 
@@ -81,8 +81,7 @@ impl TlsFailure {
     }
 }
 
-/// Remembers the TLS error that ended the connection: HTTP/2 keeps only the
-/// text of it.
+/// Keeps the TLS error that ended the connection, because HTTP/2 keeps only its text.
 pub(super) struct Watched<S> {
     inner: S,
     error: TlsFailure,

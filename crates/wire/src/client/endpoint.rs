@@ -1,8 +1,7 @@
-//! Calls to the endpoints of the API, typed by their definitions.
+//! Calls to the endpoints of the API, with types from their definitions.
 //!
-//! [`Client::call`] is for endpoints without a request body, and
-//! [`Client::call_with`] for those with one. Streams, transfers and
-//! conditional requests have methods of their own.
+//! [`Client::call`] is for endpoints without a request body, and [`Client::call_with`] for
+//! those with one. Streams, transfers and conditional requests have their own methods.
 
 use bytes::Bytes;
 use futures::Stream;

@@ -1,4 +1,4 @@
-//! What can go wrong with a request, and what to do about it.
+//! Errors of requests, with hints on what to do.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{BoxError, Refusal, ServerAddress};
 
-/// Why a request has no reply.
+/// The reason why a request has no reply.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     #[error("no server can be reached: {}", list(failures))]
@@ -38,7 +38,7 @@ pub enum ClientError {
         #[source]
         source: Option<BoxError>,
     },
-    /// The request left, and nobody knows whether it was carried out.
+    /// The request was sent, and it is unknown whether the server executed it.
     #[error("the connection to {server} broke before the reply was complete")]
     Lost {
         server: ServerAddress,
@@ -53,17 +53,17 @@ pub enum ClientError {
     Upload(#[source] BoxError),
 }
 
-/// What the server says of an error.
+/// The server's description of an error.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Problem {
-    /// A word for programs.
+    /// A code for programs.
     pub code: String,
     /// A sentence for people.
     pub message: String,
-    /// What to do next.
+    /// A hint on what to do next.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
-    /// The number that is wanted instead, where a gap was refused.
+    /// The number that the server expects instead, if it refused a gap.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wanted: Option<u64>,
 }
@@ -74,7 +74,7 @@ struct ProblemDocument {
 }
 
 impl Problem {
-    /// A reply that is no problem document still has a status.
+    /// Reads an error reply. A reply that is not a problem document still has a status.
     pub(crate) fn from_reply(status: StatusCode, body: &[u8]) -> Self {
         match serde_json::from_slice::<ProblemDocument>(body) {
             Ok(document) => document.error,
@@ -88,14 +88,14 @@ impl Problem {
     }
 }
 
-/// Why one server could not be reached.
+/// The reason why one server could not be reached.
 #[derive(Debug)]
 pub struct ServerFailure {
     pub server: ServerAddress,
     pub cause: ConnectError,
 }
 
-/// Why a connection did not come about.
+/// The reason why a connection failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     #[error("its name cannot be looked up: {0}")]
@@ -125,7 +125,8 @@ fn list(failures: &[ServerFailure]) -> String {
 }
 
 impl ClientError {
-    /// When TLS failed on every server, TLS is the news.
+    /// Returns the error for an unreachable cluster. If TLS failed on every server, reports
+    /// the TLS error.
     pub(crate) fn none_reachable(mut failures: Vec<ServerFailure>) -> Self {
         let all_tls = failures
             .iter()
@@ -146,7 +147,7 @@ impl ClientError {
         }
     }
 
-    /// What to do next.
+    /// Returns a hint on what to do next.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Refused { refusal, .. } => refusal.hint().map(str::to_owned),
@@ -164,8 +165,8 @@ impl ClientError {
         }
     }
 
-    /// Whether the same request could succeed later without anyone doing
-    /// anything: a daemon tries again, a command line does not.
+    /// Returns `true` if the same request could succeed later without any intervention. A
+    /// daemon then tries again; a command line does not.
     pub fn is_passing(&self) -> bool {
         match self {
             Self::NoServer { .. } | Self::TimedOut { .. } | Self::Lost { .. } => true,
@@ -174,7 +175,7 @@ impl ClientError {
         }
     }
 
-    /// The number that the server wants instead, where it refused a gap.
+    /// Returns the number that the server expects instead, if it refused a gap.
     pub fn wanted(&self) -> Option<u64> {
         match self {
             Self::Api { problem, .. } => problem.wanted,
@@ -182,7 +183,7 @@ impl ClientError {
         }
     }
 
-    /// The status, when a server answered.
+    /// Returns the status, if a server answered.
     pub fn status(&self) -> Option<u16> {
         match self {
             Self::Api { status, .. } => Some(*status),

@@ -6,8 +6,8 @@ use http::{HeaderName, HeaderValue, Method, Response};
 use super::{Call, Client, ClientError, Over};
 
 impl Client {
-    /// Fetches something as it is, with these request headers. "Not modified"
-    /// is a reply; what says "error" is one.
+    /// Fetches a body unchanged, with these request headers. "Not modified" is a reply; an
+    /// error status is an error.
     pub async fn fetch(
         &self,
         path: &str,
@@ -16,7 +16,7 @@ impl Client {
         self.fetch_with(Method::GET, path, headers).await
     }
 
-    /// As [`Client::fetch`], without the body.
+    /// Like [`Client::fetch`], without the body.
     pub async fn head(
         &self,
         path: &str,

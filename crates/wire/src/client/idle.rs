@@ -1,15 +1,15 @@
-//! When nobody has used the shared connection for a while.
+//! Detects that the shared connection has been idle for a while.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
 
-/// Counts the requests and replies under way.
+/// Counts the requests and replies in progress.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Uses(Arc<watch::Sender<usize>>);
 
-/// One of them, until dropped.
+/// One request or reply in progress, until dropped.
 #[derive(Debug)]
 pub(super) struct InUse(Arc<watch::Sender<usize>>);
 
@@ -34,12 +34,12 @@ impl Drop for InUse {
     }
 }
 
-/// Sees uses begin and end, without keeping the connection.
+/// Watches uses begin and end, without keeping the connection open.
 pub(super) struct UseWatch(watch::Receiver<usize>);
 
 impl UseWatch {
-    /// Waits until there was no use for `span`; `false` when the connection
-    /// went away before.
+    /// Waits until the connection has been unused for `span`. Returns `false` if it was
+    /// dropped before that.
     pub(super) async fn unused_for(&mut self, span: Duration) -> bool {
         loop {
             if self.0.wait_for(|count| *count == 0).await.is_err() {

@@ -1,8 +1,8 @@
 //! A long-lived stream of JSON values, one per line.
 //!
-//! It has an HTTP/1.1 connection of its own, which ends with it. An empty
-//! line is a heartbeat: it is no value, but it proves that the server is
-//! there. Silence longer than the idle timeout is an error.
+//! The stream has its own HTTP/1.1 connection, which ends with it. An empty line is a
+//! heartbeat: it is not a value, but it proves that the server is alive. Silence longer than
+//! the idle timeout is an error.
 
 use std::marker::PhantomData;
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub struct Lines<T> {
     server: ServerAddress,
     body: Incoming,
     buffer: BytesMut,
-    /// How much of the buffer is known to have no line end.
+    /// The length of the part of the buffer that is known to have no line end.
     searched: usize,
     idle_timeout: Duration,
     longest: usize,
@@ -30,8 +30,8 @@ pub struct Lines<T> {
 }
 
 impl Client {
-    /// Opens a stream. The reply must start within the request timeout;
-    /// after that the stream lives as long as the server speaks.
+    /// Opens a stream. The reply must start within the request timeout. After that, the
+    /// stream lives as long as the server sends.
     pub async fn stream<T: DeserializeOwned>(&self, path: &str) -> Result<Lines<T>, ClientError> {
         let mut call = Call::new(Method::GET, path);
         call.accept = "application/x-ndjson";
@@ -51,9 +51,8 @@ impl Client {
 }
 
 impl<T: DeserializeOwned> Lines<T> {
-    /// The next value; `None` when the server ended the stream properly.
-    /// After an error there is nothing more. Dropping the future before it
-    /// is done loses nothing.
+    /// Returns the next value, or `None` if the server ended the stream properly. Nothing
+    /// follows an error. Dropping the future before it completes loses nothing.
     pub async fn next(&mut self) -> Option<Result<T, ClientError>> {
         while !self.ended {
             match self.take_line() {
@@ -89,12 +88,12 @@ impl<T: DeserializeOwned> Lines<T> {
         None
     }
 
-    /// The server that sends.
+    /// Returns the server that sends the stream.
     pub fn server(&self) -> &ServerAddress {
         &self.server
     }
 
-    /// The same as a `Stream`.
+    /// Converts the lines to a `Stream`.
     pub fn into_stream(self) -> impl Stream<Item = Result<T, ClientError>> + Send {
         futures::stream::unfold(self, |mut lines| async move {
             lines.next().await.map(|item| (item, lines))
@@ -111,7 +110,7 @@ impl<T: DeserializeOwned> Lines<T> {
                 self.buffer.advance(1);
                 self.searched = 0;
                 if self.buffer.is_empty() {
-                    // An idle stream keeps no memory.
+                    // An idle stream uses no memory.
                     self.buffer = BytesMut::new();
                 }
                 Ok(Some(line))
@@ -133,7 +132,7 @@ impl<T: DeserializeOwned> Lines<T> {
         })
     }
 
-    /// A last line without an end was cut off.
+    /// Returns an error if the last line has no end, because it was cut off.
     fn finish(&mut self) -> Option<ClientError> {
         self.ended = true;
         let cut = !self.buffer.iter().all(u8::is_ascii_whitespace);

@@ -1,8 +1,8 @@
-//! Why TLS did not come about, in words that say what to do.
+//! The reasons for a failed TLS handshake, in words that say what to do.
 
 use rustls::{AlertDescription, CertificateError, Error};
 
-/// What one side did not accept of the other.
+/// The reason why one side did not accept the other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
     /// The server's certificate is from an authority that we do not trust.
@@ -15,17 +15,17 @@ pub enum Refusal {
     ServerOtherName,
     /// The server's certificate was revoked.
     ServerRevoked,
-    /// Our certificate has expired, says the server.
+    /// Our certificate has expired, according to the server.
     OwnExpired,
-    /// Our certificate was revoked, says the server.
+    /// Our certificate was revoked, according to the server.
     OwnRevoked,
     /// Our certificate is from an authority that the server does not trust.
     OwnUnknown,
-    /// The server wants a certificate and we showed none.
+    /// The server requires a certificate and we presented none.
     OwnMissing,
-    /// The server refuses our certificate without a clearer word.
+    /// The server refuses our certificate without a specific reason.
     OwnRefused,
-    /// What answers there does not speak TLS and HTTP.
+    /// The program at the address does not speak TLS and HTTP.
     NotAServer,
     /// Anything else.
     Other,
@@ -61,7 +61,7 @@ impl Refusal {
         match alert {
             AlertDescription::CertificateExpired => Self::OwnExpired,
             AlertDescription::CertificateRevoked => Self::OwnRevoked,
-            // The second comes when both authorities have the same name.
+            // The second occurs when both authorities have the same name.
             AlertDescription::UnknownCA | AlertDescription::DecryptError => Self::OwnUnknown,
             AlertDescription::CertificateRequired => Self::OwnMissing,
             AlertDescription::BadCertificate
@@ -73,7 +73,7 @@ impl Refusal {
         }
     }
 
-    /// What happened.
+    /// Returns a description of the failure.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::ServerUnknown => "the server's certificate is not from the trusted authority",
@@ -91,7 +91,7 @@ impl Refusal {
         }
     }
 
-    /// What to do about it.
+    /// Returns a hint on what to do about it.
     pub fn hint(self) -> Option<&'static str> {
         Some(match self {
             Self::ServerUnknown => {

@@ -1,7 +1,7 @@
-//! Large bodies, both ways, a piece at a time.
+//! Large bodies in both directions, piece by piece.
 //!
-//! A transfer may take as long as it needs, as long as it moves: only
-//! silence for longer than the idle timeout ends it.
+//! A transfer may take any amount of time while it makes progress. Only silence longer than
+//! the idle timeout ends it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,18 +20,19 @@ use tokio_util::io::ReaderStream;
 
 use super::{BoxError, Call, CallBody, Client, ClientError, InUse, Over, ServerAddress};
 
-/// The size of the pieces that a file is read in.
+/// The size of the pieces in which a file is read.
 const PIECE: usize = 64 << 10;
 
-/// For uploads the idle timeout is the limit; this one only has to exist.
+/// Time limit for uploads. The idle timeout is the effective limit; this one only has to
+/// exist.
 const FAR: Duration = Duration::from_secs(24 * 3600);
 
 /// A reply that arrives piece by piece.
 pub struct Download {
     server: ServerAddress,
-    /// How much will come, if the server said so.
+    /// The total length, if the server sent it.
     pub length: Option<u64>,
-    /// How it is packed, if it is.
+    /// The content encoding, if any.
     pub encoding: Option<String>,
     received: u64,
     body: Incoming,
@@ -42,8 +43,8 @@ pub struct Download {
 }
 
 impl Client {
-    /// Sends what a reader gives (`PUT`), without holding it in memory.
-    /// Sent once: a reader cannot be read again.
+    /// Uploads the contents of a reader (`PUT`), without holding them in memory. Sent only
+    /// once, because a reader cannot be read again.
     pub async fn upload<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -57,7 +58,7 @@ impl Client {
         .await
     }
 
-    /// Sends pieces as they come.
+    /// Sends pieces as they arrive.
     pub async fn upload_stream<T: DeserializeOwned, E: Into<BoxError> + 'static>(
         &self,
         method: Method,
@@ -104,7 +105,7 @@ impl Client {
         }
     }
 
-    /// Fetches something large.
+    /// Fetches a large body.
     pub async fn download(&self, path: &str) -> Result<Download, ClientError> {
         self.download_with(path, Vec::new()).await
     }
@@ -139,7 +140,7 @@ impl Client {
     }
 }
 
-/// What became of the source of an upload, seen from outside the request.
+/// The state of an upload's source, visible from outside the request.
 #[derive(Default)]
 struct Progress {
     pieces: AtomicU64,
@@ -155,7 +156,8 @@ impl Progress {
         })
     }
 
-    /// When the source failed, that is the news, not the reset it caused.
+    /// Returns the source's error if the source failed, instead of the reset that this
+    /// caused.
     fn explain(&self, error: ClientError) -> ClientError {
         let failure = self
             .failure
@@ -167,8 +169,8 @@ impl Progress {
 }
 
 impl Download {
-    /// The next piece; `None` at the end. A reply that ends early is an
-    /// error, never a short file.
+    /// Returns the next piece, or `None` at the end. A reply that ends early is an error,
+    /// never a short file.
     pub async fn next(&mut self) -> Option<Result<Bytes, ClientError>> {
         while !self.ended {
             match tokio::time::timeout(self.idle_timeout, self.body.frame()).await {
@@ -199,7 +201,7 @@ impl Download {
         None
     }
 
-    /// The same as a `Stream`.
+    /// Converts the download to a `Stream`.
     pub fn into_stream(self) -> impl Stream<Item = Result<Bytes, ClientError>> + Send {
         futures::stream::unfold(self, |mut download| async move {
             download.next().await.map(|item| (item, download))

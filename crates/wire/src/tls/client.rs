@@ -1,4 +1,4 @@
-//! The client's side: trusts its authority and nobody else.
+//! The client side of TLS: trusts only its authority.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -7,19 +7,19 @@ use rustls::client::{Resumption, WebPkiServerVerifier};
 
 use super::{HTTP_2, Identity, TlsError, VERSIONS, provider, revocation_lists, roots};
 
-/// What a client's TLS is made of.
+/// The parts of a client's TLS configuration.
 #[derive(Clone, Debug)]
 pub struct ClientTls {
     /// The only authorities that are trusted, in PEM.
     pub authority_pem: String,
     /// Revocation lists in PEM; empty when there is none.
     pub revocation_lists_pem: String,
-    /// Without one, only the join endpoint answers.
+    /// The client's identity. Without one, only the join endpoint answers.
     pub identity: Option<Identity>,
 }
 
 impl ClientTls {
-    /// The configuration for rustls.
+    /// Returns the configuration for rustls.
     pub fn config(&self) -> Result<ClientConfig, TlsError> {
         let mut verifier =
             WebPkiServerVerifier::builder_with_provider(roots(&self.authority_pem)?, provider());
@@ -42,41 +42,41 @@ impl ClientTls {
     }
 }
 
-/// What every client configuration has in common.
+/// Applies the settings that all client configurations share.
 pub(super) fn finish(mut config: ClientConfig) -> ClientConfig {
     config.alpn_protocols = vec![HTTP_2.to_vec()];
     config.resumption = Resumption::disabled();
     config
 }
 
-/// A client's TLS whose certificate and authorities can be exchanged. The
-/// next connection uses the new ones.
+/// A client's TLS whose certificate and authorities can be replaced. The next connection uses
+/// the new ones.
 #[derive(Clone, Debug)]
 pub struct ReloadableClientTls {
     config: Arc<RwLock<Arc<ClientConfig>>>,
 }
 
 impl ReloadableClientTls {
-    /// Starts with this.
+    /// Creates it with this initial TLS.
     pub fn new(tls: &ClientTls) -> Result<Self, TlsError> {
         Ok(Self::from_config(tls.config()?))
     }
 
-    /// Starts with a configuration made elsewhere (a pinned one).
+    /// Creates it with an existing configuration (a pinned one).
     pub fn from_config(config: ClientConfig) -> Self {
         Self {
             config: Arc::new(RwLock::new(Arc::new(config))),
         }
     }
 
-    /// New connections use this from now on. On an error nothing changes.
+    /// Makes new connections use this TLS. On an error, nothing changes.
     pub fn reload(&self, tls: &ClientTls) -> Result<(), TlsError> {
         let fresh = Arc::new(tls.config()?);
         *self.config.write().unwrap_or_else(PoisonError::into_inner) = fresh;
         Ok(())
     }
 
-    /// For the next connection.
+    /// Returns the configuration for the next connection.
     pub fn config(&self) -> Arc<ClientConfig> {
         Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner))
     }

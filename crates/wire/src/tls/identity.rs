@@ -1,4 +1,4 @@
-//! A certificate chain with its key: what one side shows the other.
+//! A certificate chain with its key, which one side presents to the other.
 
 use std::path::Path;
 
@@ -7,14 +7,14 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use crate::certificate::{self, Certificate, CertificateError};
 use crate::key::{KeyError, PrivateKey};
 
-/// A certificate, those above it, and the key.
+/// A certificate, the certificates above it, and the key.
 pub struct Identity {
     certificate: Certificate,
     pub(crate) chain: Vec<CertificateDer<'static>>,
     pub(crate) key: PrivateKeyDer<'static>,
 }
 
-/// Why a certificate and a key are not an identity.
+/// The reason why a certificate and a key do not form an identity.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
     #[error("the certificate cannot be used")]
@@ -32,8 +32,8 @@ pub enum IdentityError {
 }
 
 impl Identity {
-    /// From a certificate (first of its PEM text; those above it may follow)
-    /// and its key.
+    /// Creates an identity from a certificate (the first of its PEM text; those above it may
+    /// follow) and its key.
     pub fn from_pem(certificates: &str, key: &PrivateKey) -> Result<Self, IdentityError> {
         let chain =
             certificate::chain_from_pem(certificates).map_err(IdentityError::Certificate)?;
@@ -49,7 +49,7 @@ impl Identity {
         })
     }
 
-    /// From two files.
+    /// Reads an identity from two files.
     pub fn load(certificate: &Path, key: &Path) -> Result<Self, IdentityError> {
         let text = bunraku_files::read_text(certificate).map_err(|source| IdentityError::Read {
             path: certificate.display().to_string(),
@@ -59,7 +59,7 @@ impl Identity {
         Self::from_pem(&text, &key)
     }
 
-    /// The certificate that names the holder.
+    /// Returns the certificate that names the holder.
     pub fn certificate(&self) -> &Certificate {
         &self.certificate
     }

@@ -1,4 +1,4 @@
-//! Who is at the other end of a connection.
+//! The peer of a connection.
 
 use bunraku_model::{NodeName, Role};
 use jiff::Timestamp;
@@ -8,7 +8,7 @@ use crate::certificate::{Certificate, CertificateError};
 use crate::fingerprint::Fingerprint;
 use crate::serial::Serial;
 
-/// What a verified certificate says of its holder.
+/// The holder of a verified certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerIdentity {
     pub name: NodeName,
@@ -18,19 +18,19 @@ pub struct PeerIdentity {
     pub not_after: Timestamp,
 }
 
-/// Why a verified certificate names nobody.
+/// The reason why a verified certificate does not name a peer.
 #[derive(Debug, thiserror::Error)]
 #[error("the peer's certificate does not name a node, operator or server of ours")]
 pub struct PeerError(#[source] CertificateError);
 
 impl PeerIdentity {
-    /// The peer of an accepted connection; `None` when it showed no
-    /// certificate. TLS has verified the certificate by then.
+    /// Returns the peer of an accepted connection, or `None` if it presented no certificate.
+    /// TLS has already verified the certificate.
     pub fn of<IO>(stream: &tokio_rustls::server::TlsStream<IO>) -> Result<Option<Self>, PeerError> {
         Self::of_connection(stream.get_ref().1)
     }
 
-    /// The same for a bare connection.
+    /// Like [`PeerIdentity::of`], for a bare connection.
     pub fn of_connection(connection: &rustls::ServerConnection) -> Result<Option<Self>, PeerError> {
         connection
             .peer_certificates()

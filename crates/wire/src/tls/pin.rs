@@ -1,8 +1,8 @@
-//! First contact: all that a newcomer knows is a fingerprint.
+//! First contact: a newcomer knows only a fingerprint.
 //!
-//! It is not enough that the pinned certificate is *among* those that the
-//! server sends: certificates are public, anyone can send them. The server's
-//! own certificate must lead up to it, and the server must hold the key.
+//! The pinned certificate being *among* those that the server sends is not enough:
+//! certificates are public, so anyone can send them. The server's own certificate must lead
+//! up to it, and the server must hold the key.
 
 use std::sync::{Arc, OnceLock};
 
@@ -17,23 +17,22 @@ use super::{TlsError, VERSIONS, provider, roots_of};
 use crate::certificate;
 use crate::fingerprint::Fingerprint;
 
-/// The authority that a server proved to belong to. Filled by the first
-/// successful handshake.
+/// The authority that a server proved to belong to. The first successful handshake fills it.
 #[derive(Clone, Debug, Default)]
 pub struct PinnedAuthority {
     pem: Arc<OnceLock<String>>,
 }
 
 impl PinnedAuthority {
-    /// The pinned certificate, and those between it and the server's, in
-    /// PEM; `None` before the first handshake.
+    /// Returns the pinned certificate and those between it and the server's, in PEM. `None`
+    /// before the first handshake.
     pub fn pem(&self) -> Option<&str> {
         self.pem.get().map(String::as_str)
     }
 }
 
-/// A configuration that accepts only servers below the certificate with
-/// this fingerprint, and the place where that certificate will be.
+/// Creates a configuration that accepts only servers below the certificate with this
+/// fingerprint, and the place that will hold that certificate.
 pub fn client_config_pinned(
     fingerprint: Fingerprint,
 ) -> Result<(ClientConfig, PinnedAuthority), TlsError> {
@@ -114,8 +113,8 @@ impl ServerCertVerifier for PinVerifier {
     }
 }
 
-/// The pinned certificate last, before it those authorities that it signed,
-/// directly or through each other.
+/// Returns the authorities that the pinned certificate signed, directly or through each
+/// other, and then the pinned certificate.
 fn bundle(pinned: &CertificateDer<'_>, sent: &[CertificateDer<'_>]) -> String {
     let mut trusted: Vec<&[u8]> = vec![pinned];
     while let Some(next) = sent

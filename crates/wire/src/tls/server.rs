@@ -1,8 +1,7 @@
-//! The server's side: shows its certificate, asks for the peer's.
+//! The server side of TLS: presents its certificate and requests the peer's.
 //!
-//! A peer without a certificate gets its connection: the API decides for
-//! each route who may use it (joining needs none). A peer *with* a
-//! certificate that is not valid gets nothing.
+//! A peer without a certificate can connect, because the API decides for each route who may
+//! use it (joining needs no certificate). A peer *with* an invalid certificate is refused.
 
 use std::io;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -17,25 +16,25 @@ use tokio_rustls::server::TlsStream;
 use super::{HTTP_1, HTTP_2, Identity, TlsError, VERSIONS, provider, revocation_lists, roots};
 use crate::certificate;
 
-/// How long a refused peer has to read why.
+/// Time that a refused peer has to read the reason.
 const LINGER: Duration = Duration::from_secs(2);
-/// How much of what a refused peer still sends is read and thrown away.
+/// Maximum number of bytes from a refused peer that are read and discarded.
 const LINGER_BYTES: u64 = 64 << 10;
 
-/// What a server's TLS is made of.
+/// The parts of a server's TLS configuration.
 #[derive(Clone, Debug)]
 pub struct ServerTls {
     /// The server's certificate and key.
     pub identity: Identity,
-    /// Authorities whose certificates are taken from peers, in PEM. They are
-    /// sent along too, so that a newcomer can compare its pin.
+    /// Authorities whose certificates are accepted from peers, in PEM. They are also sent to
+    /// peers, so that a newcomer can compare its pin.
     pub authority_pem: String,
     /// Revocation lists in PEM; empty when there is none.
     pub revocation_lists_pem: String,
 }
 
 impl ServerTls {
-    /// The configuration for rustls.
+    /// Returns the configuration for rustls.
     pub fn config(&self) -> Result<ServerConfig, TlsError> {
         let mut verifier =
             WebPkiClientVerifier::builder_with_provider(roots(&self.authority_pem)?, provider())
@@ -71,46 +70,45 @@ impl ServerTls {
     }
 }
 
-/// A server's TLS whose certificate, authorities and lists can be exchanged
-/// while it listens. Connections that are open keep what they started with.
+/// A server's TLS whose certificate, authorities and lists can be replaced while it listens.
+/// Open connections keep what they started with.
 #[derive(Clone, Debug)]
 pub struct ReloadableServerTls {
     config: Arc<RwLock<Arc<ServerConfig>>>,
 }
 
 impl ReloadableServerTls {
-    /// Starts with this.
+    /// Creates it with this initial TLS.
     pub fn new(tls: &ServerTls) -> Result<Self, TlsError> {
         Ok(Self {
             config: Arc::new(RwLock::new(Arc::new(tls.config()?))),
         })
     }
 
-    /// New connections use this from now on. On an error nothing changes.
+    /// Makes new connections use this TLS. On an error, nothing changes.
     pub fn reload(&self, tls: &ServerTls) -> Result<(), TlsError> {
         let fresh = Arc::new(tls.config()?);
         *self.config.write().unwrap_or_else(PoisonError::into_inner) = fresh;
         Ok(())
     }
 
-    /// For the next connection; cheap, so ask for each one.
+    /// Returns the acceptor for the next connection. Cheap, so call it for each one.
     pub fn acceptor(&self) -> TlsAcceptor {
         TlsAcceptor::from(Arc::clone(
             &self.config.read().unwrap_or_else(PoisonError::into_inner),
         ))
     }
 
-    /// Takes one connection through its handshake.
+    /// Performs the handshake of one connection.
     ///
-    /// A peer that is refused gets to read why: closing at once would reset
-    /// the connection while its first request is in flight, and the reset
-    /// overtakes the refusal.
+    /// A refused peer can read the reason. Closing immediately would reset the connection
+    /// while the peer's first request is in flight, and the reset would overtake the refusal.
     pub async fn accept<IO>(&self, stream: IO, timeout: Duration) -> io::Result<TlsStream<IO>>
     where
         IO: AsyncRead + AsyncWrite + Unpin,
     {
-        // In a box: what the handshake needs is given back after it, and does
-        // not stay in the caller's task for as long as the connection lives.
+        // Boxed, so that the memory of the handshake is freed after it and does not stay in
+        // the caller's task for the lifetime of the connection.
         Box::pin(shake_hands(self.acceptor(), stream, timeout)).await
     }
 }

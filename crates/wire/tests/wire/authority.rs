@@ -1,4 +1,4 @@
-//! The authority's directory: made once, never twice, never in silence.
+//! The authority's directory: created only once, and never silently replaced.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -115,7 +115,7 @@ fn a_key_that_others_can_read_is_refused() {
 
 #[test]
 fn a_crash_while_it_is_made_is_finished_or_undone_by_the_next_start() {
-    // Every state that the writing passes through, in order.
+    // Every intermediate state of the write, in order.
     let made = tempfile::tempdir().unwrap();
     let fingerprint = load(made.path()).unwrap().fingerprint();
     let certificate = std::fs::read(made.path().join("ca.pem")).unwrap();
@@ -131,11 +131,11 @@ fn a_crash_while_it_is_made_is_finished_or_undone_by_the_next_start() {
         assert_eq!(load(directory.path()).unwrap().fingerprint(), first);
         first
     };
-    // Nothing was in place: nobody has seen that authority, a new one is fine.
+    // Nothing was in place: nobody has seen that authority, so a new one is fine.
     stage(&[("ca.pem.pending", &certificate)]);
     stage(&[("ca.pem.pending", &certificate[..50])]);
     stage(&[("ca.pem.pending", &certificate), ("ca.key.pending", &key)]);
-    // The key is in place: the same authority must come out.
+    // The key is in place: the result must be the same authority.
     let finished = stage(&[("ca.pem.pending", &certificate), ("ca.key", &key)]);
     assert_eq!(finished, fingerprint);
 }

@@ -80,7 +80,7 @@ async fn a_slow_server_is_a_timeout() {
     let error = client.get::<Value>("/slow").await.unwrap_err();
     assert!(matches!(error, ClientError::TimedOut { .. }), "{error:?}");
     assert!(error.is_passing());
-    // The connection is still good for others.
+    // The connection still works for other requests.
     client.get::<Value>("/who").await.unwrap();
 }
 
@@ -126,7 +126,7 @@ async fn a_post_that_may_have_arrived_is_never_sent_again() {
     let error = under_way.await.unwrap().unwrap_err();
     assert!(matches!(error, ClientError::Lost { .. }), "{error:?}");
     assert_eq!(second.requests(), 0);
-    // A new one goes to the server that is left.
+    // A new request goes to the remaining server.
     assert_eq!(client.post::<_, u8>("/echo", &2).await.unwrap(), 2);
 }
 
@@ -159,7 +159,7 @@ async fn a_patient_client_waits_until_a_server_comes() {
     options.back_off.first = Duration::from_millis(20);
     options.back_off.longest = Duration::from_millis(50);
     let client = Client::new(options);
-    // Somebody takes connections there and closes them, so tries can be counted.
+    // A listener accepts connections there and closes them, so attempts can be counted.
     let closing = tokio::net::TcpListener::bind(gone.local).await.unwrap();
     let waiting = tokio::spawn(async move { client.post::<_, u8>("/echo", &1).await });
     for _ in 0..3 {
@@ -198,7 +198,7 @@ async fn something_else_at_the_address_is_recognised() {
             let (mut stream, _) = other.accept().await.unwrap();
             let reply = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n";
             let _ = stream.write_all(reply).await;
-            // Wait for the other side, so that the reply is not reset away.
+            // Wait for the other side, so that a reset does not discard the reply.
             let _ = stream.read_to_end(&mut Vec::new()).await;
         }
     });
@@ -311,7 +311,7 @@ async fn a_shared_connection_that_went_dead_is_noticed_by_pings() {
     let sender = client.clone();
     let under_way = tokio::spawn(async move { sender.post::<_, Value>("/slow", &1).await });
     server.arrived(1).await;
-    // From now on every packet is lost, and nobody says so.
+    // From now on, every packet is silently lost.
     stop.send_replace(true);
     let error = under_way.await.unwrap().unwrap_err();
     assert!(matches!(error, ClientError::Lost { .. }), "{error:?}");

@@ -1,4 +1,4 @@
-//! Which connection carries what, and for how long.
+//! The use and lifetime of connections.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -49,12 +49,12 @@ async fn an_idle_client_with_a_stream_has_one_connection() {
     lines.next().await.unwrap().unwrap();
     client.get::<Value>("/who").await.unwrap();
     server.has_open(1).await;
-    // It is the stream's: the next request needs a new one.
+    // The connection belongs to the stream, so the next request needs a new one.
     client.get::<Value>("/who").await.unwrap();
     assert_eq!(server.connections.load(Ordering::SeqCst), 3);
 }
 
-/// Waits for longer than a connection that nobody uses is kept.
+/// Waits longer than an unused connection is kept.
 async fn unused_ones_close(authority: &Authority) {
     let server = TestServer::start(&server_tls(authority)).await;
     let client = hasty(authority, &[&server]);
@@ -67,7 +67,7 @@ async fn a_request_under_way_keeps_the_shared_connection_open() {
     let authority = authority();
     let server = TestServer::start(&server_tls(&authority)).await;
     let client = hasty(&authority, &[&server]);
-    // One that waits for its reply, and one whose reply is read slowly.
+    // One request that waits for its reply, and one whose reply is read slowly.
     let slow = tokio::spawn({
         let client = client.clone();
         async move { client.get::<Value>("/slow").await }

@@ -1,4 +1,4 @@
-//! Whatever arrives, reading it never panics, and what is changed is noticed.
+//! Parsing never panics on any input, and changed input is detected.
 
 use std::sync::OnceLock;
 
@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 use crate::support::{DAY, authority, grant, issue, name};
 
-/// One good specimen of each kind, in PEM.
+/// Returns one valid specimen of each kind, in PEM.
 fn specimens() -> &'static [String; 4] {
     static SPECIMENS: OnceLock<[String; 4]> = OnceLock::new();
     SPECIMENS.get_or_init(|| {
@@ -106,7 +106,7 @@ proptest! {
         let mut changed = good.clone();
         let position = position.index(changed.len());
         changed[position] ^= 1 << bit;
-        // Outside of what is signed some bits do not matter; inside, all do.
+        // Outside the signed part some bits do not matter; inside, all do.
         if let Ok(read) = Request::from_der(&changed) {
             let original = Request::from_der(&good).unwrap();
             prop_assert_eq!(read.name(), original.name());

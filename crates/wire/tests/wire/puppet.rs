@@ -1,5 +1,5 @@
-//! The installed Puppet: its requests are signed, its checks are passed, and
-//! its authority's directory is used so that it can go on using it.
+//! The installed Puppet: we sign its requests, pass its checks, and use its authority's
+//! directory in a way that Puppet can continue to use it.
 
 use std::path::{Path, PathBuf};
 
@@ -198,7 +198,7 @@ fn many_at_once_never_get_the_same_puppet_serial() {
             .map(|thread| {
                 let cadir = &cadir;
                 scope.spawn(move || {
-                    // One each, as processes have.
+                    // One authority each, as separate processes have.
                     let authority = Authority::from_puppet(cadir).unwrap();
                     (0..5)
                         .map(|number| {
@@ -298,7 +298,7 @@ async fn nodes_of_a_puppet_authority_are_nodes_and_its_root_can_be_pinned() {
     tls.revocation_lists_pem = read(&cadir, "ca_crl.pem");
     let server = TestServer::start(&tls).await;
 
-    // Signed by Puppet's own means: no role, and only the leaf is sent.
+    // Signed by Puppet's own tools: no role, and only the leaf is sent.
     let old = workshop.path("old.key");
     let csr = workshop.write("old.csr", &workshop.request("old1", ""));
     std::fs::copy(workshop.path("request.key"), &old).unwrap();

@@ -131,7 +131,7 @@ fn what_a_foreign_request_asks_for_is_in_the_grant_or_refused() {
     let error = authority.sign(&request, &grant, now).unwrap_err();
     assert!(matches!(error, SignError::WouldBeAuthority), "{error:?}");
 
-    // A role in a request is nothing but a wish.
+    // A role in a request is only a wish.
     let role = "1.3.6.1.4.1.34380.1.3.13=ASN1:UTF8String:bunraku:operator";
     let request = ask(role);
     let signed = authority.sign(&request, &grant, now).unwrap();
@@ -139,7 +139,7 @@ fn what_a_foreign_request_asks_for_is_in_the_grant_or_refused() {
     assert_eq!(Certificate::from_pem(&signed.pem).unwrap().role, Role::Node);
     assert!(!workshop.describe(&signed.pem).contains("operator"));
 
-    // Neither are key usages.
+    // The same holds for key usages.
     let request = ask("extendedKeyUsage=serverAuth,codeSigning\nkeyUsage=keyCertSign");
     let mut plain = grant.clone();
     plain.dns_names.clear();

@@ -55,7 +55,7 @@ async fn heartbeats_keep_a_stream_alive() {
     let authority = authority();
     let server = TestServer::start(&server_tls(&authority)).await;
     let mut options = impatient(&server, &authority);
-    // The server beats every 100 ms, for 2 s, then says one thing.
+    // The server sends a heartbeat every 100 ms for 2 s, then one value.
     options.idle_timeout = Duration::from_millis(1500);
     let client = Client::new(options);
     let mut lines = client.stream::<Number>("/beating").await.unwrap();

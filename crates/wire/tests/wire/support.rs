@@ -104,12 +104,12 @@ pub(crate) struct TestServer {
     pub(crate) local: SocketAddr,
     pub(crate) tls: ReloadableServerTls,
     pub(crate) revocations: Revocations,
-    /// How many requests arrived.
+    /// Number of requests that arrived.
     pub(crate) requests: Arc<AtomicUsize>,
     pub(crate) connections: Arc<AtomicUsize>,
-    /// How many connections are open now.
+    /// Number of connections that are open now.
     open: Arc<AtomicUsize>,
-    /// While set, requests arrive and are never answered.
+    /// While set, requests arrive but are never answered.
     pub(crate) hangs: Arc<AtomicBool>,
     completed: Arc<AtomicUsize>,
     draining: watch::Sender<bool>,
@@ -153,13 +153,13 @@ impl TestServer {
         ServerAddress::new("127.0.0.1", self.local.port()).unwrap()
     }
 
-    /// Ends at once: connections are cut, nobody listens any more.
+    /// Stops immediately: closes all connections and stops listening.
     pub(crate) async fn die(&mut self) {
         self.task.abort();
         let _ = (&mut self.task).await;
     }
 
-    /// Ends politely: finishes what is under way, takes nothing new.
+    /// Stops gracefully: finishes requests in progress and accepts nothing new.
     pub(crate) fn drain(&self) {
         self.draining.send_replace(true);
     }
@@ -174,7 +174,7 @@ impl TestServer {
         eventually(async || self.open.load(Ordering::SeqCst) == count).await;
     }
 
-    /// How many uploads arrived whole.
+    /// Returns the number of uploads that arrived complete.
     pub(crate) fn completed(&self) -> usize {
         self.completed.load(Ordering::SeqCst)
     }
@@ -197,7 +197,7 @@ struct State {
 }
 
 async fn serve(listener: TcpListener, state: State) {
-    // Dropped with this task, and every connection with it.
+    // Dropped with this task, which drops every connection.
     let mut connections = tokio::task::JoinSet::new();
     let mut draining = state.draining.clone();
     loop {
@@ -238,7 +238,7 @@ async fn serve_one(stream: TcpStream, state: State) {
     drop(open);
 }
 
-/// One open connection, as long as it is.
+/// An open connection, counted until dropped.
 struct Open(Arc<AtomicUsize>);
 
 impl Open {
@@ -330,7 +330,7 @@ async fn count(mut body: Incoming, state: &State) -> Reply {
     json(StatusCode::OK, &bytes.to_string())
 }
 
-/// A heartbeat every 100 ms for two seconds, then one value.
+/// Sends a heartbeat every 100 ms for two seconds, then one value.
 fn beating() -> impl futures::Stream<Item = Result<Bytes, std::io::Error>> + Send + Sync {
     futures::stream::unfold(0, |beat| async move {
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -367,7 +367,7 @@ fn streamed(
     Response::new(BodyExt::boxed(StreamBody::new(frames)))
 }
 
-/// A TCP relay that can be told to swallow everything without closing.
+/// Starts a TCP relay that can be made to swallow everything without closing.
 pub(crate) async fn relay(to: SocketAddr) -> (ServerAddress, watch::Sender<bool>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -385,7 +385,7 @@ pub(crate) async fn relay(to: SocketAddr) -> (ServerAddress, watch::Sender<bool>
                     _ = tokio::io::copy_bidirectional(&mut near, &mut far) => return,
                     _ = stopped.wait_for(|stopped| *stopped) => {}
                 }
-                // Both ends stay open, and nothing moves.
+                // Both ends stay open, and no data moves.
                 std::future::pending::<()>().await;
             });
         }

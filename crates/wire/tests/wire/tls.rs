@@ -1,4 +1,4 @@
-//! Who is let in, who is not, and what each side is told.
+//! Accepted and refused peers, and the errors that each side sees.
 
 use bunraku_model::Role;
 use bunraku_wire::client::{Client, ClientError, Refusal};
@@ -137,7 +137,7 @@ async fn a_revoked_node_gets_no_connection_after_a_reload() {
     server.tls.reload(&tls).unwrap();
     let error = who(&server, node).await.unwrap_err();
     assert_eq!(refusal_of(error), Refusal::OwnRevoked);
-    // Others are not touched.
+    // Other certificates are not affected.
     let other = identity(&authority, "node2", Role::Node);
     who(&server, client_tls(&authority, Some(other)))
         .await
@@ -210,7 +210,7 @@ async fn a_server_changes_its_certificate_without_dropping_anyone() {
         .await
         .unwrap();
 
-    // What cannot be used changes nothing.
+    // An unusable configuration changes nothing.
     let mut damaged = server_tls(&new);
     damaged.authority_pem = "nonsense".to_owned();
     assert!(server.tls.reload(&damaged).is_err());
@@ -230,7 +230,7 @@ async fn with_the_right_pin_a_newcomer_learns_the_authority() {
     assert_eq!(learned.pem(), Some(authority.certificates_pem().as_str()));
 }
 
-/// A client that knows only this fingerprint, and what it learns.
+/// Returns a client that knows only this fingerprint, and the authority that it learns.
 fn pinned(server: &TestServer, fingerprint: Fingerprint) -> (Client, PinnedAuthority) {
     let (config, learned) = client_config_pinned(fingerprint).unwrap();
     let tls = ReloadableClientTls::from_config(config);
@@ -254,7 +254,7 @@ async fn with_a_wrong_pin_nothing_is_sent() {
 
 #[tokio::test]
 async fn showing_the_pinned_certificate_is_not_enough() {
-    // An impostor sends the real authority's public certificate along.
+    // An impostor also sends the real authority's public certificate.
     let (real, impostor) = (authority(), authority());
     let mut tls = server_tls(&impostor);
     tls.authority_pem.push_str(&real.certificates_pem());

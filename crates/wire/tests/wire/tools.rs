@@ -1,17 +1,16 @@
-//! Real programs that the wire must get on with.
+//! Real programs that the wire must interoperate with.
 
 use std::path::Path;
 use std::process::Command;
 
-/// Runs a program and returns what it printed; a missing program or a
-/// failure ends the test.
+/// Runs a program and returns its output. A missing program or a failure ends the test.
 pub(crate) fn run(program: &str, arguments: &[&str]) -> String {
     let (good, text) = try_run(program, arguments);
     assert!(good, "{program} {arguments:?} failed: {text}");
     text
 }
 
-/// The same, but failing is an answer: (success, standard output or both).
+/// Like [`run`], but returns failures too: (success, standard output or both).
 pub(crate) fn try_run(program: &str, arguments: &[&str]) -> (bool, String) {
     let output = Command::new(program)
         .args(arguments)
@@ -27,7 +26,7 @@ pub(crate) fn try_run(program: &str, arguments: &[&str]) -> (bool, String) {
     (output.status.success(), text)
 }
 
-/// A directory to make things in, with OpenSSL.
+/// A directory to create files in, with OpenSSL.
 pub(crate) struct Workshop {
     directory: tempfile::TempDir,
 }
@@ -53,7 +52,7 @@ impl Workshop {
         path
     }
 
-    /// A request made by OpenSSL with these extensions.
+    /// Creates a request with OpenSSL that has these extensions.
     pub(crate) fn request(&self, name: &str, extensions: &str) -> String {
         self.request_for(&format!("/CN={name}"), extensions)
     }
@@ -76,7 +75,7 @@ impl Workshop {
         run("openssl", &arguments)
     }
 
-    /// What OpenSSL sees in a certificate.
+    /// Returns OpenSSL's description of a certificate.
     pub(crate) fn describe(&self, certificate: &str) -> String {
         let path = self.write("described.pem", certificate);
         run("openssl", &["x509", "-in", &path, "-noout", "-text"])
