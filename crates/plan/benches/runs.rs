@@ -1,10 +1,10 @@
-//! How close runs come to the least time that is possible, and what planning
-//! and deciding cost: `cargo bench -p bunraku-plan --bench runs`.
+//! Compares the duration of runs with the shortest possible time, and measures the cost of
+//! planning and deciding: `cargo bench -p bunraku-plan --bench runs`.
 //!
-//! Nodes are simulated in virtual time: each takes between seconds and
-//! minutes, asks and reports travel for some milliseconds, and the leader
-//! stores what came together in one write before it goes on. The lower bound
-//! is the longest chain of durations alone, as if messages took no time.
+//! Nodes are simulated in virtual time. Each takes between seconds and minutes, and requests
+//! and reports travel for some milliseconds. The leader stores events that arrived together
+//! in one write before it continues. The lower bound is the longest chain of durations alone,
+//! as if messages took no time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -15,14 +15,14 @@ use bunraku_plan::run::{Action, Ending, Event, Run, RunOptions, RunOutcome};
 use bunraku_plan::{Application, Component, Named, Plan, PlanOptions, Site, StepIndex};
 use jiff::Timestamp;
 
-/// One durable write of the leader, in milliseconds.
+/// Duration of one durable write of the leader, in milliseconds.
 const WRITE: u64 = 5;
 
 struct Dice(u64);
 
 impl Dice {
     fn below(&mut self, bound: u64) -> u64 {
-        // SplitMix64: good enough to spread, and the same everywhere.
+        // SplitMix64: spreads well enough, and is the same everywhere.
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -31,7 +31,7 @@ impl Dice {
     }
 }
 
-/// Components on nodes of their own, each behind some that come before it.
+/// Creates components on separate nodes, each after some earlier ones.
 fn site(nodes: u64, edges: u64, dice: &mut Dice) -> Site {
     let mut components: Vec<Component> = (0..nodes)
         .map(|number| Component {
@@ -56,14 +56,14 @@ fn site(nodes: u64, edges: u64, dice: &mut Dice) -> Site {
     }
 }
 
-/// Most nodes take a minute, some take long.
+/// Returns durations: most nodes take a minute, some take long.
 fn durations(count: usize, dice: &mut Dice) -> Vec<u64> {
     (0..count)
         .map(|_| 5_000 + dice.below(60_000) + if dice.below(20) == 0 { 240_000 } else { 0 })
         .collect()
 }
 
-/// The longest chain of durations.
+/// Returns the longest chain of durations.
 fn lower_bound(plan: &Plan, durations: &[u64]) -> u64 {
     let mut ends = vec![0u64; plan.steps.len()];
     for (at, step) in plan.steps.iter().enumerate() {
@@ -73,7 +73,7 @@ fn lower_bound(plan: &Plan, durations: &[u64]) -> u64 {
     ends.into_iter().max().unwrap_or(0)
 }
 
-/// This thread's processor time in nanoseconds: others share the machine.
+/// Returns this thread's processor time in nanoseconds, because others share the machine.
 fn processor_time() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
@@ -81,16 +81,16 @@ fn processor_time() -> u64 {
 
 struct Carried {
     makespan: u64,
-    /// Nanoseconds of deciding.
+    /// Time spent on deciding, in nanoseconds.
     processor: u64,
 }
 
-/// Carries a plan out in virtual time.
+/// Executes a plan in virtual time.
 fn carry_out(plan: &Arc<Plan>, durations: &[u64], options: RunOptions, seed: u64) -> Carried {
     let mut dice = Dice(seed);
     let mut run = Run::new(RunId(uuid::Uuid::nil()), plan.clone(), options, &[]);
     let at = |clock: u64| Timestamp::from_millisecond(clock as i64).expect("a time");
-    // When it reaches the leader, of which step, and whether it is the end.
+    // Time of arrival at the leader, the step, and a flag for the end of the step.
     let mut coming: BinaryHeap<Reverse<(u64, u32, bool)>> = BinaryHeap::new();
     let (mut clock, mut processor) = (0u64, 0u64);
     let mut events = vec![Event::Begun { unfit: Vec::new() }];

@@ -6,13 +6,13 @@ use bunraku_model::NodeName;
 
 use crate::inventory::NodePattern;
 
-/// What to keep; empty lists keep everything.
+/// The parts to keep. Empty lists keep everything.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
     /// Applications, such as `Lamp[app1]`.
     pub instances: Vec<String>,
     pub nodes: Vec<NodePattern>,
-    /// The nodes that a query gave.
+    /// The nodes that a query returned.
     pub only: Option<BTreeSet<NodeName>>,
 }
 

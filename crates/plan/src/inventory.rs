@@ -1,16 +1,16 @@
-//! Which nodes there are, for sources that name them by pattern or query.
+//! The known nodes, for sources that name them by pattern or query.
 
 use std::collections::BTreeMap;
 
 use bunraku_model::{Glob, NodeName};
 
-/// The nodes that patterns and queries are answered from.
+/// The nodes that patterns and queries are resolved against.
 #[derive(Clone, Debug, Default)]
 pub struct Inventory {
-    /// `None`: nobody knows, as without a server.
+    /// `None` if the nodes are unknown, as without a server.
     pub nodes: Option<Vec<NodeName>>,
-    /// What each query of the source found. Whoever has facts answers them:
-    /// see [`site_queries`](crate::site_queries).
+    /// The result of each query in the source. A caller with access to facts fills it; see
+    /// [`site_queries`](crate::site_queries).
     pub answers: BTreeMap<String, Vec<NodeName>>,
 }
 
@@ -23,7 +23,7 @@ impl Inventory {
     }
 }
 
-/// A name with `*` for any characters and `?` for one.
+/// A pattern for names: `*` matches any characters and `?` matches one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NodePattern {
     text: String,

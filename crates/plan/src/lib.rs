@@ -1,9 +1,8 @@
 //! Plans of ordered runs over many nodes, and such runs as a pure state machine.
 //!
-//! A [`Site`] says what there is: applications, their components, what these
-//! produce and consume, and where they run. [`plan_site`] turns it into steps
-//! in order, and leaves no meaningful choice to the execution. [`run::Run`]
-//! carries a plan out: events in, actions out.
+//! A [`Site`] describes applications, their components, what these produce and consume, and
+//! where they run. [`plan_site`] turns it into ordered steps, and leaves no meaningful choice
+//! to the execution. [`run::Run`] executes a plan: events in, actions out.
 //!
 //! Absent: I/O, clocks, randomness. Files, nodes and times are arguments.
 

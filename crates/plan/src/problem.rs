@@ -1,4 +1,4 @@
-//! Why there is no plan, with the culprits.
+//! The reasons why there is no plan, with the components at fault.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use bunraku_model::Excerpt;
 #[error("{}", shown(.0))]
 pub struct PlanError(pub Vec<Problem>);
 
-/// One thing that is wrong.
+/// One problem with a site.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Problem {
     pub message: String,

@@ -1,4 +1,4 @@
-//! What there is to plan: applications and their components, as some source says.
+//! The input of planning: applications and their components, as described by a source.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,12 @@ use bunraku_model::Excerpt;
 pub struct Site {
     pub environment: String,
     pub applications: Vec<Application>,
-    /// The revision of the code that it came from, if the source says so.
+    /// The revision of the code that it came from, if the source provides it.
     pub code_id: Option<String>,
-    /// What is worth knowing about the source.
+    /// Notes about the source.
     pub notes: Vec<String>,
-    /// What catalogs of these nodes read of others, which no source says: a
-    /// server knows it.
+    /// Outputs of other nodes that catalogs of these nodes read. No source contains them; a
+    /// server knows them.
     pub reads: Vec<NodeRead>,
 }
 
@@ -38,30 +38,31 @@ pub struct Application {
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Component {
     pub name: String,
-    /// Where it runs.
+    /// The nodes that it runs on.
     pub nodes: Vec<Named>,
-    /// More than one node is meant: the component runs on each of them.
+    /// `true` if several nodes are intended. The component runs on each of them.
     pub on_each: bool,
     pub produces: Vec<Named>,
     pub consumes: Vec<Named>,
-    /// Capabilities that come first, without passing values.
+    /// Capabilities that must come first, without passing values.
     pub requires: Vec<Named>,
-    /// Components that come first without producing anything: `Lamp[a]/Lamp::Mysql[a]`,
+    /// Components that must come first without producing anything: `Lamp[a]/Lamp::Mysql[a]`,
     /// or the name alone.
     pub waits_for: Vec<Named>,
-    /// What a run of this component alone is limited to.
+    /// The tags that limit a run of this component alone.
     pub tags: Vec<String>,
-    /// Its parameters, with what capabilities brought; empty where the source does not say.
+    /// Its parameters, including values from capabilities. Empty if the source does not
+    /// provide them.
     pub parameters: Values,
     /// The values of the capabilities that it produces.
     pub capabilities: BTreeMap<String, Values>,
     pub place: Option<Excerpt>,
 }
 
-/// Values by name. Secrets are not in them.
+/// Values by name, without secrets.
 pub type Values = serde_json::Map<String, serde_json::Value>;
 
-/// A name and where it was said.
+/// A name and its position in the source.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Named {
     pub name: String,

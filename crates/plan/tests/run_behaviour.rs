@@ -1,4 +1,4 @@
-//! What a run does, told as scripts: text in, text out.
+//! The behaviour of a run, as scripts: text in, text out.
 
 use crate::support::{after, plan, run_id, step_of};
 use bunraku_plan::run::{
@@ -6,7 +6,7 @@ use bunraku_plan::run::{
 };
 use expect_test::{Expect, expect};
 
-/// Carries out a script of lines and shows what was started when, and how it stands.
+/// Executes a script of lines, and shows when each step started and its state.
 fn told(graph: &str, options: RunOptions, script: &str) -> String {
     let plan = plan(graph);
     let mut run = Run::new(run_id(), plan.clone(), options.clone(), &[]);
@@ -113,8 +113,8 @@ fn event(plan: &bunraku_plan::Plan, line: &str) -> Event {
     }
 }
 
-/// A server that dies after any entry: the next one comes to the same state,
-/// and performs again what may not have been performed.
+/// Checks that a server can die after any entry: the next one arrives at the same state, and
+/// repeats the actions that may not have been performed.
 fn every_cut_recovers(run: &Run, log: &[Entry], options: &RunOptions) {
     for cut in 0..=log.len() {
         let mut live = Run::new(run.id(), run.plan().clone(), options.clone(), &[]);

@@ -1,4 +1,4 @@
-//! Random graphs, random fates: what always holds.
+//! Random graphs and random events: the invariants.
 
 use std::collections::BTreeSet;
 
@@ -89,7 +89,7 @@ fn within_limits(run: &Run) {
     }
 }
 
-/// Carries a run out with whatever fate the seed has for each node.
+/// Executes a run in which the seed determines what happens to each node.
 fn story(seed: u64) -> Story {
     let mut dice = Random(seed);
     let count = 1 + dice.below(40);
@@ -123,7 +123,7 @@ fn story(seed: u64) -> Story {
 fn fate(story: &Story, active: &[StepIndex], dice: &mut Random) -> Event {
     let all = story.run.statuses().len();
     let step = match active.is_empty() || dice.chance(10) {
-        // Of anyone, asked or not: must not matter.
+        // Any step, requested or not: this must not matter.
         true => StepIndex(dice.below(all + 2) as u32),
         false => active[dice.below(active.len())],
     };
@@ -183,7 +183,7 @@ proptest! {
         let (mut other, outstanding) = Run::recover(
             run.id(), run.plan().clone(), run.options().clone(), &[], story.log[..cut].iter().cloned(),
         );
-        // Whoever starts is asked for again, and nobody else.
+        // Exactly the steps that are starting are requested again.
         let again: BTreeSet<StepIndex> = outstanding
             .iter()
             .filter_map(|action| match action {

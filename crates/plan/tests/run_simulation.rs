@@ -1,5 +1,5 @@
-//! A thousand nodes, a network that loses, doubles and reorders, and servers
-//! that die in the middle: nothing runs twice, nothing is forgotten.
+//! Simulates a thousand nodes, a network that loses, duplicates and reorders messages, and
+//! servers that die in the middle. Nothing runs twice, and nothing is forgotten.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -14,7 +14,7 @@ use bunraku_plan::{Plan, StepIndex};
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Message {
-    /// To a node: it may come twice, or late.
+    /// To a node: it may arrive twice, or late.
     Start(StepIndex, NodeRunId),
     Cancel(StepIndex, NodeRunId),
     /// Inside a node: its work is done.
@@ -39,23 +39,23 @@ enum Told {
 
 #[derive(Default, Clone)]
 struct Node {
-    /// The ids that it has ever carried out: a second request is known.
+    /// The ids that it has ever executed, so that it recognizes a second request.
     carried_out: Vec<NodeRunId>,
     working: bool,
     dead: bool,
-    /// It died in the middle, and says so when it is back.
+    /// `true` if it died in the middle. It reports that when it returns.
     interrupted: bool,
     will_fail: bool,
 }
 
-/// A mistake that is made on purpose: the checks have to find it.
+/// A deliberate bug that the checks have to find.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Planted {
-    /// Nodes do not know an id again.
+    /// Nodes do not recognize a repeated id.
     ForgetfulNodes,
     /// Actions are performed before their event is stored.
     ActsBeforeItStores,
-    /// Who takes over does not ask again those that may not have been asked.
+    /// A new leader does not repeat requests that may not have been sent.
     TakesOverWithoutAsking,
 }
 
@@ -99,10 +99,10 @@ impl World {
         self.queue.push(Reverse((at, self.number, message)));
     }
 
-    /// Over the network: late, out of order, sometimes twice.
+    /// Sends a message over the network: late, out of order, sometimes twice.
     fn send(&mut self, message: Message) {
         let mut delay = 1 + self.dice.below(300);
-        // Lost, and sent again later: commands and spools wait for an answer.
+        // Lost and sent again later, because commands and spools wait for an answer.
         while self.dice.chance(10) {
             delay += 1_000;
         }
@@ -113,7 +113,7 @@ impl World {
         self.later(delay, message);
     }
 
-    /// Stores the event; then performs, unless the server dies in between.
+    /// Stores the event, then performs its actions, unless the server dies in between.
     fn append(&mut self, event: Event) {
         let at = after(self.clock);
         let actions = self.run.step(&event, at);
@@ -148,7 +148,7 @@ impl World {
         }
     }
 
-    /// Another server reads the log and goes on.
+    /// Another server reads the log and continues.
     fn leader_dies(&mut self) {
         self.leaders += 1;
         let (run, outstanding) = Run::recover(
@@ -243,7 +243,7 @@ impl World {
 
     fn node_gets(&mut self, step: StepIndex, id: NodeRunId) {
         if self.nodes[step.at()].dead {
-            // The command waits for it.
+            // The command waits for the node.
             if self.run.outcome().is_none() {
                 self.later(2_000, Message::Start(step, id));
             }
@@ -257,7 +257,7 @@ impl World {
             !self.nodes[step.at()].carried_out.contains(&id),
             "a node runs twice"
         );
-        // Whatever the network did: its needs are done.
+        // Whatever the network did, the dependencies must be done.
         for wait in self.plan.steps[step.at()].waits_for.clone() {
             let before = &self.nodes[wait.step.at()];
             assert!(
@@ -292,7 +292,8 @@ fn seed() -> u64 {
     seed
 }
 
-/// Losses and leader changes, and everybody means well: all run once, and succeed.
+/// Simulates losses and leader changes with nodes that behave well: all run once, and
+/// succeed.
 fn carry_out_and_check(count: usize, planted: Option<Planted>) {
     let mut world = World::new(seed(), count, count * 3, RunOptions::default());
     world.planted = planted;
@@ -349,7 +350,7 @@ fn nodes_that_fail_die_and_return_are_told_apart() {
         let step = StepIndex(number);
         match number % 10 {
             0 => world.nodes[step.at()].will_fail = true,
-            // Gone for good while the run is on.
+            // Gone permanently while the run is in progress.
             1 => world.later(100, Message::NodeDies(step)),
             // Away for a moment before it is asked.
             2 => {

@@ -1,10 +1,10 @@
-//! Circles: components that need each other, and nodes that wait for each other.
+//! Cycles: components that need each other, and nodes that wait for each other.
 
 use super::graph::Graph;
 use super::units::{Need, Units};
 use crate::problem::Problem;
 
-/// A circle of components can never run.
+/// Finds a cycle of components, which can never run.
 pub(super) fn between_components(units: &Units) -> Option<Problem> {
     let graph = Graph::new(
         units
@@ -23,7 +23,8 @@ pub(super) fn between_components(units: &Units) -> Option<Problem> {
     Some(problem.hint("no order satisfies this: one of these needs has to go"))
 }
 
-/// Nodes may wait for each other in a circle although their components do not.
+/// Finds a cycle of nodes. Nodes may wait for each other in a cycle even if their components
+/// do not.
 pub(super) fn between_nodes(units: &Units, groups: &[(usize, u32)]) -> Option<Problem> {
     let count = groups.iter().map(|(node, _)| node + 1).max().unwrap_or(0);
     let mut before = vec![std::collections::BTreeSet::new(); count];
@@ -67,7 +68,7 @@ pub(super) fn between_nodes(units: &Units, groups: &[(usize, u32)]) -> Option<Pr
     )
 }
 
-/// Each with the next one, and the last with the first.
+/// Pairs each element with the next one, and the last with the first.
 fn round(cycle: &[usize]) -> impl Iterator<Item = (usize, usize)> + '_ {
     let next = cycle.iter().skip(1).chain(cycle.first());
     cycle.iter().copied().zip(next.copied())

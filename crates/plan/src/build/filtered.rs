@@ -1,4 +1,4 @@
-//! Leaves out what a filter does not keep, and keeps the order across the gaps.
+//! Removes the parts that a filter excludes, and keeps the order across the gaps.
 
 use std::collections::BTreeMap;
 
@@ -93,7 +93,7 @@ fn warn_of_parts(units: &Units, site: &Site, keep: &[bool], warnings: &mut Vec<S
     }
 }
 
-/// The kept units; those that waited through others still wait.
+/// Returns the kept units. Units that waited for each other through removed ones still wait.
 fn contracted(units: &Units, keep: &[bool]) -> Units {
     let mut place = vec![usize::MAX; units.list.len()];
     let mut list = Vec::new();

@@ -1,7 +1,7 @@
-//! A graph of numbers, and what can be told from it in one walk.
+//! A graph of numbers, with properties computed in one traversal.
 
 pub(super) struct Graph {
-    /// What each one waits for.
+    /// The predecessors that each one waits for.
     before: Vec<Vec<usize>>,
     after: Vec<Vec<usize>>,
 }
@@ -17,8 +17,8 @@ impl Graph {
         Self { before, after }
     }
 
-    /// An order in which each comes after what it waits for; those on or
-    /// behind a cycle are missing.
+    /// Returns an order in which each comes after its predecessors. Those on or behind a
+    /// cycle are missing.
     pub(super) fn order(&self) -> Vec<usize> {
         let mut missing: Vec<usize> = self.before.iter().map(Vec::len).collect();
         let mut order: Vec<usize> = (0..missing.len())
@@ -37,7 +37,8 @@ impl Graph {
         order
     }
 
-    /// The longest chain that ends in each, itself included. For graphs without cycles.
+    /// Returns the length of the longest chain that ends in each, itself included. The graph
+    /// must have no cycles.
     pub(super) fn levels(&self) -> Vec<u32> {
         let mut levels = vec![1u32; self.before.len()];
         for one in self.order() {
@@ -48,14 +49,14 @@ impl Graph {
         levels
     }
 
-    /// Some cycle, each waiting for the next.
+    /// Returns a cycle, each element waiting for the next.
     pub(super) fn cycle(&self) -> Option<Vec<usize>> {
         let mut stuck = vec![true; self.before.len()];
         for one in self.order() {
             stuck[one] = false;
         }
         let mut at = stuck.iter().position(|stuck| *stuck)?;
-        // Every stuck one waits for a stuck one: the walk comes round.
+        // Each stuck one waits for another stuck one, so the walk ends in a cycle.
         let mut seen = vec![usize::MAX; self.before.len()];
         let mut path = Vec::new();
         while seen[at] == usize::MAX {
@@ -69,7 +70,8 @@ impl Graph {
         Some(path.split_off(seen[at]))
     }
 
-    /// Can `to` be reached from `from` along waits in reverse, other than directly?
+    /// Returns `true` if `to` can be reached from `from` along waits in reverse, other than
+    /// directly.
     pub(super) fn leads_around(&self, from: usize, to: usize) -> bool {
         let mut seen = vec![false; self.after.len()];
         let mut waiting: Vec<usize> = self.after[from]

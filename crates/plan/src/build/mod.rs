@@ -1,4 +1,4 @@
-//! From a site to a plan, or to everything that is wrong with the site.
+//! Turns a site into a plan, or into a list of everything that is wrong with the site.
 
 mod cycle;
 mod filtered;
@@ -19,11 +19,11 @@ use bunraku_wire::api::ordered_runs::{
 use graph::Graph;
 use units::{Unit, Units};
 
-/// How to plan.
+/// Options of planning.
 #[derive(Clone, Debug, Default)]
 pub struct PlanOptions {
     pub filter: Filter,
-    /// Where nodes wait for each other in a circle, run them in passes.
+    /// Runs nodes in passes if they wait for each other in a cycle.
     pub passes: bool,
 }
 
@@ -40,7 +40,7 @@ pub fn plan_site(site: &Site, options: &PlanOptions) -> Result<Plan, PlanError> 
     Ok(planned(site, &units, &groups, warnings))
 }
 
-/// Which step each unit belongs to: by node, or by node and pass.
+/// Returns the step that each unit belongs to: by node, or by node and pass.
 fn assigned(units: &Units, options: &PlanOptions) -> Result<Vec<(usize, u32)>, PlanError> {
     let nodes = units.node_numbers();
     let by_node: Vec<(usize, u32)> = nodes.iter().map(|node| (*node, 1)).collect();
@@ -124,7 +124,7 @@ fn finished(site: &Site, units: &Units, steps: Vec<Step>, warnings: Vec<String>)
     plan
 }
 
-/// Per step: the steps that it waits for, each with the edges between units.
+/// For each step, the steps that it waits for, each with the edges between units.
 type Waits = BTreeMap<usize, Vec<(usize, usize)>>;
 
 fn waits(
@@ -142,7 +142,7 @@ fn waits(
             }
         }
     }
-    // A node's passes come one after the other.
+    // The passes of a node run one after the other.
     for ((node, pass), step) in number {
         if let Some(before) = number.get(&(*node, pass.saturating_sub(1))) {
             waits[*step].entry(*before).or_default();

@@ -1,6 +1,6 @@
-//! What was perhaps meant.
+//! Suggestions for misspelled names.
 
-/// The name among these that shares most with the wanted one.
+/// Suggests the name that is most similar to the wanted one.
 pub(super) fn near<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Option<String> {
     names
         .map(|name| (distance(wanted, name), name))
@@ -9,7 +9,8 @@ pub(super) fn near<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Op
         .map(|(_, name)| format!("did you mean `{name}`?"))
 }
 
-/// How many single-character edits lie between two names. Long names are far apart.
+/// Returns the number of single-character edits between two names. Compares only the first
+/// 100 characters.
 fn distance(one: &str, other: &str) -> usize {
     let one: Vec<char> = one.chars().take(100).collect();
     let other: Vec<char> = other.chars().take(100).collect();

@@ -1,10 +1,10 @@
-//! Waits that come from catalogs: a node reads an output of another.
+//! Dependencies from catalogs: a node reads an output of another.
 
 use super::units::{Need, Units};
 use crate::site::Site;
 
-/// Everything on the reader waits for everything on the source: which of a
-/// node's components a state belongs to is not known here.
+/// Makes every component on the reader wait for every component on the source, because it is
+/// not known here which of a node's components a state belongs to.
 pub(super) fn add(site: &Site, units: &mut Units, warnings: &mut Vec<String>) {
     for read in &site.reads {
         let on = |node: &str| -> Vec<usize> {
@@ -13,7 +13,7 @@ pub(super) fn add(site: &Site, units: &mut Units, warnings: &mut Vec<String>) {
             there.map(|(at, _)| at).collect()
         };
         let (readers, sources) = (on(&read.reader), on(&read.source));
-        // Its own outputs a node has when it needs them.
+        // A node's own outputs exist by the time it needs them.
         if readers.is_empty() || read.reader == read.source {
             continue;
         }

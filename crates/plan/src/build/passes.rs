@@ -1,19 +1,19 @@
 //! Splits nodes that wait for each other into passes.
 //!
-//! A component's level counts how often the way to it changes the node. Units
-//! of one node and level form a step; edges between steps then go upwards
-//! only. Steps of a node are joined again where no way leads from the one to
-//! the other over a third, so that no node runs more often than it has to.
+//! A component's level counts how often the path to it changes the node. Units of one node
+//! and level form a step, so edges between steps only go upwards. Steps of a node are joined
+//! again if no path leads from one to the other through a third, so that no node runs more
+//! often than necessary.
 
 use std::collections::BTreeMap;
 
 use super::graph::Graph;
 use super::units::Units;
 
-/// Joining costs a search per pair: beyond this many steps it is left.
+/// Maximum number of steps to join. Joining costs a search per pair.
 const MOST_JOINED: usize = 2_000;
 
-/// Node and pass of each unit. The graph of units has no cycle.
+/// Returns the node and pass of each unit. The graph of units must have no cycle.
 pub(super) fn split(units: &Units, nodes: &[usize]) -> Vec<(usize, u32)> {
     let levels = levels(units, nodes);
     let mut step_of: Vec<(usize, u32)> = nodes.iter().copied().zip(levels).collect();
@@ -57,7 +57,7 @@ fn distinct(step_of: &[(usize, u32)]) -> Vec<(usize, u32)> {
     steps
 }
 
-/// Does a way lead from the one step to the other over a third?
+/// Returns `true` if a path leads from one step to the other through a third.
 fn leads_around(
     units: &Units,
     step_of: &[(usize, u32)],
@@ -88,7 +88,7 @@ fn leads_around(
     graph.leads_around(number[&one], number[&next])
 }
 
-/// Passes of each node counted from 1.
+/// Numbers the passes of each node from 1.
 fn numbered(step_of: &[(usize, u32)]) -> Vec<(usize, u32)> {
     let mut passes: BTreeMap<(usize, u32), u32> = BTreeMap::new();
     let mut last = None;

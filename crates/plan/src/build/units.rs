@@ -1,4 +1,4 @@
-//! Components on nodes, and what each needs of which other.
+//! Components on nodes, and their dependencies on each other.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,7 +12,8 @@ use crate::site::{Component, Named, Site};
 #[derive(Clone, Debug)]
 pub(super) struct Unit {
     pub(super) application: usize,
-    /// `Lamp::Mysql[app1]`; of those that run on several nodes, all have this name.
+    /// The component, such as `Lamp::Mysql[app1]`. Units of a component that runs on several
+    /// nodes share this name.
     pub(super) component: String,
     pub(super) node: NodeName,
     pub(super) produces: Vec<String>,
@@ -20,12 +21,12 @@ pub(super) struct Unit {
     pub(super) tags: Vec<String>,
 }
 
-/// Why a unit waits for another.
+/// The reason why a unit waits for another.
 #[derive(Clone, Debug)]
 pub(super) struct Need {
     pub(super) from: usize,
     pub(super) capability: Option<String>,
-    /// What lay between, and was left out.
+    /// The removed components in between.
     pub(super) through: Vec<String>,
 }
 
@@ -36,7 +37,7 @@ pub(super) struct Units {
 }
 
 impl Units {
-    /// For each unit a number of its node, by name.
+    /// Returns a node number for each unit, in order of the node names.
     pub(super) fn node_numbers(&self) -> Vec<usize> {
         let mut names: Vec<&NodeName> = self.list.iter().map(|unit| &unit.node).collect();
         names.sort();
@@ -46,7 +47,7 @@ impl Units {
     }
 }
 
-/// A component with its place in the site.
+/// A component with its position in the site.
 type Located<'s> = (usize, &'s Component);
 
 pub(super) fn read(site: &Site) -> Result<Units, PlanError> {
@@ -98,7 +99,7 @@ pub(super) fn read(site: &Site) -> Result<Units, PlanError> {
                 None => problems.push(unknown(component, wanted, &by_name)),
             }
         }
-        // What a component needs of itself is there when it runs.
+        // A component's own capabilities exist by the time it runs.
         for (from, capability) in found.into_iter().filter(|(from, _)| *from != at) {
             for unit in &of_component[at] {
                 units.needs[*unit].extend(of_component[from].iter().map(|from| Need {
@@ -122,7 +123,7 @@ fn names(list: &[Named]) -> Vec<String> {
     names
 }
 
-/// The nodes of a component: exactly one, unless more are meant.
+/// Returns the nodes of a component: exactly one, unless it runs on several.
 fn placed(component: &Component, problems: &mut Vec<Problem>) -> Vec<NodeName> {
     let mut nodes: BTreeMap<NodeName, &Named> = BTreeMap::new();
     for node in &component.nodes {
@@ -160,7 +161,7 @@ fn placed(component: &Component, problems: &mut Vec<Problem>) -> Vec<NodeName> {
     nodes.into_keys().collect()
 }
 
-/// Which component produces each capability.
+/// Returns the component that produces each capability.
 fn producers<'s>(
     components: &[Located<'s>],
     problems: &mut Vec<Problem>,

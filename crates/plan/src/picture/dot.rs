@@ -2,7 +2,7 @@
 
 use bunraku_wire::api::ordered_runs::Plan;
 
-/// The plan as a `digraph`: nodes left to right in run order.
+/// Returns the plan as a `digraph`, with nodes from left to right in run order.
 pub fn dot(plan: &Plan) -> String {
     let mut out = String::from(
         "digraph plan {\n  rankdir=LR;\n  node [shape=box, style=rounded, fontname=\"sans-serif\"];\n",

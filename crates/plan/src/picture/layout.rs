@@ -1,17 +1,18 @@
-//! Which boxes a picture of a plan has, and where they stand.
+//! The boxes of a plan's picture, and their positions.
 //!
-//! Few steps are shown one by one. Many are bundled: steps of one group that
-//! run the same kinds of components and wait for the same bundles become one
-//! box, so that 400 nodes stay a picture of an application.
+//! A small number of steps is shown one by one. Many steps are bundled: steps of one group
+//! that run the same kinds of components and wait for the same bundles become one box, so
+//! that 400 nodes stay a picture of an application.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::shorten;
 use bunraku_wire::api::ordered_runs::{Plan, Step};
 
-/// More steps than this are bundled.
+/// Maximum number of single steps. More steps are bundled.
 const MOST_SINGLE: usize = 40;
-/// More bundles than this are bundled again, whatever they wait for.
+/// Maximum number of bundles. More bundles are bundled again, regardless of what they wait
+/// for.
 const MOST_BUNDLES: usize = 60;
 const WIDTH: f64 = 250.0;
 const GAP_X: f64 = 110.0;
@@ -26,14 +27,14 @@ pub(super) struct Picture {
     pub(super) edges: Vec<Edge>,
     pub(super) width: f64,
     pub(super) height: f64,
-    /// Where each group's column starts.
+    /// The start of each group's column.
     pub(super) columns: Vec<f64>,
 }
 
 pub(super) struct Bundle {
     pub(super) title: String,
     pub(super) lines: Vec<String>,
-    /// Everything, for those who point at it.
+    /// The full text, shown on hover.
     pub(super) full: String,
     pub(super) group: u32,
     pub(super) count: usize,
@@ -68,7 +69,7 @@ pub(super) fn layout(plan: &Plan) -> Picture {
     }
 }
 
-/// The bundle of each step, numbered in order of the steps.
+/// Returns the bundle of each step, numbered in order of the steps.
 fn bundles(plan: &Plan) -> Vec<usize> {
     if plan.steps.len() <= MOST_SINGLE {
         return (0..plan.steps.len()).collect();
@@ -109,7 +110,7 @@ fn bundles(plan: &Plan) -> Vec<usize> {
         .collect()
 }
 
-/// `Lamp::Webapp` of `Lamp::Webapp[app1-1]`.
+/// Returns the type of a component: `Lamp::Webapp` for `Lamp::Webapp[app1-1]`.
 fn kind(component: &str) -> &str {
     component.split('[').next().unwrap_or(component)
 }
@@ -121,7 +122,7 @@ fn kinds(step: &Step) -> BTreeSet<&str> {
         .collect()
 }
 
-/// `web-01 … web-14`: without the domain, where it is the same.
+/// Returns a range such as `web-01 … web-14`, without the domain if it is the same.
 fn from_to(first: &str, last: &str) -> String {
     match (first.split_once('.'), last.split_once('.')) {
         (Some((first, domain)), Some((last, same))) if domain == same => {
@@ -208,8 +209,8 @@ fn edges(plan: &Plan, bundle_of: &[usize]) -> Vec<Edge> {
         .collect()
 }
 
-/// Leaves out edges that a longer way says already: what waits for the web
-/// servers need not show that it waits for their database, too.
+/// Removes edges that a longer path implies: a box that waits for the web servers need not
+/// show that it also waits for their database.
 fn telling(edges: Vec<Edge>, boxes: usize) -> Vec<Edge> {
     let mut after: Vec<Vec<usize>> = vec![Vec::new(); boxes];
     for edge in &edges {
@@ -238,7 +239,7 @@ fn telling(edges: Vec<Edge>, boxes: usize) -> Vec<Edge> {
         .collect()
 }
 
-/// Columns by group; inside, each near the middle of its neighbours.
+/// Places the boxes in columns by group, each near the middle of its neighbours.
 fn place(boxes: &mut [Bundle], edges: &[Edge]) -> (f64, f64, Vec<f64>) {
     let groups = boxes.iter().map(|one| one.group).max().unwrap_or(0) as usize;
     let mut columns: Vec<Vec<usize>> = vec![Vec::new(); groups];
@@ -278,7 +279,7 @@ fn tall(column: &[usize], boxes: &[Bundle]) -> f64 {
     all - GAP_Y
 }
 
-/// Sorts a column by the middle of each one's neighbours; those without stay.
+/// Sorts a column by the middle of each box's neighbours. Boxes without neighbours stay.
 fn arrange(column: &mut [usize], boxes: &[Bundle], neighbours: &[Vec<usize>]) {
     let center = |at: usize| boxes[at].y + boxes[at].height / 2.0;
     let middle = |at: usize| match neighbours[at].len() {

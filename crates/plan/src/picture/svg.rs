@@ -1,4 +1,4 @@
-//! A plan as SVG: groups from left to right, what waits for what in between.
+//! A plan as SVG: groups from left to right, with the dependencies in between.
 
 use super::escape;
 use super::layout::{Bundle, Edge, MARGIN, Picture, TOP, layout};
@@ -73,7 +73,7 @@ fn draw_box(out: &mut String, one: &Bundle) {
     } = one;
     out.push_str(&format!("<g><title>{}</title>", escape(&one.full)));
     if one.count > 1 {
-        // A second edge behind: this is a stack.
+        // A second outline behind the box shows that it is a stack.
         out.push_str(&format!(
             "<rect class=\"box\" x=\"{:.0}\" y=\"{:.0}\" width=\"{width:.0}\" height=\"{height:.0}\" rx=\"6\"/>",
             x + 4.0,

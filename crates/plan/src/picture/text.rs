@@ -1,6 +1,6 @@
 //! Text in pictures.
 
-/// Safe inside SVG text and attributes.
+/// Escapes text for use in SVG text and attributes.
 pub(crate) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {
@@ -16,7 +16,7 @@ pub(crate) fn escape(text: &str) -> String {
     out
 }
 
-/// At most this many characters, with the middle left out.
+/// Shortens text to at most `most` characters by removing the middle.
 pub(crate) fn shorten(text: &str, most: usize) -> String {
     let characters: Vec<char> = text.chars().collect();
     if characters.len() <= most || most < 5 {

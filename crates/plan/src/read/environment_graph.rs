@@ -1,4 +1,4 @@
-//! The environment graph that Puppet 4 to 6 servers answer with.
+//! The environment graph that Puppet 4 to 6 servers return.
 
 use serde_json::{Map, Value};
 

@@ -5,7 +5,7 @@ use bunraku_puppet::{Limits, NamedAt, Value, World, evaluate_site};
 use super::ReadError;
 use crate::site::{Application, Component, Named, Site, Values};
 
-/// Evaluates manifests (name and text) with a `site` in them.
+/// Evaluates manifests (name and text) that contain a `site`.
 pub fn site_manifest(
     files: &[(String, String)],
     world: &dyn World,

@@ -1,4 +1,4 @@
-//! Where plans come from: three kinds of source, one [`Site`](crate::Site).
+//! The sources of plans: three kinds of source, one [`Site`](crate::Site).
 
 mod environment_graph;
 mod manifest;
@@ -8,7 +8,7 @@ pub use environment_graph::environment_graph;
 pub use manifest::site_manifest;
 pub use site_file::{site_file, site_queries};
 
-/// Why a source could not be read.
+/// The reason why a source could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     #[error("{file} is not an environment graph: {why}")]
@@ -28,7 +28,7 @@ pub enum ReadError {
 }
 
 impl ReadError {
-    /// What to do about it.
+    /// Returns a hint on what to do about it.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Graph { .. } => {

@@ -1,11 +1,11 @@
 //! Our own site file, in YAML.
 //!
-//! Names of capabilities belong to their application: `sql` is its own,
-//! `shop/sql` that of the application `shop`. The same holds for `waits_for`.
+//! Names of capabilities are local to their application: `sql` is its own, `shop/sql` belongs
+//! to the application `shop`. The same applies to `waits_for`.
 //!
-//! A `query` of name characters, `*` and `?` alone is a pattern of node names.
-//! Anything else is in the query language, and answered before the file is
-//! read: [`site_queries`] says what is asked.
+//! A `query` that consists only of name characters, `*` and `?` is a pattern of node names.
+//! Anything else is in the query language, and must be answered before the file is read:
+//! [`site_queries`] returns these queries.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -48,7 +48,7 @@ struct ComponentEntry {
     tags: Vec<String>,
 }
 
-/// Every query of a site file, to be answered in [`Inventory::answers`].
+/// Returns every query of a site file, to be answered in [`Inventory::answers`].
 pub fn site_queries(file: &str, text: &str) -> Result<BTreeSet<String>, ReadError> {
     let read = parsed(file, text)?;
     let components = read
@@ -68,7 +68,8 @@ fn parsed(file: &str, text: &str) -> Result<File, ReadError> {
     })
 }
 
-/// A pattern of node names; a query has at least a space, a brace or a bracket.
+/// Returns `true` for a pattern of node names. A query has at least a space, a brace or a
+/// bracket.
 fn is_pattern(query: &str) -> bool {
     let part_of_a_name =
         |one: char| one.is_ascii_alphanumeric() || matches!(one, '.' | '-' | '_' | '*' | '?');

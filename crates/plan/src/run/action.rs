@@ -1,9 +1,9 @@
-//! What follows from the events of a run, for others to do.
+//! The actions that result from the events of a run, for others to perform.
 
 use bunraku_model::NodeRunId;
 use bunraku_wire::api::ordered_runs::StepIndex;
 
-/// What is to be done, after the event that led to it is stored.
+/// An action to perform after its event is stored.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Action {
     Start {

@@ -1,4 +1,4 @@
-//! What has to happen until when.
+//! The deadlines of a run.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ pub(super) enum Deadline {
     Whole,
 }
 
-/// All deadlines. Those that no longer matter are ignored when they come.
+/// All deadlines. Those that no longer matter are ignored when they are due.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Deadlines(BTreeSet<(Timestamp, Deadline)>);
 
@@ -32,7 +32,7 @@ impl Deadlines {
         self.0.first().map(|(at, _)| *at)
     }
 
-    /// The next one that is due.
+    /// Removes and returns the next deadline that is due.
     pub(super) fn pop_due(&mut self, now: Timestamp) -> Option<(Timestamp, Deadline)> {
         let due = self.0.first().is_some_and(|(at, _)| *at <= now);
         if due { self.0.pop_first() } else { None }

@@ -1,16 +1,15 @@
 //! One orchestrated run over ordered nodes.
 //!
-//! [`Run::step`] is pure: no clock, no I/O, no randomness. Events come from
-//! outside and are stored in a log; what they lead to is decided here and
-//! nowhere else, so that whoever reads the log comes to the same state and
-//! the same actions.
+//! [`Run::step`] is pure: no clock, no I/O, no randomness. Events come from outside and are
+//! stored in a log. Only this module decides on their consequences, so that every reader of
+//! the log arrives at the same state and the same actions.
 //!
-//! Invariant: an action is performed only after its event is in the log. An
-//! action may be performed twice (after a takeover): node runs have ids that
-//! follow from the run and the step, and agents know an id again.
+//! Invariant: an action is performed only after its event is in the log. An action may be
+//! performed twice (after a takeover). The ids of node runs derive from the run and the step,
+//! so agents recognize a repeated id.
 //!
-//! Absent: barriers between groups, unless asked for. A node starts as soon
-//! as what it needs is done.
+//! Absent: barriers between groups, unless requested. A node starts as soon as its
+//! dependencies are done.
 
 mod action;
 mod deadlines;
@@ -39,7 +38,7 @@ pub use status::{RunPhase, StepState, StepStatus};
 pub use timeline::{Bar, Timeline};
 pub use timeline_svg::timeline_svg;
 
-/// A run: a plan, how to carry it out, and how far it is.
+/// A run: a plan, its options, and its progress.
 #[derive(Clone, Debug)]
 pub struct Run {
     id: RunId,
@@ -47,30 +46,30 @@ pub struct Run {
     options: RunOptions,
     phase: RunPhase,
     statuses: Vec<StepStatus>,
-    /// How many of its needs each step still waits for.
+    /// Number of unfinished dependencies of each step.
     missing: Vec<u32>,
     after: Vec<Vec<StepIndex>>,
     ready: Ready,
     deadlines: Deadlines,
     active: usize,
-    /// Starts that were asked for, canaries included.
+    /// Number of requested starts, canaries included.
     started: usize,
-    /// Of those that this run started itself.
+    /// Number of steps that this run started itself and that succeeded.
     succeeded: usize,
     failures: usize,
-    /// Steps of each group that are not over, from group 1.
+    /// Number of unfinished steps in each group, from group 1.
     open: Vec<usize>,
     begun: Option<Timestamp>,
     ended: Option<Timestamp>,
-    /// Its time passed before it could begin.
+    /// `true` if the run expired before it could begin.
     expired: bool,
-    /// The latest time that was told: clocks of servers differ.
+    /// The latest time seen. Clocks of servers differ.
     now: Timestamp,
 }
 
 impl Run {
-    /// A run that has not begun. What is in `done` succeeded in an earlier
-    /// run, and is not run again.
+    /// Creates a run that has not begun. The steps in `done` succeeded in an earlier run, and
+    /// do not run again.
     pub fn new(id: RunId, plan: Arc<Plan>, options: RunOptions, done: &[StepIndex]) -> Self {
         let count = plan.steps.len();
         let mut after: Vec<Vec<StepIndex>> = vec![Vec::new(); count];
@@ -116,7 +115,7 @@ impl Run {
         run
     }
 
-    /// The state after a log, and the actions that may not have been performed.
+    /// Returns the state after a log, and the actions that may not have been performed.
     pub fn recover(
         id: RunId,
         plan: Arc<Plan>,
@@ -132,7 +131,7 @@ impl Run {
         (run, actions)
     }
 
-    /// A run from its record and what is in its log.
+    /// Creates a run from its record and the entries of its log.
     pub fn of_record(
         record: &RunRecord,
         plan: Arc<Plan>,
@@ -142,7 +141,7 @@ impl Run {
         Self::recover(record.id, plan, options, &record.done, log)
     }
 
-    /// How it went, once it is over.
+    /// Returns the outcome, once the run has ended.
     pub fn end(&self) -> Option<RunEnd> {
         Some(RunEnd {
             outcome: self.outcome()?,
@@ -152,7 +151,7 @@ impl Run {
         })
     }
 
-    /// Everything that was decided and is not known to have arrived.
+    /// Returns every action that was decided and is not known to have arrived.
     pub fn outstanding(&self) -> Vec<Action> {
         let mut actions = Vec::new();
         for (step, status) in (0..).map(StepIndex).zip(&self.statuses) {
@@ -204,7 +203,7 @@ impl Run {
         }
     }
 
-    /// When [`Event::TimePassed`] is due, if nothing else happens.
+    /// Returns the time at which [`Event::TimePassed`] is due, if nothing else happens.
     pub fn next_deadline(&self) -> Option<Timestamp> {
         match self.phase {
             RunPhase::Ended { .. } => None,
@@ -212,12 +211,12 @@ impl Run {
         }
     }
 
-    /// How many steps are in which state.
+    /// Counts the steps in each state.
     pub fn tally(&self) -> Tally {
         status::tally(&self.statuses)
     }
 
-    /// The id of a step's node run: the same for everyone who computes it.
+    /// Returns the id of a step's node run. Every caller computes the same id.
     pub fn node_run(&self, step: StepIndex) -> NodeRunId {
         let mut hash = Sha256::new();
         hash.update(self.id.0.as_bytes());

@@ -1,4 +1,4 @@
-//! Steps that could start, the one with the longest way behind it first.
+//! Steps that could start, ordered by the longest chain of steps behind them.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -7,11 +7,11 @@ use bunraku_wire::api::ordered_runs::{Plan, StepIndex};
 
 #[derive(Clone, Debug)]
 pub(super) struct Ready {
-    /// One set, or one per group where groups are barriers.
+    /// One set, or one per group if groups are barriers.
     sets: Vec<BTreeSet<(Reverse<u32>, StepIndex)>>,
-    /// How long the longest chain of steps behind each is.
+    /// Length of the longest chain of steps behind each step.
     behind: Vec<u32>,
-    /// The set of each step.
+    /// The index of each step's set.
     set: Vec<usize>,
 }
 
@@ -19,7 +19,7 @@ impl Ready {
     pub(super) fn new(plan: &Plan, after: &[Vec<StepIndex>], by_group: bool) -> Self {
         let count = plan.steps.len();
         let mut behind = vec![0u32; count];
-        // Steps stand in an order in which those behind come later.
+        // Steps are ordered so that those behind come later.
         for at in (0..count).rev() {
             let longest = after[at].iter().map(|next| behind[next.at()] + 1).max();
             behind[at] = longest.unwrap_or(0);
@@ -47,7 +47,8 @@ impl Ready {
         self.sets[self.set[step.at()]].remove(&key);
     }
 
-    /// The next one; with barriers, of this group (from 0) only.
+    /// Removes and returns the next step. With barriers, only from this group (counted from
+    /// 0).
     pub(super) fn pop(&mut self, group: usize) -> Option<StepIndex> {
         let set = match self.sets.len() {
             1 => self.sets.first_mut(),

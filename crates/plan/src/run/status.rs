@@ -1,23 +1,23 @@
-//! Where a run and each of its steps stand.
+//! The status of a run and of each of its steps.
 
 use bunraku_wire::api::ordered_runs::{Ending, RunOutcome, Tally};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// Where one step stands. Each way of not succeeding is a state of its own.
+/// The state of one step. Each way of not succeeding is a separate state.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum StepState {
     #[default]
     Waiting,
-    /// Asked for.
+    /// The start was requested.
     Starting,
     Running,
     Succeeded,
     Failed,
-    /// It was asked, and did not start in time.
+    /// The node was asked, but did not start in time.
     NeverStarted,
-    /// It went away, and did not come back in time.
+    /// The node disconnected, and did not return in time.
     Lost,
     Disabled,
     TimedOut,
@@ -53,7 +53,7 @@ impl StepState {
     }
 }
 
-/// Everything that is known of one step.
+/// All known data about one step.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct StepStatus {
     #[serde(flatten)]
@@ -66,7 +66,7 @@ pub struct StepStatus {
     pub ended: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub away: Option<Timestamp>,
-    /// Why it was told to end.
+    /// The reason for its cancellation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cancel: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -75,10 +75,10 @@ pub struct StepStatus {
     pub changed: u64,
     #[serde(default)]
     pub failed: u64,
-    /// A report that came after the step was given up: it changes nothing.
+    /// A report that arrived after the step was given up. It changes nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub late: Option<Ending>,
-    /// It succeeded in an earlier run that this one resumes.
+    /// `true` if it succeeded in an earlier run that this one resumes.
     #[serde(default)]
     pub before: bool,
     #[serde(skip)]
@@ -91,11 +91,11 @@ impl StepStatus {
     }
 }
 
-/// Where the run stands.
+/// The phase of a run.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "phase", rename_all = "snake_case")]
 pub enum RunPhase {
-    /// Other runs have some of its nodes, or it is not begun yet.
+    /// Other runs hold some of its nodes, or it has not begun yet.
     Queued,
     Running,
     /// Nothing new starts.

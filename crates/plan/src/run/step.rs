@@ -1,4 +1,4 @@
-//! The transition: one event in, actions out.
+//! The transition of a run: one event in, actions out.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -12,9 +12,9 @@ use super::action::Action;
 use super::status::{RunPhase, StepState};
 
 impl Run {
-    /// Takes an event in. Events that say nothing new change nothing.
+    /// Applies an event. Events without news change nothing.
     pub fn step(&mut self, event: &Event, now: Timestamp) -> Vec<Action> {
-        // Another server's clock may be behind: time does not go back.
+        // Another server's clock may be behind, but time does not go back.
         self.now = self.now.max(now);
         let mut actions = Vec::new();
         if self.known(event) {
@@ -74,7 +74,7 @@ impl Run {
         if let Some(seconds) = self.options.total_timeout_seconds {
             self.deadlines.set(self.now, seconds, Deadline::Whole);
         }
-        // All of them first, so that each keeps its own reason.
+        // Close all of them first, so that each keeps its own reason.
         let mut closed: Vec<(StepIndex, &'static str)> = Vec::new();
         for one in unfit {
             if self.statuses[one.step.at()].is_waiting() {
@@ -93,7 +93,7 @@ impl Run {
         for (step, word) in &closed {
             self.skip_behind(*step, word);
         }
-        // Half a fleet is not what was asked for, unless it was.
+        // Do not run on only part of a fleet, unless the options tolerate it.
         let many = self.failures > self.options.tolerated(self.statuses.len());
         if many || (!closed.is_empty() && self.options.on_failure == OnFailure::Stop) {
             self.stop("not every node is ready".to_owned());
@@ -113,10 +113,11 @@ impl Run {
             return;
         }
         status.state = StepState::Running;
-        // Says nothing of its connection: a report may come late.
+        // Leaves the connection state alone, because a report may arrive late.
         status.started = Some(self.now);
         if let Some(seconds) = self.options.node_timeout_seconds {
-            // The node ends it itself; this is for when it does not.
+            // The node enforces the timeout itself. This deadline covers the case that it
+            // does not.
             let patience = seconds.saturating_add(self.options.cancel_grace_seconds);
             self.deadlines.set(self.now, patience, Deadline::Work(step));
         }
@@ -204,7 +205,7 @@ impl Run {
                     actions,
                 );
             }
-            // Away since then and ever since, not away again.
+            // Only if the node has been away since then, not if it left again.
             Deadline::Return(_) if starting || running => {
                 let away = self.options.lost_after_seconds;
                 let still = status.away.is_some_and(|since| {
@@ -214,7 +215,7 @@ impl Run {
                 if still && starting {
                     self.give_up(step, StepState::Lost, message, actions);
                 } else if still {
-                    // What it is in the middle of, it may finish.
+                    // The node may finish what it is doing.
                     self.fail(step, StepState::Lost, Some(message));
                 }
             }
@@ -226,7 +227,7 @@ impl Run {
         }
     }
 
-    /// Ends a step from here; should the node still be at it, it is told to stop.
+    /// Gives up a step on this side, and cancels it in case the node is still working on it.
     fn give_up(
         &mut self,
         step: StepIndex,
@@ -261,7 +262,7 @@ impl Run {
         }
     }
 
-    /// For a run that resumes another.
+    /// Marks a step as succeeded in an earlier run that this one resumes.
     pub(super) fn succeeded_before(&mut self, step: StepIndex) {
         if self.statuses[step.at()].is_waiting() {
             self.statuses[step.at()].before = true;
@@ -269,7 +270,7 @@ impl Run {
         }
     }
 
-    /// Anything but success: those that wait for it are skipped.
+    /// Ends a step without success, and skips the steps that wait for it.
     fn fail(&mut self, step: StepIndex, state: StepState, message: Option<String>) {
         let word = state.word();
         let by_request = state == StepState::Cancelled && self.statuses[step.at()].cancel.is_some();
@@ -329,7 +330,7 @@ impl Run {
         }
     }
 
-    /// Nothing new starts any more.
+    /// Prevents any further steps from starting.
     fn stop(&mut self, reason: String) {
         match self.phase {
             RunPhase::Queued | RunPhase::Running => {}
@@ -381,7 +382,7 @@ impl Run {
             .collect()
     }
 
-    /// Starts what can start; ends the run when nothing is left.
+    /// Starts the steps that can start. Ends the run when none is left.
     fn advance(&mut self, actions: &mut Vec<Action>) {
         if self.phase == RunPhase::Running {
             while let Some(step) = self.next_to_start() {
@@ -434,7 +435,7 @@ impl Run {
     }
 }
 
-/// `failed`, `was lost`: after the name of a node.
+/// Returns the phrase that follows the name of a node: `failed`, `was lost`.
 fn became(word: &str) -> String {
     match word {
         "failed" | "timed out" | "never started" => word.to_owned(),

@@ -1,4 +1,4 @@
-//! When each step ran, and which chain of steps made the run as long as it was.
+//! The times of each step, and the chain of steps that determined the length of the run.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -7,7 +7,7 @@ use super::Run;
 use super::status::StepState;
 use bunraku_wire::api::ordered_runs::StepIndex;
 
-/// The steps that were asked for, in the order of their start.
+/// The steps that were requested, in the order of their start.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Timeline {
     pub begun: Timestamp,
@@ -15,18 +15,18 @@ pub struct Timeline {
     pub bars: Vec<Bar>,
 }
 
-/// One step's time.
+/// The times of one step.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Bar {
     pub step: StepIndex,
     pub name: String,
     pub state: String,
     pub asked: Timestamp,
-    /// When it began to work; until then it waited in the node's queue.
+    /// The time at which it began to work. Until then it waited in the node's queue.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub started: Option<Timestamp>,
     pub ended: Timestamp,
-    /// On the chain that took longest.
+    /// `true` if it is on the longest chain.
     pub critical: bool,
 }
 
@@ -37,7 +37,7 @@ impl Bar {
 }
 
 impl Run {
-    /// The timeline up to `now`; nothing before the run began.
+    /// Returns the timeline up to `now`, or `None` before the run began.
     pub fn timeline(&self, now: Timestamp) -> Option<Timeline> {
         let begun = self.begun?;
         let ended = self.ended.unwrap_or(now).max(begun);
@@ -67,7 +67,8 @@ impl Run {
         Some(Timeline { begun, ended, bars })
     }
 
-    /// From the step that ended last back along what each had to wait for longest.
+    /// Returns the path from the step that ended last back along the dependency that each
+    /// step waited for longest.
     fn critical_path(&self) -> Vec<StepIndex> {
         let end = |step: StepIndex| {
             let status = &self.statuses[step.at()];

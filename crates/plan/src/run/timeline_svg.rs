@@ -1,9 +1,10 @@
-//! A run's timeline as SVG, with the chain that took longest marked.
+//! A run's timeline as SVG, with the longest chain marked.
 
 use super::timeline::{Bar, Timeline};
 use crate::picture::{escape, shorten};
 
-/// More bars than this: the critical chain and the longest of the others.
+/// Maximum number of bars. Beyond it, only the critical chain and the longest others are
+/// shown.
 const MOST_BARS: usize = 60;
 const LEFT: f64 = 230.0;
 const WIDTH: f64 = 720.0;
@@ -47,7 +48,7 @@ pub fn timeline_svg(title: &str, timeline: &Timeline) -> String {
     out
 }
 
-/// The bars that fit, and how many do not.
+/// Returns the bars that fit, and the number of those that do not.
 fn shown(bars: &[Bar]) -> (Vec<&Bar>, usize) {
     let mut by_length: Vec<&Bar> = bars.iter().collect();
     by_length.sort_by(|one, other| {

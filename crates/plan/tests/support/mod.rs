@@ -21,7 +21,8 @@ pub(crate) fn run_id() -> RunId {
     RunId(Uuid::from_u128(0x7f3a))
 }
 
-/// `a -> b`: b waits for a. A line with one name is a node of its own.
+/// Parses a plan. `a -> b`: b waits for a. A line with one name is a node without
+/// dependencies.
 pub(crate) fn plan(text: &str) -> Arc<Plan> {
     let mut needs: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
@@ -45,7 +46,7 @@ pub(crate) fn plan(text: &str) -> Arc<Plan> {
     of_edges(&edges)
 }
 
-/// Nodes with those that they wait for.
+/// Creates a plan from nodes and the nodes that they wait for.
 pub(crate) fn of_edges(edges: &[(String, Vec<String>)]) -> Arc<Plan> {
     let components = edges.iter().map(|(name, needs)| Component {
         name: format!("on {name}"),
@@ -67,7 +68,7 @@ pub(crate) fn of_edges(edges: &[(String, Vec<String>)]) -> Arc<Plan> {
     Arc::new(bunraku_plan::plan_site(&site, &PlanOptions::default()).expect("a plan"))
 }
 
-/// A graph of `count` nodes with about `edges` edges, without circles.
+/// Creates a graph of `count` nodes with about `edges` edges and no cycles.
 pub(crate) fn random(count: usize, edges: usize, random: &mut Random) -> Arc<Plan> {
     let mut nodes: Vec<(String, Vec<String>)> = (0..count)
         .map(|number| (format!("n{number:05}"), Vec::new()))
@@ -93,7 +94,7 @@ pub(crate) fn step_of(plan: &Plan, node: &str) -> StepIndex {
     StepIndex(u32::try_from(at.expect("a node of the plan")).expect("few steps"))
 }
 
-/// Numbers that follow from a seed (splitmix64).
+/// A random generator that depends only on its seed (splitmix64).
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
