@@ -1,4 +1,4 @@
-//! Who may call what.
+//! Access rules of all routes.
 
 use bunraku_wire::Client;
 use bunraku_wire::client::ClientError;
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::support::TestServer;
 
-/// Every documented route: method, path with made-up names in it.
+/// Returns every documented route: method, path with made-up names in it.
 fn documented(node: &str) -> Vec<(String, String, String)> {
     let document = bunraku_wire::endpoints::openapi_document();
     let mut routes = Vec::new();
@@ -51,7 +51,7 @@ async fn call(client: &Client, method: &str, path: &str) -> u16 {
     };
     match outcome {
         Ok(_) => 200,
-        // Text replies are no JSON, and still replies.
+        // Text replies are not JSON, but they are still replies.
         Err(ClientError::BadReply { .. }) => 200,
         Err(error) => error
             .status()
@@ -137,10 +137,10 @@ async fn each_role_reaches_its_own_things_and_nothing_else() {
         "GET /v1/nodes/{node}/queue",
     ];
     for (method, template, path) in documented("web-1") {
-        // It takes the node away from under the others.
+        // These calls remove the node that the other calls use.
         if (method.as_str(), template.as_str()) == ("DELETE", "/v1/nodes/{node}")
             || template.ends_with("/revoke")
-            // Whoever signs it may, with any certificate or none.
+            // Any signed request is accepted, with any certificate or none.
             || template.starts_with("/v1/hooks/")
         {
             continue;

@@ -1,4 +1,4 @@
-//! A real agent carries out what a real server released, and reports it.
+//! A real agent applies what a real server released, and reports it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use uuid::Uuid;
 use crate::fleet::{compile_resources, release};
 use crate::support::{TestServer, eventually, name, soon};
 
-/// An agent in this process. Dropping it is `kill -9`.
+/// An agent in this process. Dropping it has the effect of `kill -9`.
 struct Agent {
     task: tokio::task::JoinHandle<()>,
 }
@@ -37,7 +37,7 @@ impl Drop for Agent {
     }
 }
 
-/// What outlives an agent.
+/// The state that outlives an agent.
 struct Machine {
     directory: TempDir,
 }
@@ -130,7 +130,7 @@ async fn is_known(server: &TestServer) {
     eventually(async || node().await.is_ok()).await;
 }
 
-/// Asks for a run and follows it to its end.
+/// Requests a run and follows it to its end.
 async fn run(server: &TestServer, mode: Option<RunMode>) -> Followed {
     let id = NodeRunId(Uuid::now_v7());
     let somebody = Cause::Operator {
@@ -329,7 +329,7 @@ async fn a_trigger_that_the_node_may_not_fire_fails_with_the_servers_reason() {
     server.shutdown().await;
 }
 
-/// The same server again, on the same port.
+/// Restarts the same server on the same port.
 async fn restarted(mut server: TestServer) -> TestServer {
     let (directory, mut options) = (server.directory(), server.options());
     options.listen = server.address();
@@ -367,7 +367,7 @@ async fn with_every_server_away_the_node_works_from_its_cache_and_says_so() {
     let mut server = server;
     server.shutdown().await;
     drop(agent);
-    // A new life, with no server anywhere.
+    // Restarts the agent while no server is running.
     std::fs::remove_file(machine.root("motd")).expect("removed");
     let _agent = start(options);
     eventually(async || text(&machine.root("motd")).as_deref() == Some("kept\n")).await;
@@ -479,7 +479,7 @@ async fn a_new_release_is_carried_out_when_the_node_is_told_if_it_is_configured_
     server.shutdown().await;
 }
 
-/// Runs `web-1` alone as an ordered run, and gives how its step ended.
+/// Runs `web-1` alone as an ordered run, and returns how its step ended.
 async fn ordered(
     server: &TestServer,
     subject: bunraku_plan::run::Subject,
@@ -527,7 +527,7 @@ async fn an_ordered_run_of_a_release_carries_out_that_release_or_nothing() {
     let of = |number| Subject::Release {
         release: ReleaseNumber(number),
     };
-    // Meanwhile another one is what the node should look like: nothing slips in.
+    // The node's target is another release by now, and that one must not be applied instead.
     let older = ordered(&server, of(1)).await.expect("taken in");
     assert_eq!(older.state, StepState::NeverStarted, "{older:?}");
     let why = older.message.expect("why");

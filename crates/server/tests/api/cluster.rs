@@ -1,4 +1,4 @@
-//! How a server becomes a member, as the API sees it.
+//! Cluster membership through the API: how a server joins.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use bunraku_wire::client::ClientError;
 
 use crate::support::TestServer;
 
-/// A member that sees nobody.
+/// A member that sees no other members.
 struct Alone;
 
 impl ClusterMember for Alone {
@@ -134,7 +134,7 @@ async fn a_name_belongs_to_one_server() {
     let token = invitation(&server).await;
     let other = join(&server, &request("s2", &token, 9999)).await;
     assert_eq!(other.expect_err("another one").status(), Some(409));
-    // Its reply was lost: it comes again, with the same addresses.
+    // The reply was lost, so the server asks again with the same addresses.
     join(&server, &request("s2", &token, 8151))
         .await
         .expect("it is let in again");
@@ -177,7 +177,7 @@ async fn a_dead_server_is_a_number_that_monitoring_sees() {
     server.shutdown().await;
 }
 
-/// A member that reaches one machine, on which this key waits.
+/// A member that reaches one machine, which holds this key.
 struct Reaches {
     key: &'static str,
     placed: std::sync::Mutex<Vec<(String, Vec<u8>)>>,

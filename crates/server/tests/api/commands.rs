@@ -1,4 +1,4 @@
-//! Commands reach their nodes, whatever happens in between.
+//! Commands reach their nodes despite interruptions.
 
 use bunraku_model::{Activity, Administration, CommandId};
 use bunraku_wire::Client;
@@ -22,7 +22,7 @@ async fn send(operator: &Client, nodes: &[&str], ttl_seconds: u64) -> Vec<Comman
     sent.into_iter().map(|sent| sent.id).collect()
 }
 
-/// Nothing that was sent before is delivered: what is sent now comes first.
+/// Checks that no earlier command is delivered: the one sent now comes first.
 async fn only_the_next_command_comes(server: &TestServer, node: &Client) {
     all_seen(server).await;
     let mut stream = open_stream(node, "web-1").await;
@@ -47,8 +47,8 @@ async fn answer(node: &Client, name: &str, id: CommandId) {
     node.put::<_, ()>(&path, &result).await.expect("answered");
 }
 
-/// The server has seen every command that was sent before: they come in order, to
-/// whichever nodes.
+/// Waits until the server has seen every earlier command. Commands arrive in order, across
+/// all nodes.
 async fn all_seen(server: &TestServer) {
     let node = server.node("last").await;
     let mut stream = open_stream(&node, "last").await;
@@ -79,7 +79,7 @@ async fn a_connected_node_gets_a_command_and_its_answer_comes_back() {
         soon(waiting).await.expect("no panic"),
         CommandState::Answered { .. }
     ));
-    // The same answer again, because the first one's reply was lost.
+    // The same answer again, as if the reply to the first one was lost.
     answer(&node, "web-1", id).await;
     server.shutdown().await;
 }
@@ -235,7 +235,7 @@ async fn a_newer_connection_takes_over() {
 async fn one_unknown_node_among_many_leaves_no_command_behind() {
     let mut server = TestServer::start().await;
     let mut nodes = Vec::new();
-    // More than go into one transaction, so that some were written already.
+    // More than fit into one transaction, so that some are already written.
     for number in 0..130 {
         let node = format!("web-{number}");
         server.node(&node).await;

@@ -1,5 +1,4 @@
-//! Compilers that misbehave, requests that come at the wrong time, servers
-//! that stop in the middle.
+//! Compilers that misbehave, requests at the wrong time, and servers that stop in the middle.
 
 use std::path::Path;
 
@@ -42,7 +41,7 @@ async fn written(path: &Path) -> String {
     .await
 }
 
-/// A compiler that says when it starts, and goes on when it may.
+/// A compiler that reports its start, and continues when it is allowed to.
 struct Gate {
     directory: tempfile::TempDir,
 }
@@ -53,18 +52,18 @@ impl Gate {
         Self { directory }
     }
 
-    /// What compiles wrote when they started.
+    /// Returns the file that compiles write to when they start.
     fn started(&self) -> std::path::PathBuf {
         self.directory.path().join("started")
     }
 
-    /// Lets all compiles go on.
+    /// Lets all compiles continue.
     fn open(&self) {
         std::fs::write(self.directory.path().join("go"), "").expect("a file");
     }
 
-    /// A compiler that writes down `says`, waits at the gate while `waits`,
-    /// and answers with one resource of this title.
+    /// Returns a compiler that writes down `says`, waits at the gate while `waits`, and
+    /// answers with one resource of this title.
     fn compiler(&self, says: &str, waits: &str, title: &str) -> String {
         let (started, go) = (self.started(), self.directory.path().join("go"));
         format!(
@@ -112,7 +111,7 @@ async fn a_worker_is_kept_warm_and_replaced_after_its_time() {
     server.shutdown().await;
 }
 
-/// The title of a kept catalog's only resource.
+/// Returns the title of a stored catalog's only resource.
 async fn title(server: &TestServer, id: &str) -> String {
     let catalogs = server.catalogs();
     let catalog = catalogs.get(id.parse().expect("an id")).await;
@@ -168,7 +167,7 @@ async fn garbage_death_and_silence_are_errors_with_what_was_said_and_no_more() {
             said.contains(&format!("it said: about {role}")),
             "{role}: {said}"
         );
-        // The next one gets a compiler that is in order.
+        // The next compile gets a working compiler.
         facts(&client, "web-1", &json!({"role": "fine"})).await;
         compile(&server, "web-1").await;
         catalog_of(&settled(&server, "web-1").await);
@@ -195,7 +194,7 @@ async fn what_a_hanging_compiler_started_is_ended_with_it() {
     let files = external(&body, "time_limit: 1\n");
     let (mut server, _repository) = server_with(&files, &["web-1"]).await;
     deploy(&server, "production").await;
-    // On a busy machine the time may be over before the compiler starts anything.
+    // On a busy machine, the time limit may expire before the compiler starts anything.
     eventually(async || {
         compile(&server, "web-1").await;
         let said = problem(&settled(&server, "web-1").await);
@@ -208,7 +207,7 @@ async fn what_a_hanging_compiler_started_is_ended_with_it() {
     server.shutdown().await;
 }
 
-/// Runs, and is not just waiting to be buried.
+/// Returns `true` if the process is running and is not a zombie.
 fn is_alive(pid: &str) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
     stat.is_ok_and(|stat| !stat.contains(") Z "))
@@ -257,7 +256,7 @@ async fn a_request_that_comes_while_its_node_is_compiled_is_carried_out_after() 
     facts(&client, "web-1", &json!({"role": "old"})).await;
     let number = ask(&server, "production", None).await;
     assert_eq!(written(&gate.started()).await, "old\n");
-    // While it is at it: other facts, and two requests.
+    // During the compile: other facts, and two requests.
     facts(&client, "web-1", &json!({"role": "new"})).await;
     compile(&server, "web-1").await;
     compile(&server, "web-1").await;
@@ -266,7 +265,7 @@ async fn a_request_that_comes_while_its_node_is_compiled_is_carried_out_after() 
     let last = catalog_of(&settled(&server, "web-1").await);
     assert_eq!(title(&server, &last).await, "new");
     let log = std::fs::read_to_string(gate.started()).expect("a log");
-    // Facts ask for a compile of their own, which may come at any time.
+    // Facts request a compile of their own, which may come at any time.
     let mut seen: Vec<&str> = log.lines().collect();
     seen.dedup();
     assert_eq!(seen, ["old", "new"]);
@@ -313,7 +312,7 @@ def compile(request):
         let assigned = server.operator.put::<_, ()>(&path, &assign).await;
         assigned.expect("assigned");
     }
-    // Both environments and both commits at the same time, over and over.
+    // Both environments and both commits at the same time, repeatedly.
     for round in 0..3 {
         let (one, two) = if round % 2 == 0 {
             (&first, &second)
@@ -444,7 +443,7 @@ async fn a_compile_whose_lease_ended_is_thrown_away_and_done_again() {
     let (mut server, _repository) = server_with(&files, &["web-1"]).await;
     let number = ask(&server, "production", None).await;
     let first = written(&gate.started()).await.trim().to_owned();
-    // As if this server had been away for longer than its lease lasts.
+    // Simulates a server that was away for longer than its lease lasts.
     let key = keys::compile_claim(&name("web-1"));
     let claim = server.store().get(&key).await.expect("readable");
     let lease = claim.expect("claimed").lease.expect("bound to a lease");
@@ -470,8 +469,8 @@ async fn a_deploy_that_was_cut_off_after_any_step_is_carried_on() {
     };
     let environment: EnvironmentName = "production".parse().expect("a name");
     let before = settled(&server, "web-1").await;
-    // What a server leaves that dies before it began, and one that dies after
-    // the code was taken into use, while it puts nodes into the queue.
+    // The state left by a server that dies before it begins, and by one that dies after the
+    // code is deployed, while it queues nodes.
     for (number, state) in [
         (2, DeployState::Waiting),
         (3, DeployState::Queueing { code_id }),

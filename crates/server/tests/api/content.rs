@@ -11,12 +11,12 @@ use http::Response;
 use crate::fleet::{compile_in, release};
 use crate::support::{TestServer, status};
 
-/// Some megabytes in which every place is different.
+/// Returns a few megabytes in which every position is different.
 fn large() -> Vec<u8> {
     (0..700_000_u32).flat_map(u32::to_le_bytes).collect()
 }
 
-/// A node whose released catalog names this file.
+/// Creates a node whose released catalog names this file.
 async fn with_file(file: &[u8]) -> (TestServer, Client, String) {
     let server = TestServer::start().await;
     let node = server.node("web-1").await;
@@ -46,7 +46,7 @@ async fn content_comes_whole_in_part_and_not_at_all_if_it_is_known() {
         ("bytes=0-0".to_owned(), 0, 0),
         ("bytes=-5".to_owned(), last - 4, last),
         ("bytes=100-".to_owned(), 100, last),
-        // Over several chunks, from the middle of one to the middle of another.
+        // Across several chunks, from the middle of one to the middle of another.
         ("bytes=500001-2000002".to_owned(), 500_001, 2_000_002),
         ("bytes=0-99999999999".to_owned(), 0, last),
     ] {
@@ -94,7 +94,7 @@ async fn content_is_smaller_on_the_line_for_who_takes_gzip() {
     server.shutdown().await;
 }
 
-/// The file below the blobs' directory that holds these bytes.
+/// Returns the file in the blob directory that holds these bytes.
 fn stored_file(server: &TestServer, size: u64) -> std::path::PathBuf {
     let mut waiting = vec![server.directory().path().join("blobs")];
     while let Some(directory) = waiting.pop() {

@@ -1,4 +1,4 @@
-//! Code from git: what is taken into use, and what never is.
+//! Code from git: which code is deployed, and which never is.
 
 use bunraku_compile::compiles::Compiled;
 use bunraku_control::keys;
@@ -51,7 +51,7 @@ async fn a_deploy_compiles_every_node_and_holds_what_it_gives() {
     assert_eq!(first.config_version, first.catalog.to_string()[..16]);
     assert_eq!(first.resources, 1);
 
-    // A commit that changes nothing for the node changes nothing of the node's.
+    // A commit that changes nothing for the node leaves the node's data unchanged.
     repository.commit(&[("README", "new")]);
     assert_eq!(deploy(&server, "production").await.progress.compiled, 2);
     let (same, unmoved) = compiled(&server, "web-1").await.expect("compiled");
@@ -128,7 +128,7 @@ async fn a_commit_that_nobody_can_compile_is_not_taken_into_use() {
         .expect("a list");
     let deployed = summaries[0].deployed.as_ref().expect("the one before");
     assert_eq!(deployed.number, good.deploy.number);
-    // And the node goes on being compiled with the code before.
+    // The node is still compiled with the previous code.
     compile(&server, "web-1").await;
     let outcome = settled(&server, "web-1").await;
     assert!(
@@ -148,7 +148,7 @@ async fn history_that_was_rewritten_is_followed_and_what_is_gone_changes_nothing
     write(&repository, "two");
     deploy(&server, "production").await;
 
-    // As after `git push --force`: the branch is somewhere else.
+    // As after `git push --force`: the branch points elsewhere.
     repository.git(&["reset", "--quiet", "--hard", &first]);
     let rewritten = write(&repository, "three");
     let status = deploy(&server, "production").await;
@@ -171,7 +171,7 @@ async fn history_that_was_rewritten_is_followed_and_what_is_gone_changes_nothing
     let said = failure(&deploy(&server, "production").await.deploy.state);
     assert!(said.contains("git failed"), "{said}");
     assert_eq!(compiled(&server, "web-1").await.expect("kept").0, held);
-    // New facts are compiled with the code that was kept.
+    // New facts are compiled with the code that is still deployed.
     facts(&client, "web-1", &json!({"role": "db"})).await;
     compile(&server, "web-1").await;
     let outcome = settled(&server, "web-1").await;
@@ -220,7 +220,7 @@ async fn trees_that_reach_out_of_themselves_are_refused() {
         "{said}"
     );
 
-    // Each is harmless to look at; together they climb.
+    // Each link is harmless on its own; together they leave the repository.
     std::fs::remove_file(repository.path().join("out")).expect("removed");
     symlink(".", repository.path().join("here")).expect("a link");
     symlink("here/..", repository.path().join("up")).expect("a link");
@@ -299,7 +299,7 @@ async fn addresses_that_are_flags_or_programs_are_refused() {
 async fn a_node_moves_between_environments_and_old_records_are_in_production() {
     let mut server = TestServer::start().await;
     let _node = node(&server, "web-1").await;
-    // As a server from before environments wrote it.
+    // As written by a server from before environments existed.
     let key = keys::node_record(&name("web-1"));
     let entry = server
         .store()
@@ -400,7 +400,7 @@ async fn states_from_git_become_catalogs_with_their_files() {
     deploy(&server, "production").await;
     let (two, _) = compiled(&server, "web-1").await.expect("compiled");
     assert_ne!(one.catalog, two.catalog);
-    // What is wrong is told with its place.
+    // Errors are reported with their location.
     repository.commit(&[("role.sls", "include:\n  - gone\n")]);
     let status = deploy(&server, "production").await;
     let problem = &status.failures[0].problems[0];
@@ -464,7 +464,7 @@ async fn nodes_without_facts_wait_for_them_and_are_not_failures() {
 
 #[tokio::test]
 async fn asking_for_all_nodes_queues_each_once_and_a_person_goes_first() {
-    // Nobody compiles here, so the queue can be looked at.
+    // Compiling is disabled, so that the queue can be inspected.
     let mut server = TestServer::start_with(|options| {
         options.compiles.concurrency = 0;
         options.health_listen = Some("127.0.0.1:0".parse().expect("an address"));
@@ -488,7 +488,7 @@ async fn asking_for_all_nodes_queues_each_once_and_a_person_goes_first() {
         ["web-2", "web-1"],
         "the one that a person asked for first"
     );
-    // Facts ask too, whenever they are persisted.
+    // Facts also request a compile whenever they are persisted.
     let reasons = |one: &QueuedCompile| {
         let asked = one.reasons.iter().copied();
         asked

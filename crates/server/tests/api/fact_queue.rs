@@ -1,4 +1,4 @@
-//! The fact service by itself: the queue, its workers, crashes in the middle.
+//! The fact service alone: the queue, its workers, crashes in the middle.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -20,7 +20,7 @@ use uuid::Uuid;
 
 use crate::support::{eventually, name};
 
-/// Writes each change down in the transaction that makes it.
+/// Records each change in the transaction that makes it.
 struct Asked;
 
 #[async_trait]
@@ -183,7 +183,7 @@ async fn what_an_agent_sent_earlier_and_arrives_later_is_left_out() {
             "a double changes nothing"
         );
     }
-    // The same facts with a later number count as the newer word.
+    // The same facts with a later number count as newer.
     submit(json!({"number": 2}), order(4)).await;
     assert!(submit(json!({"number": 3}), order(3)).await.superseded);
     let other = Some(SubmissionOrder {
@@ -319,7 +319,7 @@ async fn an_entry_of_a_node_whose_record_went_meanwhile_is_dropped() {
     assert_eq!(fleet.references().await, 0);
 }
 
-/// A server that is killed at each of its writes, before and after it counts.
+/// Kills a server at each of its writes, before and after the write takes effect.
 #[tokio::test]
 async fn a_kill_at_any_write_loses_no_acknowledged_submission_and_leaks_nothing() {
     for inline_bytes in [256 << 10, 0] {
@@ -356,7 +356,7 @@ async fn killed_at(at: u64, cut: Cut, inline_bytes: usize) -> bool {
             break;
         }
     }
-    // Another server takes over what is there.
+    // Another server takes over the remaining state.
     fleet.facts.persist(&node).await.expect("persisted");
     assert_eq!(fleet.keys("fact-queue/").await, [""; 0]);
     if let Some(acknowledged) = acknowledged {
@@ -480,7 +480,7 @@ async fn each_environment_has_its_own_list_of_volatile_facts() {
     }
 }
 
-/// A clock that tests set, in seconds.
+/// Returns a clock that tests set, in seconds.
 fn set_clock() -> (Clock, Arc<std::sync::atomic::AtomicI64>) {
     let seconds = Arc::new(std::sync::atomic::AtomicI64::new(0));
     let first: jiff::Timestamp = "2026-01-01T00:00:00Z".parse().expect("a time");
@@ -537,7 +537,7 @@ async fn the_same_facts_a_hundred_thousand_times_make_nothing_grow() {
     assert!(submit(0).await);
     service.persist(&node).await.expect("persisted");
     let (first, keys) = (revision(&store).await, keys_of(&store).await);
-    // Half an hour: not one write.
+    // Half an hour: not a single write.
     for number in 1..50_000 {
         seconds.store(
             number as i64 * 1_800 / 50_000,
@@ -546,7 +546,8 @@ async fn the_same_facts_a_hundred_thousand_times_make_nothing_grow() {
         assert!(!submit(number).await);
     }
     assert_eq!(revision(&store).await, first, "nothing was written");
-    // A day: the newest volatile values once an hour, in the place of the last.
+    // A day: the newest volatile values are written once an hour and replace the previous
+    // ones.
     for number in 50_000..100_000_u64 {
         let passed = 1_800 + (number - 50_000) as i64 * 86_400 / 50_000;
         seconds.store(passed, std::sync::atomic::Ordering::SeqCst);
@@ -558,7 +559,7 @@ async fn the_same_facts_a_hundred_thousand_times_make_nothing_grow() {
     let uptime = shown.facts.get("system_uptime.seconds").cloned();
     let uptime = uptime.and_then(|value| value.as_u64()).expect("a number");
     assert!(uptime > 95_000, "the newest values are kept: {uptime}");
-    // What the last values were in is let go of.
+    // The content that held the previous values is released.
     for later in ["2030-01-01T00:00:00Z", "2031-01-01T00:00:00Z"] {
         let later = later.parse().expect("a time");
         blobs.collect(later).await.expect("memory answers");
@@ -582,7 +583,7 @@ async fn a_late_submission_is_left_out_though_the_one_after_it_brought_nothing_n
     };
     submit(0, false, "web").await;
     fleet.facts.persist(&node).await.expect("persisted");
-    // Number 1 was on its way when the agent gave up on it.
+    // Number 1 was in flight when the agent gave up on it.
     assert!(!submit(2, false, "web").await.changed);
     assert!(submit(1, true, "database").await.superseded);
     let shown = fleet.facts.show(&node).await.expect("shown");
@@ -599,7 +600,7 @@ async fn what_operators_say_of_an_environment_counts_on_every_server() {
         let put = Transaction::new().put(key, settings.to_string());
         store.commit(put).await.expect("memory takes it");
     };
-    // The second server's own file says something else, which counts only otherwise.
+    // The second server's own file differs. It applies only if the stored settings are silent.
     let own = VolatileFacts::new(["role".to_owned()]);
     let server = |own: BTreeMap<EnvironmentName, VolatileFacts>| {
         let queue = bunraku_server::backstage::CompileQueue::new(store.clone(), Clock::system());

@@ -1,4 +1,4 @@
-//! Facts on their way in and out.
+//! Submitting and reading facts.
 
 use bunraku_wire::api::{FactsReceipt, FactsReply};
 use serde_json::{Value, json};

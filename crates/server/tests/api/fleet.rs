@@ -1,4 +1,4 @@
-//! Compiled catalogs without a compiler: put into the store as one would.
+//! Compiled catalogs without a compiler: written to the store as a compiler would.
 
 use bunraku_compile::catalogs::{CatalogFile, CatalogOptions, Catalogs, FileSource, NewCatalog};
 use bunraku_control::{Clock, keys};
@@ -18,7 +18,7 @@ pub(crate) fn environment(text: &str) -> EnvironmentName {
     EnvironmentName::new(text).expect("a name")
 }
 
-/// What is compiled for a node: one file, with this content.
+/// Stores a compiled catalog for a node: one file with this content.
 pub(crate) async fn compile(server: &TestServer, node: &str, file: &str) -> CatalogId {
     compile_in(server, node, "production", "c1", file.as_bytes()).await
 }
@@ -36,7 +36,7 @@ pub(crate) async fn compile_in(
     compile_resources(server, node, environment_name, code, file, vec![resource]).await
 }
 
-/// What is compiled for a node: these resources, with this file at `salt://x`.
+/// Stores a compiled catalog for a node: these resources, with this file at `salt://x`.
 pub(crate) async fn compile_resources(
     server: &TestServer,
     node: &str,
@@ -89,7 +89,7 @@ pub(crate) async fn compile_resources(
     id
 }
 
-/// Releases, and waits until the nodes' targets are written.
+/// Creates a release, and waits until the nodes' targets are written.
 pub(crate) async fn release(
     server: &TestServer,
     to: ReleaseTo,

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::repository::{add, deploy, finished, node, site_repository};
 use crate::support::TestServer;
 
-/// The status and the body of a delivery.
+/// Returns the status and the body of a delivery.
 fn deliver(
     server: &TestServer,
     environment: &str,
@@ -103,7 +103,7 @@ async fn what_is_not_signed_right_is_refused_alike_whatever_it_names() {
         .await
         .expect("an environment");
     assert_eq!(detail["deploys"], json!([]), "nothing was asked for");
-    // And the secret does work.
+    // The correct secret works.
     let (status, _) = deliver(&server, "production", body, Some(&good));
     assert_eq!(status, 200);
     deploy(&server, "production").await;

@@ -1,4 +1,4 @@
-//! How nodes get their certificates.
+//! Nodes join and get their certificates.
 
 use bunraku_model::Role;
 use bunraku_wire::api::{
@@ -25,7 +25,7 @@ async fn a_token_lets_one_node_in_once() {
         403,
         "it was used"
     );
-    // The first node's reply may have been lost: the same request is answered again.
+    // The reply to the first node may have been lost, so the same request is answered again.
     assert!(matches!(
         server.join(&first, Some(token)).await,
         Ok(JoinReply::Signed { .. })

@@ -10,7 +10,7 @@ use crate::support::{TestServer, eventually, open_stream, request, soon};
 
 #[tokio::test]
 async fn a_shutdown_says_goodbye_and_cuts_no_request_in_half() {
-    // Ends because everyone was told, not because the time is up.
+    // Ends because all clients were notified, not because the time is up.
     let mut server = TestServer::start_with(|options| {
         options.accept.drain = Duration::from_secs(3600);
     })
@@ -94,7 +94,7 @@ async fn connections_beyond_the_limit_are_refused_and_the_others_go_on() {
     let _second = TcpStream::connect(server.address())
         .await
         .expect("the second one");
-    // Accepted connections are counted; give the second one its place.
+    // Accepted connections are counted. Wait until the second one is counted.
     eventually(|| async {
         let mut third = TcpStream::connect(server.address())
             .await

@@ -1,4 +1,4 @@
-//! Locks: one holder, in the order they came, and never an old token.
+//! Locks: one holder, granted in order of arrival, and never an old token.
 
 use bunraku_wire::Client;
 use bunraku_wire::api::locks::{AcquireLock, LockReply, LockStatus, LockToken};
@@ -78,14 +78,14 @@ async fn a_dead_owners_lock_frees_with_its_lease_and_the_owner_is_refused_when_i
     let mut server = TestServer::start().await;
     let (dead, next) = (server.node("dead").await, server.node("next").await);
     let old = held(&dead, "db", &wish("s", 1, 0)).await;
-    // Nobody says that it is gone: only its lease does.
+    // Nobody reports that the owner is gone. Only its lease expires.
     let new = held(&next, "db", &wish("s", 60, 50)).await;
     assert!(new > old);
     assert_eq!(status(renew(&dead, "db", old).await), 409);
     assert_eq!(status(release(&dead, "db", old).await), 409);
     renew(&next, "db", new).await.expect("the new one holds it");
     assert_eq!(show(&server.operator, "db").await.holders[0].owner, "next");
-    // Without anyone in line, too.
+    // The same when nobody is waiting.
     let late = held(&dead, "alone", &wish("s", 1, 0)).await;
     eventually(|| async { show(&server.operator, "alone").await.holders.is_empty() }).await;
     assert_eq!(status(renew(&dead, "alone", late).await), 409);
@@ -161,7 +161,7 @@ async fn the_same_session_again_keeps_what_it_has() {
         ),
         "another owner is another session"
     );
-    // The one in front leaves the line.
+    // The first in the queue leaves it.
     a.post::<_, ()>("/v1/locks/db/leave", &json!({"session": "other"}))
         .await
         .expect("left");
@@ -169,7 +169,7 @@ async fn the_same_session_again_keeps_what_it_has() {
         acquire(&b, "db", &wish("puppet", 60, 0)).await,
         LockReply::Waiting { ahead: 0, .. }
     ));
-    // An operator takes it away, and says why.
+    // An operator breaks the lock and gives a reason.
     let path = "/v1/locks/db/break";
     assert_eq!(
         status(
@@ -209,7 +209,7 @@ async fn a_waiter_that_went_away_holds_nobody_up() {
         server.node("last").await,
     );
     let token = held(&a, "db", &wish("s", 60, 0)).await;
-    // It is in line, and never asks again.
+    // It is in the queue, and never asks again.
     assert!(matches!(
         acquire(&gone, "db", &wish("s", 1, 0)).await,
         LockReply::Waiting { .. }
@@ -311,8 +311,8 @@ async fn waiting_for_longer_than_the_lease_keeps_the_place() {
     let token = held(&a, "db", &wish("s", 60, 0)).await;
     let waits = tokio::spawn(async move { held(&b, "db", &wish("s", 1, 60)).await });
     waiting(&server.operator, "db", 1).await;
-    // Its request is the sign of life, several leases long: others that are as long,
-    // and are not renewed, end in the meantime.
+    // Its request is the sign of life, for several lease lengths: other leases of the same
+    // length that are not renewed expire in the meantime.
     let c = server.node("c").await;
     for session in ["one", "two", "three"] {
         held(&c, "other", &wish(session, 1, 60)).await;

@@ -1,4 +1,4 @@
-//! Things that are done once, however many ask.
+//! Tasks that run once, regardless of the number of requests.
 
 use std::time::Duration;
 
@@ -87,7 +87,7 @@ async fn of_many_hosts_that_ask_at_once_exactly_one_gets_it() {
         nodes.push(server.node(&format!("web-{number}")).await);
     }
     let request = request(60);
-    // All of them wake at the same moment; each with a claim of its own.
+    // All of them wake at the same moment, each with its own claim.
     let asking = nodes.iter().map(|node| {
         let request = ClaimOnce {
             claim: ClaimId(Uuid::new_v4()),
@@ -131,7 +131,7 @@ async fn stat_says_ready_exactly_when_a_claim_would_be_granted() {
     .await;
     assert!(ready(&stat(&node, "a").await));
     let first = granted(&node, "a", &request(60)).await;
-    // Being done.
+    // In progress.
     assert!(matches!(stat(&node, "a").await, OnceStanding::Busy { .. }));
     assert!(!is_granted(&claim(&node, "a", &request(60)).await));
     // It failed, and may be repeated once.
@@ -143,7 +143,7 @@ async fn stat_says_ready_exactly_when_a_claim_would_be_granted() {
     let told = missing(&stat(&node, "a").await);
     assert!(told.contains("failed with exit code 7"), "{told}");
     assert!(!is_granted(&claim(&node, "a", &request(60)).await));
-    // Somebody insists.
+    // A caller requests a retry.
     let again = "/v1/once/a/standing?retry=true";
     assert!(ready(&node.get(again).await.expect("a standing")));
     let insist = ClaimOnce {
@@ -152,7 +152,7 @@ async fn stat_says_ready_exactly_when_a_claim_would_be_granted() {
     };
     let third = granted(&node, "a", &insist).await;
     finish(&node, "a", third.token, 0).await.expect("recorded");
-    // Done: for ever, and also for those who insist.
+    // Done permanently, even for callers that request a retry.
     assert!(matches!(stat(&node, "a").await, OnceStanding::Done { .. }));
     assert!(!is_granted(&claim(&node, "a", &insist).await));
     server.shutdown().await;
@@ -181,7 +181,8 @@ async fn asking_writes_nothing() {
             };
             let path = format!("/v1/once/{app}/standing");
             let standing: OnceStanding = node.post(&path, &with).await.expect("a standing");
-            // For the unknown one the file is the definition; the other's belongs to the operator.
+            // For the unknown one, the file is the definition; the other's belongs to the
+            // operator.
             assert_eq!(standing, OnceStanding::Ready, "{app}");
         }
     }
@@ -206,7 +207,7 @@ async fn a_claimant_that_falls_silent_has_abandoned_it_and_is_refused_when_it_wa
         log: Some("half way\n".to_owned()),
     };
     node.put::<_, ()>(&keep, &log).await.expect("it lives");
-    // No further sign of life: the end of the lease wakes whoever waits.
+    // No further sign of life: the end of the lease wakes the waiting caller.
     assert_eq!(
         ended(&node, "a", attempt.token).await,
         AttemptOutcome::Abandoned
@@ -217,7 +218,7 @@ async fn a_claimant_that_falls_silent_has_abandoned_it_and_is_refused_when_it_wa
         report(&server.operator, "a").await.log.as_deref(),
         Some("half way\n")
     );
-    // The paused one wakes up.
+    // The paused node wakes up.
     assert_eq!(status(node.put::<_, ()>(&keep, &log).await), 409);
     assert_eq!(status(finish(&node, "a", attempt.token, 0).await), 409);
     let insist = ClaimOnce {
@@ -306,7 +307,7 @@ async fn nothing_starts_before_every_expected_host_has_its_part() {
         .await
         .expect("a part");
     assert_eq!(missing(&stat(&a, "three").await), "2 of 3 fragments");
-    // Taken back: incomplete again.
+    // Withdrawn: incomplete again.
     a.delete::<()>("/v1/once/three/fragments/a")
         .await
         .expect("taken back");

@@ -50,7 +50,7 @@ async fn a_node_is_new_then_idle_then_running_then_lost() {
         .expect("reported");
     let running = show(&server).await;
     assert_eq!((running.word, running.since), (StatusWord::Running, since));
-    // The stream's connection is what counts, not that of other requests.
+    // Only the stream's connection counts, not that of other requests.
     drop(stream);
     eventually(|| async { show(&server).await.word == StatusWord::Lost }).await;
     let Connection::Lost {
@@ -134,14 +134,14 @@ async fn after_a_restart_nobody_counts_as_connected_who_is_not() {
     server.shutdown().await;
 }
 
-/// A store that is slow to say, or does not say, that a node's connection is written.
+/// A store that delays or omits its confirmation that a node's connection is written.
 struct Hesitant {
     inner: SharedStore,
-    /// Without a permit, what was written is not answered.
+    /// Without a permit, a completed write is not confirmed.
     answers: Semaphore,
-    /// Nothing is written.
+    /// While set, nothing is written.
     away: AtomicBool,
-    /// Writes that were refused meanwhile.
+    /// Number of writes refused in the meantime.
     refused: AtomicUsize,
 }
 
@@ -180,7 +180,7 @@ async fn hesitant() -> (Arc<Hesitant>, TestServer) {
     (store, server)
 }
 
-/// How many connections the server has open.
+/// Returns the number of connections that the server has open.
 async fn connections(server: &TestServer) -> u64 {
     let metrics = metrics(server).await;
     let line = metrics
@@ -197,7 +197,7 @@ async fn an_agent_that_goes_while_it_is_marked_connected_is_lost() {
         let stream = node.stream::<StreamMessage>("/v1/nodes/web-1/stream").await;
         drop(stream);
     });
-    // Written, and its server was not told so yet.
+    // Written, but not yet confirmed to the server.
     eventually(|| async { show(&server).await.word == StatusWord::Idle }).await;
     let open = connections(&server).await;
     asking.abort();

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use crate::support::{TestServer, name, opened, options, request};
 
-/// The files that `puppetserver ca setup` leaves, as far as they matter here.
+/// Creates the files that `puppetserver ca setup` leaves, as far as they matter here.
 fn make_directory(path: &Path) {
     let now = Timestamp::now();
     let own = path.parent().expect("a parent").join("made-by-puppet");

@@ -18,7 +18,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use crate::repository::{Repository, add, ask, compile, facts};
 use crate::support::{TestServer, name};
 
-/// Puppet takes its time to load, and more of it on a busy machine.
+/// Time limit: Puppet loads slowly, and more so on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 pub(crate) async fn compiled(server: &TestServer, node: &str) -> LastCompile {
@@ -32,7 +32,7 @@ pub(crate) async fn compiled(server: &TestServer, node: &str) -> LastCompile {
             let statuses: Vec<CompileStatus> = asked.expect("statuses");
             match &statuses[0].last {
                 Some(last) if !statuses[0].waiting => return last.clone(),
-                // The server held the answer back for a while.
+                // The server delayed the answer.
                 _ => tokio::task::yield_now().await,
             }
         }
@@ -41,7 +41,7 @@ pub(crate) async fn compiled(server: &TestServer, node: &str) -> LastCompile {
     outcome.expect("compiled within minutes")
 }
 
-/// Deploys, and waits until the code is in use and every node was compiled.
+/// Deploys, and waits until the code is in use and every node is compiled.
 pub(crate) async fn deployed(server: &TestServer, environment: &str) {
     let number = ask(server, environment, None).await;
     let path = format!("/v1/environments/{environment}/deploys/{number}?wait_seconds=30");
@@ -67,7 +67,7 @@ pub(crate) async fn catalog(server: &TestServer, last: &LastCompile) -> Catalog 
     }
 }
 
-/// `file:line:column message (hint)` of the first problem.
+/// Returns `file:line:column message (hint)` of the first problem.
 fn problem(last: &LastCompile) -> String {
     match &last.outcome {
         CompileOutcome::Failed { problems } => {
@@ -86,8 +86,8 @@ fn problem(last: &LastCompile) -> String {
     }
 }
 
-/// A server whose environment `production` has these files, deployed, and
-/// these nodes with these facts.
+/// Starts a server whose environment `production` has these files, deployed, and these nodes
+/// with these facts.
 async fn server_with(
     options: PuppetOptions,
     files: &[(&str, &str)],
@@ -291,7 +291,7 @@ async fn hostile_code_ends_as_failed_compiles_and_other_environments_go_on() {
     }
     let reads = problem(&compiled(&server, "reads").await);
     assert!(reads.contains("Code is compiled in a sandbox"), "{reads}");
-    // The environment's next compile is fine, and so is another environment's.
+    // The environment's next compile succeeds, and so does another environment's.
     compile(&server, "fine").await;
     let fine = catalog(&server, &compiled(&server, "fine").await).await;
     assert!(fine.resources.iter().any(|one| one.title == "fine"));
@@ -384,7 +384,7 @@ async fn a_classifier_gives_classes_and_parameters() {
     server.shutdown().await;
 }
 
-/// Answers every request with this body; gives its address.
+/// Starts a server that answers every request with this body, and returns its address.
 async fn web_server(body: &'static str) -> (String, tokio::task::JoinHandle<()>) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
         .await

@@ -1,5 +1,5 @@
-//! Catalogs equal those of plain Puppet: over a hundred nodes with Debian's
-//! modules, compiled by a server and by a bare Ruby process side by side.
+//! Compares catalogs with those of plain Puppet: over a hundred nodes with Debian's modules,
+//! compiled by a server and by a bare Ruby process side by side.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -23,7 +23,7 @@ fn corpus() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/puppet_corpus")
 }
 
-/// Each node with its facts: the fact sets take turns.
+/// Returns each node with its facts. The fact sets alternate.
 fn nodes() -> Vec<(String, Value)> {
     let sets: Vec<Value> = ["debian", "ubuntu", "redhat"]
         .iter()
@@ -43,7 +43,7 @@ fn nodes() -> Vec<(String, Value)> {
         .collect()
 }
 
-/// What plain Puppet makes of all nodes.
+/// Returns the catalogs that plain Puppet compiles for all nodes.
 fn plain_puppet(nodes: &[(String, Value)]) -> BTreeMap<String, Value> {
     let directory = TempDir::new().expect("a directory");
     let environment = directory.path().join("environments/production");
@@ -80,7 +80,7 @@ fn plain_puppet(nodes: &[(String, Value)]) -> BTreeMap<String, Value> {
     answers.collect()
 }
 
-/// A catalog without what names the moment and the place of its compile.
+/// Removes the time and place of its compile from a catalog.
 fn comparable(mut catalog: Value, root: Option<&str>) -> Value {
     let members = catalog.as_object_mut().expect("an object");
     for name in ["version", "catalog_uuid", "code_id", "sources"] {
@@ -95,7 +95,7 @@ fn comparable(mut catalog: Value, root: Option<&str>) -> Value {
     catalog
 }
 
-/// An error with places that start at the environment's root.
+/// Rewrites an error so that paths start at the environment's root.
 fn from_root(error: &str) -> String {
     let root = "environments/production/";
     let places = error.split("(file: ").map(|part| {

@@ -1,4 +1,4 @@
-//! Queries over the API: the index follows what nodes do.
+//! Queries over the API: the index follows changes of nodes.
 
 use bunraku_wire::api::{DisableRequest, FactsReceipt, QueryReply, QueryRequest};
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! Queries about what nodes did: the index follows their reports.
+//! Queries about the reports of nodes: the index follows new reports.
 
 use std::time::Duration;
 
@@ -108,7 +108,7 @@ async fn reports_leave_the_index_with_what_is_kept_and_with_their_node() {
         .expect("removed");
     becomes(&server, "reports[certname, run]", "[]").await;
     becomes(&server, "events[certname, run]", "[]").await;
-    // The same name again has nothing of the one before.
+    // A new node with the same name has none of the earlier node's reports.
     server.node("web-1").await;
     let again = r#"[{"certname":"web-1","report":null}]"#;
     becomes(&server, "nodes[certname, report]", again).await;
@@ -120,7 +120,7 @@ async fn reports_leave_the_index_with_what_is_kept_and_with_their_node() {
 async fn of_many_reports_only_the_newest_ten_are_in_the_index() {
     let mut server = TestServer::start().await;
     let node = server.node("web-1").await;
-    // One that never ended is no exception.
+    // A run that never ended makes no difference.
     let oldest = new_run();
     send(&node, oldest, 0, vec![started()])
         .await

@@ -1,4 +1,4 @@
-//! Reactors: what happens fires what rules from git say, and loops end.
+//! Reactors: events fire what the rules from git define, and loops end.
 
 use std::process::Command;
 
@@ -29,7 +29,8 @@ fn repository(rules: &str) -> Repository {
     Repository::new(&files)
 }
 
-/// A server whose environment `production` has these rules; and its hook's secret.
+/// Starts a server whose environment `production` has these rules. Also returns its hook's
+/// secret.
 async fn with_rules(rules: &str) -> (TestServer, String) {
     let server = TestServer::start().await;
     let repository = repository(rules);
@@ -40,7 +41,7 @@ async fn with_rules(rules: &str) -> (TestServer, String) {
         "{:?}",
         deployed.deploy.state
     );
-    // Rules are followed: a server that has seen them lists them.
+    // The server follows the rules. Once it has seen them, it lists them.
     eventually(async || !reactors(&server).await.is_empty()).await;
     (server, added.hook_secret.expect("shown once"))
 }
@@ -56,7 +57,7 @@ async fn history(server: &TestServer) -> Vec<TriggerEvent> {
     events
 }
 
-/// The trigger, its hosts and its reason, of each firing, the oldest first.
+/// Returns the trigger, its hosts and its reason for each firing, oldest first.
 async fn fired(server: &TestServer) -> Vec<String> {
     let events = history(server).await;
     let fired = events.iter().filter_map(|event| match &event.what {
@@ -220,7 +221,7 @@ calm:
         gathered,
         "gather at lb-1: File[/a] failed on web-2, and 1 more"
     );
-    // What comes later fires later: of the events before, all were one.
+    // A later event fires later. All earlier events were combined into one.
     send(
         &one,
         "web-1",
@@ -260,8 +261,8 @@ gone:
         let shown: Value = server.operator.get(&path).await.expect("shown");
         shown["status"]["connection"]["state"] == "connected"
     };
-    // One comes back at once; the other goes later, and does not. When that is told,
-    // the time of the first is over as well.
+    // One node returns immediately. The other leaves later and does not return. When its loss
+    // is reported, the time limit of the first is over as well.
     drop(first);
     eventually(async || !connected("web-1").await).await;
     let _back = open_stream(&web, "web-1").await;
@@ -274,9 +275,9 @@ gone:
     server.shutdown().await;
 }
 
-/// The status and the body of a call.
+/// Returns the status and the body of a call.
 fn call(server: &TestServer, path: &str, headers: &[&str], body: &str) -> (u16, Value) {
-    // A file: arguments may not be as long as bodies.
+    // A file, because arguments cannot be as long as bodies.
     let file = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(file.path(), body).expect("written");
     let data = format!("@{}", file.path().display());
@@ -310,7 +311,7 @@ disk:
         .operator
         .put::<_, ()>("/v1/nodes/elsewhere/environment", &assigned);
     assigned.await.expect("assigned");
-    // As Alertmanager sends it.
+    // In the format that Alertmanager sends.
     let alert = |status: &str, node: &str| {
         json!({"status": status, "labels": {"alertname": "DiskFull", "node": node},
             "annotations": {}, "startsAt": "2026-01-01T00:00:00Z", "fingerprint": "f"})
@@ -402,7 +403,7 @@ async fn wrong_rules_stop_the_deploy_with_their_place_and_the_old_ones_stay() {
     let node = server.node("web-2").await;
     assert_eq!(status(node.get::<Value>("/v1/reactors").await), 403);
     assert_eq!(fired(&server).await.len(), 0, "testing fires nothing");
-    // Rules that are not in the code any more are gone.
+    // Rules that are removed from the code are gone.
     code.git(&["rm", "--quiet", "-r", "reactors"]);
     code.commit(&[]);
     deploy(&server, "production").await;
@@ -425,7 +426,7 @@ async fn a_server_that_ends_at_any_moment_reacts_to_every_event_once() {
         )
         .await;
     }
-    // Right away: some are reacted to, some are not.
+    // Immediately, so that some events are handled and some are not.
     let (directory, options) = (server.directory(), server.options());
     server.shutdown().await;
     let mut server = TestServer::open(directory, options).await;

@@ -1,4 +1,4 @@
-//! Releases: from a compiled catalog that nobody sees to a node's target.
+//! Releases: from a compiled catalog that no node sees to a node's target.
 
 use std::sync::Arc;
 
@@ -93,7 +93,7 @@ async fn a_node_reads_its_own_catalogs_and_no_others() {
     two.download(&format!("/v1/content/{file}"))
         .await
         .expect("its own");
-    // While it works on the one before, it may fetch what that names.
+    // While it applies the previous catalog, it may fetch the content that catalog names.
     compile(&server, "web-1", "newer").await;
     release(&server, ReleaseTo::Everything, RunMode::Enforce)
         .await
@@ -341,7 +341,7 @@ async fn policy(server: &TestServer, environment_name: &str, policy: &str) {
     server.shared.commit(put).await.expect("written");
 }
 
-/// A server that releases soon after something was compiled.
+/// Starts a server that releases soon after a compile.
 async fn quick_server() -> TestServer {
     let quiet = std::time::Duration::from_millis(200);
     TestServer::start_with(|options| options.releases.quiet = quiet).await
@@ -356,8 +356,8 @@ async fn assign(server: &TestServer, node: &str, environment: &str) {
     server.shared.commit(put).await.expect("written");
 }
 
-/// Waits until everything that was compiled before this has had its turn: the
-/// one leader looks at what is compiled now after that.
+/// Waits until everything that was compiled earlier has been processed. The single leader
+/// processes the catalog compiled here after that.
 async fn all_had_their_turn(server: &TestServer) {
     policy(server, "staging", "auto").await;
     let last = server.node("last").await;
@@ -453,7 +453,7 @@ async fn a_node_that_comes_later_gets_what_the_rule_of_the_release_says() {
         target(&late, "web-2").await.expect("a target").mode,
         RunMode::Noop
     );
-    // Code that nobody released is not the rule's.
+    // The rule does not cover code that nobody released.
     let later = server.node("web-3").await;
     compile_in(&server, "web-3", "production", "c2", b"two").await;
     all_had_their_turn(&server).await;
@@ -477,7 +477,7 @@ async fn a_node_of_another_environment_is_not_touched_and_one_that_is_removed_ha
         .await
         .expect("removed");
     assert!(server.shared.get(&key).await.expect("read").is_none());
-    // A node that is not in the environment, though something was compiled for it there.
+    // A node outside the environment, although a catalog was compiled for it there.
     server.node("db-1").await;
     assign(&server, "db-1", "staging").await;
     compile(&server, "db-1", "one").await;
@@ -489,7 +489,7 @@ async fn a_node_of_another_environment_is_not_touched_and_one_that_is_removed_ha
     server.shutdown().await;
 }
 
-/// A store whose watch of targets is late: nothing comes of it before it may.
+/// A store whose watch of targets is late: it delivers nothing without a permit.
 struct LateTargets {
     inner: SharedStore,
     may: Arc<Semaphore>,
@@ -528,8 +528,8 @@ async fn late_targets() -> (Arc<Semaphore>, TestServer) {
     (may, server)
 }
 
-/// Released and applied; the server that is asked for it does not catch up, as nobody
-/// waits there.
+/// Releases, and waits until the release is applied. The server does not catch up, because no
+/// caller waits on it.
 async fn release_unseen(server: &TestServer) -> Option<ReleaseSummary> {
     let made = try_release(server, None, ReleaseTo::Everything, RunMode::Enforce).await;
     let release = made.expect("made").release?;
@@ -566,7 +566,7 @@ async fn what_was_released_before_a_run_was_asked_for_is_told_before_it() {
     let (mut stream, target) = open_stream_with_target(&node, "web-1").await;
     assert_eq!(target, None);
     let mut told = Vec::new();
-    // What a node's own settings name may be its released catalog, too.
+    // A node's own settings may also name its released catalog.
     let configured = RunSubject::Configured { environment: None };
     for (content, subject, news) in [
         ("one", RunSubject::Released, true),
@@ -588,7 +588,7 @@ async fn what_was_released_before_a_run_was_asked_for_is_told_before_it() {
             other => panic!("a command was expected, not {other:?}"),
         }
     }
-    // What comes late is no news, and nothing old is told again.
+    // A late target is not sent as new, and no old one is sent again.
     may.add_permits(1);
     compile(&server, "web-1", "three").await;
     let third = release_unseen(&server).await;
@@ -612,7 +612,7 @@ async fn many_nodes_hear_of_what_was_released_before_their_runs() {
         assert_eq!(target, None);
         nodes.push((client, stream));
     }
-    // At first all are new; then one of them only.
+    // At first all nodes change; then only one of them does.
     for (content, changed) in [("one", &NODES[..]), ("two", &NODES[1..2])] {
         for node in changed {
             compile(&server, node, content).await;
@@ -641,11 +641,12 @@ async fn what_is_applied_is_served_though_the_watch_is_late() {
     let (_may, mut server) = late_targets().await;
     let node = server.node("web-1").await;
     let held = compile(&server, "web-1", "one").await;
-    // Nobody waited here: the node, which another server told of it, reads it all the same.
+    // No caller waited here. The node, which another server notified, reads the catalog
+    // anyway.
     release_unseen(&server).await.expect("released");
     assert_eq!(status(target(&node, "web-1").await), 404);
     catalog(&node, "web-1", held).await.expect("its own");
-    // Whoever waited finds it.
+    // A caller that waited sees the release.
     let next = compile(&server, "web-1", "two").await;
     let made = release(&server, ReleaseTo::Everything, RunMode::Enforce).await;
     let known = target(&node, "web-1").await.expect("served");

@@ -1,4 +1,4 @@
-//! Reports: stored once, in order, whatever happens in between.
+//! Reports: stored once, in order, despite interruptions.
 
 use std::time::Duration;
 
@@ -114,7 +114,7 @@ async fn events_are_stored_once_however_often_and_in_whatever_order_batches_come
     let early = send(&node, run, 5, all[5..9].to_vec()).await;
     let error = early.expect_err("a gap");
     assert_eq!((error.status(), error.wanted()), (Some(409), Some(0)));
-    // Overlapping batches, several at once, each of them twice.
+    // Overlapping batches, several at once, each sent twice.
     let spans = [(0, 10), (5, 20), (0, 42), (18, 30), (29, 42), (41, 42)];
     let mut sent = Vec::new();
     for (first, end) in spans.into_iter().chain(spans) {
@@ -158,7 +158,7 @@ async fn a_finished_report_is_put_into_one_piece_and_reads_the_same() {
     let after = events(&server, run, 0).await;
     assert_eq!(after[..2], before[..]);
     assert_eq!(after.len(), 3);
-    // After an end, and a start, everything is there.
+    // After a shutdown and a restart, everything is still stored.
     let (directory, options) = (server.directory(), server.options());
     server.shutdown().await;
     let mut server = TestServer::open(directory, options).await;
@@ -247,7 +247,7 @@ async fn following_a_run_gives_each_event_once_and_goes_on_after_a_break() {
     let commands = open_stream(&node, "web-1").await;
     let run = new_run();
     let path = format!("/v1/nodes/web-1/reports/{run}/stream");
-    // Before there is anything to follow.
+    // Follow before there are any events.
     let mut lines: Lines<NumberedEvent> = server.operator.stream(&path).await.expect("a stream");
     send(&node, run, 0, vec![started()]).await.expect("stored");
     let first = soon(lines.next()).await.expect("a line").expect("an event");
@@ -271,7 +271,7 @@ async fn following_a_run_gives_each_event_once_and_goes_on_after_a_break() {
     let last = soon(lines.next()).await.expect("a line").expect("an event");
     assert!(matches!(last.event, ReportEvent::Finished(_)));
     assert!(soon(lines.next()).await.is_none(), "the run is over");
-    // The node is lost in the middle of another one.
+    // The node is lost in the middle of another run.
     let run = new_run();
     send(&node, run, 0, vec![started()]).await.expect("stored");
     let path = format!("/v1/nodes/web-1/reports/{run}/stream?from=1");
@@ -327,7 +327,7 @@ async fn everybodys_events_go_on_from_a_cursor_across_a_restart_of_the_server() 
     server.shutdown().await;
 }
 
-/// The same log line, whatever its time.
+/// Returns the expected log line, with the time of `event`.
 fn log_of(event: &ReportEvent, message: &str) -> ReportEvent {
     let mut wanted = log(message);
     if let (ReportEvent::Log(wanted), ReportEvent::Log(event)) = (&mut wanted, event) {
@@ -397,14 +397,14 @@ async fn a_batch_that_is_too_large_is_refused_clearly() {
     let error = large.expect_err("too large");
     assert_eq!(error.status(), Some(413), "{error}");
     assert!(error.to_string().contains("bytes"), "{error}");
-    // What comes in smaller pieces goes on.
+    // Smaller batches are still accepted.
     send(&node, run, 1, vec![log("small")])
         .await
         .expect("stored");
     server.shutdown().await;
 }
 
-/// The service without a server around it.
+/// Returns the report service without a server around it.
 fn reports_of(server: &TestServer) -> Reports {
     let store: bunraku_store::SharedStore = std::sync::Arc::new(server.store().clone());
     let blobs = bunraku_store::blobs::StoreBlobs::in_store(store.clone(), Default::default());
@@ -422,7 +422,7 @@ async fn upkeep_finishes_what_a_crash_left_between_the_last_event_and_the_one_pi
     server.node("web-1").await;
     let web = crate::support::name("web-1");
     let (over, at_work) = (new_run(), new_run());
-    // Stored without what a server does afterwards, as if it had died there.
+    // Stored without the server's follow-up work, as if it had died at that point.
     let reports = reports_of(&server);
     let changed = resource("/a", EventStatus::Changed);
     let all = vec![started(), changed.clone(), finished(RunEnding::Succeeded)];
@@ -483,7 +483,7 @@ async fn who_waits_for_runs_hears_of_each_start_and_end_once() {
     send(&node, meanwhile, 2, vec![end]).await.expect("known");
     let next = soon(news.next()).await.expect("news");
     assert!(matches!(next, NodeRunNews::Finished { run, .. } if run == meanwhile));
-    // Nothing more: the compaction that follows is no news.
+    // No further news: the compaction that follows is not reported.
     let more = tokio::time::timeout(Duration::from_millis(300), news.next()).await;
     assert!(more.is_err(), "{more:?}");
     let outputs: Vec<NumberedEvent> = events(&server, meanwhile, 0).await;

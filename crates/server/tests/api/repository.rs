@@ -1,4 +1,4 @@
-//! Real repositories, and environments made from them.
+//! Real repositories, and environments created from them.
 
 use std::path::Path;
 use std::process::Command;
@@ -36,7 +36,7 @@ impl Repository {
         format!("file://{}", self.path().display())
     }
 
-    /// Writes files and commits everything; gives the commit.
+    /// Writes files, commits everything, and returns the commit.
     pub(crate) fn commit(&self, files: &[(&str, &str)]) -> String {
         for (path, text) in files {
             let place = self.path().join(path);
@@ -72,7 +72,7 @@ impl Repository {
     }
 }
 
-/// One group with one file, for every node.
+/// Returns one group with one file, for every node.
 pub(crate) fn site(content: &str) -> Vec<(&'static str, String)> {
     vec![
         (
@@ -95,7 +95,7 @@ pub(crate) fn site_repository(content: &str) -> Repository {
     Repository::new(&files)
 }
 
-/// An external compiler in Python, whose `compile(request)` gives resources.
+/// Returns an external compiler in Python whose `compile(request)` returns resources.
 pub(crate) fn external(body: &str, settings: &str) -> Vec<(&'static str, String)> {
     let script = format!(
         "#!/usr/bin/env python3\nimport json, os, sys, time\n{body}\n\
@@ -133,7 +133,7 @@ pub(crate) async fn add(server: &TestServer, environment: &str, url: &str) -> En
     added.expect("a new environment")
 }
 
-/// Asks for a deploy.
+/// Requests a deploy.
 pub(crate) async fn ask(server: &TestServer, environment: &str, commit: Option<&str>) -> u64 {
     let request = DeployRequest {
         commit: commit.map(str::to_owned),
@@ -166,7 +166,7 @@ pub(crate) async fn finished(server: &TestServer, environment: &str, number: u64
     .await
 }
 
-/// A node with facts.
+/// Creates a node with facts.
 pub(crate) async fn node(server: &TestServer, node: &str) -> Client {
     let client = server.node(node).await;
     facts(&client, node, &json!({"role": "web"})).await;
@@ -185,7 +185,7 @@ pub(crate) async fn compile(server: &TestServer, node: &str) {
     asked.expect("asked for");
 }
 
-/// How the node's compiles stand once nothing waits.
+/// Returns the result of the node's compiles once the queue is empty.
 pub(crate) async fn settled(server: &TestServer, node: &str) -> CompileOutcome {
     let request = CompileStatusRequest {
         nodes: vec![name(node)],
@@ -200,7 +200,7 @@ pub(crate) async fn settled(server: &TestServer, node: &str) -> CompileOutcome {
     .await
 }
 
-/// Waits until the code is in use, whoever compiles it.
+/// Waits until the code is in use, regardless of which server compiles it.
 pub(crate) async fn is_deployed(server: &TestServer, environment: &str, number: u64) {
     let path = format!("/v1/environments/{environment}/deploys/{number}");
     eventually(async || {
@@ -210,7 +210,7 @@ pub(crate) async fn is_deployed(server: &TestServer, environment: &str, number: 
     .await;
 }
 
-/// The message of the first problem.
+/// Returns the message of the first problem.
 pub(crate) fn problem(outcome: &CompileOutcome) -> String {
     match outcome {
         CompileOutcome::Failed { problems } => problems[0].message.clone(),

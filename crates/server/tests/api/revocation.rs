@@ -1,4 +1,4 @@
-//! A revoked certificate is worth nothing, at once.
+//! A revoked certificate stops working immediately.
 
 use bunraku_wire::api::{NodeSummary, RevokeRequest, StreamMessage};
 use bunraku_wire::revocation::RevocationList;
@@ -50,7 +50,7 @@ async fn a_request_on_a_connection_that_is_already_open_is_refused() {
         .await
         .expect("revoked");
     let refused = node.get::<NodeSummary>("/v1/nodes/web-1").await;
-    // Refused on the old connection, or cut and refused at the new handshake.
+    // Refused on the old connection, or cut off and refused at the new handshake.
     assert!(refused.is_err(), "{refused:?}");
     server.shutdown().await;
 }

@@ -1,8 +1,8 @@
-//! A line that goes dead without a word.
+//! A connection that goes dead silently.
 //!
-//! The network is a namespace of its own, whose loopback is taken down: from
-//! then on every packet is lost, and nobody is told. Needs root, `unshare`
-//! (util-linux) and `ip` (iproute2), which `scripts/setup test` installs.
+//! The network is a separate namespace whose loopback is taken down. From then on every
+//! packet is lost, without notice to either side. Needs root, `unshare` (util-linux) and `ip`
+//! (iproute2), which `scripts/setup test` installs.
 
 use std::process::Command;
 use std::time::Duration;
@@ -48,7 +48,7 @@ async fn notice() {
     let mut stream = open_stream(&node, "web-1").await;
     assert_eq!(stored_state(&server).await, "connected");
     set_loopback("down");
-    // Neither side can tell the other, so each finds out by itself.
+    // Neither side can notify the other, so each detects it on its own.
     let error = soon(stream.next()).await.expect("an end").expect_err("bad");
     assert!(matches!(error, ClientError::Lost { .. }), "{error:?}");
     eventually(|| async { stored_state(&server).await == "lost" }).await;
@@ -56,7 +56,7 @@ async fn notice() {
     server.shutdown().await;
 }
 
-/// Past the API, which nobody can reach.
+/// Reads the store directly, because the API is unreachable.
 async fn stored_state(server: &TestServer) -> String {
     let entry = server.store().get("nodes/web-1/connection").await;
     let entry = entry.expect("the store").expect("the node");

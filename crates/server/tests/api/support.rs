@@ -24,7 +24,7 @@ use bunraku_wire::{
 use jiff::Timestamp;
 use tempfile::TempDir;
 
-/// Enough of the engine's words for the state trees of these tests.
+/// The engine functions that the state trees of these tests use.
 #[derive(Debug)]
 struct EngineFunctions;
 
@@ -73,7 +73,7 @@ pub(crate) fn name(text: &str) -> NodeName {
     NodeName::new(text).expect("a test's name is valid")
 }
 
-/// Takes what every stream begins with; gives the target in it.
+/// Reads the messages that every stream begins with, and returns the target among them.
 pub(crate) async fn opened(stream: &mut Lines<StreamMessage>) -> Option<Target> {
     match soon(stream.next()).await {
         Some(Ok(StreamMessage::Welcome { .. })) => {}
@@ -85,12 +85,12 @@ pub(crate) async fn opened(stream: &mut Lines<StreamMessage>) -> Option<Target> 
     }
 }
 
-/// Opens a node's command stream, and takes what every stream begins with.
+/// Opens a node's command stream, and reads the messages that every stream begins with.
 pub(crate) async fn open_stream(node: &Client, name: &str) -> Lines<StreamMessage> {
     open_stream_with_target(node, name).await.0
 }
 
-/// The same; returns the target that the stream began with, too.
+/// Like [`open_stream`], but also returns the target that the stream began with.
 pub(crate) async fn open_stream_with_target(
     node: &Client,
     name: &str,
@@ -148,7 +148,7 @@ impl TestServer {
         Self::open(directory, options).await
     }
 
-    /// The same directory, after an end.
+    /// Starts a server on the same directory, after a shutdown.
     pub(crate) async fn open(directory: Arc<TempDir>, options: ServerOptions) -> Self {
         let store = directory.path().join("store");
         let embedded = EmbeddedStore::open(&store, EmbeddedOptions::default())
@@ -164,7 +164,7 @@ impl TestServer {
         Self::on(directory, options, shared, blobs, Some(embedded)).await
     }
 
-    /// On a store that others may use too.
+    /// Starts a server on a store that others may also use.
     pub(crate) async fn on_shared_store(
         directory: Arc<TempDir>,
         mut options: ServerOptions,
@@ -184,7 +184,7 @@ impl TestServer {
         blobs: SharedBlobs,
         embedded: Option<EmbeddedStore>,
     ) -> Self {
-        // A test that puts a Puppet directory in place gets that authority.
+        // If a test creates a Puppet directory, its server uses that authority.
         let puppet = directory.path().join("puppet");
         let authority = match puppet.exists() {
             true => Authority::from_puppet(&puppet).expect("Puppet's authority"),
@@ -247,7 +247,7 @@ impl TestServer {
         self.options.clone()
     }
 
-    /// A caller without a certificate.
+    /// Returns a caller without a certificate.
     pub(crate) fn stranger(&self) -> Client {
         client(self.running(), &self.authority_pem, None)
     }
@@ -270,12 +270,12 @@ impl TestServer {
         token.token
     }
 
-    /// A node that joined with a token.
+    /// Creates a node that joined with a token.
     pub(crate) async fn node(&self, node: &str) -> Client {
         self.node_with_key(node).await.0
     }
 
-    /// A node that notices within some such spans that the line is dead.
+    /// Creates a node that detects a dead connection within a few such intervals.
     pub(crate) async fn watchful_node(&self, node: &str, keep_alive: Duration) -> Client {
         let (certificate, key) = self.joined(node).await;
         let identity = Identity::from_pem(&certificate, &key).expect("a certificate");
@@ -289,7 +289,7 @@ impl TestServer {
         (self.client_with(&certificate, &key), key)
     }
 
-    /// A node that takes two seconds of silence for the end.
+    /// Creates a node that treats two seconds of silence as the end.
     pub(crate) async fn impatient_node(&self, node: &str) -> Client {
         let (certificate, key) = self.joined(node).await;
         let identity = Identity::from_pem(&certificate, &key).expect("an identity");
@@ -298,7 +298,7 @@ impl TestServer {
         Client::new(options)
     }
 
-    /// A node that comes back to a server that knows its key.
+    /// Creates a node that returns to a server that knows its key.
     pub(crate) async fn known_node(&self, node: &str, key: &PrivateKey) -> Client {
         let request = Request::create(&name(node), key).expect("a request");
         match self.join(&request, None).await {
@@ -343,7 +343,7 @@ impl TestServer {
     }
 }
 
-/// What the server counts.
+/// Returns the server's metrics.
 pub(crate) async fn metrics(server: &TestServer) -> String {
     let mut download = server.operator.download("/metrics").await.expect("metrics");
     let mut text = Vec::new();
@@ -353,7 +353,7 @@ pub(crate) async fn metrics(server: &TestServer) -> String {
     String::from_utf8(text).expect("text")
 }
 
-/// A new key, and a request for this name.
+/// Creates a new key and a request for this name.
 pub(crate) fn request(node: &str) -> (PrivateKey, String) {
     let key = PrivateKey::generate(KeyKind::EcdsaP256).expect("a key");
     let request = Request::create(&name(node), &key).expect("a request");
@@ -381,7 +381,7 @@ fn client_options(
     options
 }
 
-/// The status that a refused call came back with.
+/// Returns the status of a refused call.
 pub(crate) fn status<T: std::fmt::Debug>(outcome: Result<T, ClientError>) -> u16 {
     let error = outcome.expect_err("it must be refused");
     error

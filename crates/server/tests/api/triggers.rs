@@ -1,4 +1,4 @@
-//! Triggers: every cue arrives, loops end, storms become one run.
+//! Triggers: every cue arrives, loops end, and storms become one run.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -28,7 +28,7 @@ async fn fire(client: &Client, trigger: &str, request: &FireTrigger) -> FireRepl
     client.post(&path, request).await.expect("an answer")
 }
 
-/// The next line that is not about what the node should look like.
+/// Returns the next line that is not about the node's target.
 async fn next_line(stream: &mut Lines<StreamMessage>) -> Option<StreamMessage> {
     loop {
         match stream.next().await.map(|line| line.expect("a line")) {
@@ -106,7 +106,7 @@ async fn a_fired_trigger_starts_a_run_on_each_host_with_its_cause() {
         assert_eq!(cause.reason.as_deref(), Some("a vhost is new"));
         assert_eq!(cause.chain.len(), 1);
     }
-    // The same firing again, because its reply was lost: nothing more happens.
+    // The same firing again, as if its reply was lost: nothing more happens.
     fire(&server.operator, "refresh%20load%20balancers", &fired).await;
     for (stream, _) in &mut streams {
         nothing_comes(stream).await;
@@ -167,7 +167,8 @@ async fn what_is_fired_while_a_command_is_on_its_way_starts_a_run_of_its_own() {
     let mut stream = open_stream(&node, "lb-1").await;
     fire(&server.operator, "a", &request(&["lb-1"])).await;
     let (first, _) = next_run(&mut stream).await;
-    // The node has it and may have started already: this one must not be folded into it.
+    // The node has the command and may have started it, so this cue must not be merged into
+    // it.
     fire(&server.operator, "b", &request(&["lb-1"])).await;
     fire(&server.operator, "c", &request(&["lb-1"])).await;
     answer(&node, "lb-1", first).await;
@@ -225,7 +226,7 @@ async fn a_node_that_stays_away_lets_its_triggers_expire_and_that_is_told() {
         })
     })
     .await;
-    // What waited behind it has more time, and is delivered.
+    // The next one in the queue has more time, and is delivered.
     let mut stream = open_stream(&node, "lb-1").await;
     let (_, run) = next_run(&mut stream).await;
     assert_eq!(causes(&run)[0].name, "on-time");
@@ -253,7 +254,8 @@ impl Ring {
         Self { nodes }
     }
 
-    /// Lets runs fire on until the chain ends; gives how many runs there were and why.
+    /// Lets runs fire until the chain ends. Returns the number of runs and the reason for the
+    /// end.
     async fn run(
         &mut self,
         first: &str,
@@ -291,7 +293,7 @@ async fn check_ring(names: &[&str], unchanged_runs: usize) {
     fire(&server.operator, "go", &request(&names[..1])).await;
     let ended = ring.run(names[0], &next, false).await;
     assert_eq!(ended, (unchanged_runs, StopReason::Repeated));
-    // Each of its runs changes something: only the hops end it.
+    // Each of its runs changes something, so only the hop limit ends it.
     fire(&server.operator, "go", &request(&names[..1])).await;
     assert_eq!(
         ring.run(names[0], &next, true).await,
@@ -417,7 +419,7 @@ async fn hosts_are_those_that_a_query_finds_when_it_is_fired() {
         fire(&server.operator, "go", &none).await,
         FireReply::Fired { hosts, .. } if hosts.is_empty()
     ));
-    // What a node may not ask, it may not learn from a reply either.
+    // A node must not learn from a reply what it may not query.
     let path = "/v1/triggers/go/fire";
     let refused = nodes["web-1"].post::<_, FireReply>(path, &by_query()).await;
     assert_eq!(status(refused), 403);

@@ -1,4 +1,4 @@
-//! Two servers on one etcd, one queue: nobody compiles what another does.
+//! Two servers on one etcd with one queue: no compile runs on both.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ async fn each_node_is_compiled_by_one_server_at_a_time_and_every_request_is_serv
     let mut first = server(&etcd, &directory, 0, 3).await;
     let mut second = server(&etcd, &directory, 1, 3).await;
     let locks = TempDir::new().expect("a directory");
-    // A lock file per node: making it fails while another compile of it goes on.
+    // A lock file per node: creating it fails while another compile of the node is running.
     let body = format!(
         "def compile(request):
     lock = os.path.join({:?}, request['node'])
@@ -67,7 +67,7 @@ async fn each_node_is_compiled_by_one_server_at_a_time_and_every_request_is_serv
         assert!(good, "{one}: {outcome:?}");
     }
     soon(first.shutdown()).await;
-    // What only the other fetched can be compiled by the one that is left.
+    // The remaining server can compile code that only the other one fetched.
     drop(repository);
     compile_all(&second).await;
     for one in &names {

@@ -1,4 +1,4 @@
-//! Two servers on one etcd: any of them answers for any node.
+//! Two servers on one etcd: each of them answers for any node.
 
 use std::sync::Arc;
 
@@ -134,15 +134,16 @@ async fn of_two_servers_that_release_at_once_one_wins_and_nodes_of_both_are_told
     drop(etcd);
 }
 
-/// An agent moves to another server in the middle of a run, and cannot know
-/// what of its last batch was stored.
+/// Moves an agent to another server in the middle of a run. The agent cannot know how much of
+/// its last batch was stored.
 #[tokio::test]
 async fn a_report_that_comes_through_two_servers_is_stored_once_and_read_at_both() {
     let (etcd, mut first, mut second) = pair().await;
     let (certificate, key) = first.joined("web-1").await;
     let [at_first, at_second] =
         [&first, &second].map(|server| server.client_with(&certificate, &key));
-    // Of a node that is not connected, nothing more is waited for.
+    // The node must be connected, because the server stops waiting for reports of a
+    // disconnected node.
     let _connected = open_stream(&at_first, "web-1").await;
     let run = reports::new_run();
     let all = vec![
@@ -156,7 +157,7 @@ async fn a_report_that_comes_through_two_servers_is_stored_once_and_read_at_both
     reports::send(&at_first, run, 0, all[..2].to_vec())
         .await
         .expect("stored");
-    // The same through both at once, and the rest.
+    // The same events through both at once, and the rest.
     let (one, other) = tokio::join!(
         reports::send(&at_first, run, 1, all[1..3].to_vec()),
         reports::send(&at_second, run, 0, all[..3].to_vec())
