@@ -125,7 +125,7 @@ fn list(failures: &[ServerFailure]) -> String {
 }
 
 impl ClientError {
-    /// Returns the error for an unreachable cluster. If TLS failed on every server, reports
+    /// Returns the error if no server is reachable. If TLS failed on every server, reports
     /// the TLS error.
     pub(crate) fn none_reachable(mut failures: Vec<ServerFailure>) -> Self {
         let all_tls = failures
