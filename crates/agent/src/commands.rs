@@ -1,4 +1,4 @@
-//! What the agent does when it is asked.
+//! Handlers for the commands that a server sends.
 
 use bunraku_model::{Activity, NodeRunId};
 use bunraku_wire::api::{
@@ -11,7 +11,7 @@ use crate::Shared;
 use crate::runs::{Found, Submitted};
 use crate::schedule;
 
-/// Carries a command out, and says how it went.
+/// Executes a command and returns its result.
 pub(crate) async fn carry_out(shared: &Shared, envelope: &Envelope) -> CommandResult {
     if envelope.expires <= Timestamp::now() {
         return result(
@@ -32,7 +32,7 @@ pub(crate) async fn carry_out(shared: &Shared, envelope: &Envelope) -> CommandRe
     }
 }
 
-/// Done means that the queue has it, durably.
+/// Queues a run. `Done` means that the queue has stored it durably.
 fn queue_run(shared: &Shared, request: &RunRequest) -> CommandResult {
     match shared.runs.submit(request.clone()) {
         Ok(Submitted::Queued { behind: 0 }) => {
@@ -96,7 +96,7 @@ async fn refresh_facts(shared: &Shared) -> CommandResult {
     outcome
 }
 
-/// Tells the server what the agent does. Losing this loses no work.
+/// Reports the agent's activity to the server. A lost report loses no work.
 pub(crate) async fn report_activity(shared: &Shared, activity: Activity) {
     let at = ReportActivity.at(&shared.options.name);
     if let Err(error) = shared

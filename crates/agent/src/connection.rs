@@ -1,12 +1,12 @@
-//! The one long-lived stream, and what comes through it.
+//! The single long-lived stream, and the messages that arrive on it.
 //!
-//! It has an HTTP/1.1 connection of its own; what the agent sends goes over
-//! another one, which closes when there is nothing to send. So an idle agent
-//! costs its server one connection, and the leaner kind.
+//! The stream has its own HTTP/1.1 connection. The agent sends its requests over another
+//! connection, which closes when there is nothing to send. So an idle agent costs its server one
+//! connection, of the cheaper kind.
 //!
-//! A stream that breaks is opened again, on the same server or the next, with
-//! a jittered back-off. The server sends everything that waits at the start
-//! of each stream, so nothing is lost in between.
+//! The agent reopens a broken stream on the same server or the next one, with a jittered back-off.
+//! The server sends all pending messages at the start of each stream, so nothing is lost in
+//! between.
 
 use std::time::{Duration, Instant};
 
@@ -23,33 +23,33 @@ use crate::commands::carry_out;
 use crate::journal::Journal;
 use crate::{AgentOptions, Shared, servers};
 
-/// How long one server may take to take a connection.
+/// The time limit for connecting to one server.
 const CONNECT: Duration = Duration::from_secs(3);
 
-/// A server sends an empty line every minute. One that has sent nothing for so
-/// long hangs, though TCP keep-alive says that the line lives.
+/// A server sends an empty line every minute. A server that sends nothing for this long hangs, even
+/// if TCP keep-alive says that the connection is up.
 const SILENCE: Duration = Duration::from_secs(200);
 
-/// A stream that lived for so long was a good one: the next failure is a first one.
+/// A stream that lasted this long was healthy: the next failure counts as the first one.
 const GOOD: Duration = Duration::from_secs(60);
 
-/// All nodes hear at once that a server was added: those that move to it
-/// spread over some seconds.
+/// Spreads moves over several seconds: all nodes learn at the same time that a server was added.
 const MOVES: u32 = 5;
 
-/// Somebody else has this node's certificate: do not fight over the stream.
+/// The wait after another client used this node's certificate. The two must not fight over the
+/// stream.
 const AFTER_SUPERSEDED: Duration = Duration::from_secs(60);
 
-/// How a stream ended.
+/// The reason why a stream ended.
 enum Ended {
     Broken(ClientError),
     Goodbye,
-    /// Another server is this node's first choice now. Nothing is urgent.
+    /// Another server is now this node's first choice. The move is not urgent.
     Moves,
     Superseded,
 }
 
-/// When answers that did not get through are sent again.
+/// The retry schedule for answers that were not delivered.
 #[derive(Default)]
 struct Owed {
     due: Option<tokio::time::Instant>,
@@ -62,7 +62,7 @@ impl Owed {
         longest: Duration::from_secs(30),
     };
 
-    /// The next time comes once, however many did not get through.
+    /// Schedules one retry, however many answers failed.
     fn failed(&mut self) {
         if self.due.is_none() {
             let wait = Self::BACK_OFF.random_wait(self.failures);
@@ -79,7 +79,7 @@ impl Owed {
         self.failures = 0;
     }
 
-    /// Never, while nothing is owed.
+    /// Waits for the next retry. Never resolves while no answer is owed.
     async fn due(&self) {
         match self.due {
             Some(due) => tokio::time::sleep_until(due).await,
@@ -91,13 +91,13 @@ impl Owed {
 pub(crate) fn client(options: &AgentOptions, tls: &ReloadableClientTls) -> Client {
     let servers = servers::remembered(options);
     let mut client = ClientOptions::new(servers, tls.clone());
-    // The next server is near: no need to wait long for one that is away.
+    // Another server is available, so there is no need to wait long for one that is down.
     client.connect_timeout = CONNECT;
     client.idle_timeout = SILENCE;
     Client::new(client)
 }
 
-/// Holds the stream until cancelled. A command in hand is finished first.
+/// Keeps the stream open until cancelled. Finishes the current command first.
 pub(crate) async fn hold_stream(
     shared: &Shared,
     mut journal: Journal,
@@ -154,7 +154,7 @@ async fn one_stream(
     let at = OpenCommandStream.with_query(&shared.options.name, &query);
     let mut lines: Lines<Value> = tokio::select! {
         () = shutdown.cancelled() => return None,
-        // As plain JSON: a newer server may send messages that this agent does not know.
+        // Plain JSON: a newer server may send messages that this agent does not know.
         opened = shared.client.stream(at.as_str()) => match opened {
             Ok(lines) => lines,
             Err(error) => return Some(Ended::Broken(error)),
@@ -203,8 +203,8 @@ async fn one_stream(
     }
 }
 
-/// What the server should know first: what runs, and old answers. The agent
-/// hears whether it may run before it takes the first command.
+/// Sends what the server should know first: the current activity and old answers. The agent learns
+/// whether it may run before it accepts the first command.
 async fn greet(shared: &Shared, journal: &mut Journal, owed: &mut Owed) {
     if let Err(error) = shared.runs.tell(shared).await {
         tracing::warn!(error = %error, "cannot tell the server what the agent does");
@@ -219,7 +219,7 @@ async fn send_all(shared: &Shared, journal: &mut Journal, owed: &mut Owed) {
     }
 }
 
-/// Answers from the journal, or carries the command out.
+/// Answers from the journal, or executes the command.
 async fn take(shared: &Shared, journal: &mut Journal, owed: &mut Owed, envelope: &Envelope) {
     let result = match journal.answer(envelope.id) {
         Some(known) => known.clone(),
@@ -228,7 +228,7 @@ async fn take(shared: &Shared, journal: &mut Journal, owed: &mut Owed, envelope:
     answer(shared, journal, owed, envelope.id, result).await;
 }
 
-/// A newer server may ask what this agent does not know.
+/// Answers a command that this agent does not know: a newer server may send one.
 async fn not_understood(shared: &Shared, journal: &mut Journal, owed: &mut Owed, message: &Value) {
     let id = message
         .get("id")
@@ -256,8 +256,8 @@ async fn answer(
     result: CommandResult,
 ) {
     if let Err(error) = journal.record(id, result.clone()) {
-        // Without the journal the answer still goes out; only a repeat after
-        // a crash would be carried out again.
+        // The answer is sent even if the journal cannot be written. Only a repeat after a crash
+        // would execute the command again.
         tracing::error!(error = %error, "an answer could not be written down");
     }
     send_answer(shared, journal, owed, id, &result).await;
@@ -278,8 +278,8 @@ async fn send_answer(
                 tracing::error!(error = %error, "the journal could not be written");
             }
         }
-        // The stream may live on while the store is away: waiting for the next
-        // connection could take days, and what waits behind the answer with it.
+        // The stream may stay open while the store is unavailable. Waiting for the next connection
+        // could take days, and would delay everything that depends on the answer.
         Err(error) if error.is_passing() => {
             tracing::warn!(%id, error = %error, "an answer is sent again soon");
             owed.failed();
@@ -300,7 +300,7 @@ mod tests {
         let mut waits = Vec::new();
         for _ in 0..12 {
             owed.failed();
-            // A second answer of the same round changes nothing.
+            // A second failure in the same round changes nothing.
             let due = owed.due;
             owed.failed();
             assert_eq!(owed.due, due);

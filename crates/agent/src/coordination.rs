@@ -1,9 +1,9 @@
 //! Coordination with other nodes through the servers, for the engine.
 //!
-//! The engine's threads block; requests run on the caller's runtime, with the
-//! connection and the certificate that this program already has. `bunraku
-//! apply` uses the same type. Absent: etcd and MCollective, which the binary
-//! provides as a [`CueTransport`], because the agent has no store.
+//! The engine's threads block. Requests run on the caller's runtime, with the connection and the
+//! certificate that this program already has. `bunraku apply` uses the same type. Not included:
+//! etcd and MCollective, which the binary provides as a [`CueTransport`], because the agent has no
+//! store.
 
 use std::error::Error;
 use std::future::Future;
@@ -25,14 +25,14 @@ use tokio::net::unix::pipe::Receiver;
 use tokio::runtime::Handle;
 use uuid::Uuid;
 
-/// A server that does not answer must not hold up a run forever.
+/// The time limit for requests: a server that does not answer must not block a run forever.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The token no longer holds the lock.
 const CONFLICT: u16 = 409;
 const NOT_FOUND: u16 = 404;
 
-/// Carries cues to other nodes without our servers.
+/// Delivers cues to other nodes without our servers.
 #[async_trait]
 pub trait CueTransport: Send + Sync + std::fmt::Debug {
     async fn fire(
@@ -43,7 +43,7 @@ pub trait CueTransport: Send + Sync + std::fmt::Debug {
     ) -> Result<FireReply, Box<dyn Error + Send + Sync>>;
 }
 
-/// The coordinator of one run: it acts as this node, for the causes of the run.
+/// The coordinator of one run. It acts as this node, on behalf of the run's causes.
 pub struct ServerCoordinator {
     client: Client,
     /// The name in the certificate.
@@ -54,10 +54,10 @@ pub struct ServerCoordinator {
 /// The cues of one run.
 #[derive(Clone)]
 pub struct RunCues {
-    /// Handed on with every firing, so that loops end.
+    /// The causes to pass on with every firing, so that loops end.
     pub causes: Vec<Cause>,
     pub transport: Option<Arc<dyn CueTransport>>,
-    /// Where requests run.
+    /// The runtime that requests run on.
     pub runtime: Handle,
 }
 
@@ -91,7 +91,7 @@ impl Coordinator for ServerCoordinator {
         let asked = self.client.call(ShowLock.at(name));
         match self.cues.wait(cancellation, &what, asked)? {
             Ok(status) => Ok(standing(&status, &self.name, session)),
-            // A lock that nobody has used yet.
+            // Nobody has used this lock yet.
             Err(error) if error.status() == Some(NOT_FOUND) => Ok(LockStanding::Free),
             Err(error) => Err(failed(&what, error)),
         }
@@ -154,7 +154,7 @@ impl Coordinator for ServerCoordinator {
 }
 
 impl RunCues {
-    /// Fires without our servers. Blocking.
+    /// Fires a cue without our servers. Blocks.
     pub fn fire_elsewhere(
         &self,
         firing: &Firing,
@@ -194,7 +194,7 @@ impl RunCues {
         }
     }
 
-    /// Blocks until the request is done, the run is cancelled, or patience ends.
+    /// Blocks until the request is done, the run is cancelled, or the time limit expires.
     fn wait<T>(
         &self,
         cancellation: &Cancellation,
@@ -215,14 +215,14 @@ impl RunCues {
 async fn cancelled(cancellation: &Cancellation) {
     let readable = cancellation.readable().try_clone_to_owned();
     match readable.and_then(Receiver::from_owned_fd) {
-        // It fails only when the runtime ends, and the request with it.
+        // This fails only when the runtime ends, and the request ends with it.
         Ok(pipe) => drop(pipe.readable().await),
-        // Without a file descriptor to spare, the request goes on to its end.
+        // Without a spare file descriptor, the request runs to its end.
         Err(_) => std::future::pending().await,
     }
 }
 
-/// Sends a firing. The same firing counts once, so it may be sent twice.
+/// Sends a firing. It is idempotent: the same firing counts once, even if it is sent twice.
 pub async fn send_firing(
     client: &Client,
     trigger: &TriggerName,
@@ -246,7 +246,7 @@ fn fired(firing: &Firing, reply: &FireReply) -> Fired {
     }
 }
 
-/// The result of a firing in one sentence.
+/// Describes the result of a firing in one sentence.
 pub fn firing_text(trigger: &TriggerName, reply: &FireReply) -> String {
     match reply {
         FireReply::Fired { hosts, unknown } if hosts.is_empty() && unknown.is_empty() => {
@@ -273,7 +273,7 @@ pub fn firing_text(trigger: &TriggerName, reply: &FireReply) -> String {
     }
 }
 
-/// A chain of triggers: `web-1 fired refresh, then lb-1 fired reload`.
+/// Formats a chain of triggers: `web-1 fired refresh, then lb-1 fired reload`.
 pub fn chain_text(chain: &[TriggerHop]) -> String {
     let hops = chain.iter().map(|hop| {
         let node = hop.node.as_ref().map_or("someone", NodeName::as_str);
@@ -282,7 +282,7 @@ pub fn chain_text(chain: &[TriggerHop]) -> String {
     hops.collect::<Vec<String>>().join(", then ")
 }
 
-/// `1 host`, `2 hosts`.
+/// Formats a count with its noun: `1 host`, `2 hosts`.
 fn counted(count: usize, what: &str) -> String {
     if count == 1 {
         format!("1 {what}")

@@ -1,4 +1,5 @@
-//! Catalogs and files on this node's disk: whole, checked, and only what is needed.
+//! The node's on-disk cache of catalogs and files. Entries are complete and verified, and the cache
+//! keeps only those that the node needs.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -10,7 +11,7 @@ use bunraku_model::{Catalog, CatalogId, ContentId};
 
 use super::CatalogError;
 
-/// The directories.
+/// The cache directories.
 #[derive(Clone, Debug)]
 pub(crate) struct CatalogCache {
     catalogs: PathBuf,
@@ -32,7 +33,7 @@ impl CatalogCache {
         Ok(cache)
     }
 
-    /// The catalog, if it is here and is what its name says.
+    /// Returns the catalog if it is cached and its content matches its id.
     pub(crate) fn catalog(&self, id: CatalogId) -> Option<Catalog> {
         let path = self.catalogs.join(id.to_string());
         let catalog = Catalog::from_json(&std::fs::read(&path).ok()?).ok();
@@ -44,7 +45,7 @@ impl CatalogCache {
         catalog
     }
 
-    /// Keeps a catalog that was checked.
+    /// Stores a verified catalog.
     pub(crate) fn keep(&self, id: CatalogId, text: &[u8]) -> Result<(), CatalogError> {
         let path = self.catalogs.join(id.to_string());
         bunraku_files::replace(&path, text, 0o600).map_err(file_error(&path))
@@ -62,12 +63,12 @@ impl CatalogCache {
         self.revoked_keys.clone()
     }
 
-    /// A place to write content to before it is checked.
+    /// Returns a path to write content to before it is verified.
     pub(crate) fn beside(&self, id: ContentId) -> PathBuf {
         self.contents.join(format!("{id}.part"))
     }
 
-    /// Puts checked content into its place.
+    /// Moves verified content into place.
     pub(crate) fn place(
         &self,
         id: ContentId,
@@ -80,7 +81,7 @@ impl CatalogCache {
             .map_err(file_error(&path))
     }
 
-    /// Lets go of everything but these catalogs and their files.
+    /// Removes everything except these catalogs and their files.
     pub(crate) fn prune(&self, kept: &[CatalogId]) {
         let mut contents = BTreeSet::new();
         for id in kept {
@@ -100,7 +101,7 @@ fn prune<Id: FromStr>(directory: &Path, is_kept: impl Fn(Id) -> bool) {
             .file_name()
             .to_str()
             .and_then(|name| name.parse().ok());
-        // What has no such name is a leftover of something that broke off.
+        // An entry whose name is not an id is a leftover of an interrupted write.
         if !id.is_some_and(&is_kept)
             && let Err(error) = std::fs::remove_file(entry.path())
         {

@@ -1,4 +1,5 @@
-//! Fetching what the cache lacks. Nothing counts before its hash was right.
+//! Fetches the catalogs and files that the cache lacks. Nothing is used before its hash is
+//! verified.
 
 use std::io::{Read, Write};
 
@@ -14,7 +15,7 @@ use super::{CatalogCache, CatalogError, CatalogOptions};
 use bunraku_wire::api::Target;
 
 impl CatalogCache {
-    /// The target's catalog, with every file that it refers to in the cache.
+    /// Returns the target's catalog, with every file that it refers to in the cache.
     pub(crate) async fn complete(
         &self,
         client: &Client,
@@ -105,7 +106,7 @@ impl CatalogCache {
     }
 }
 
-/// The whole body, if it is no larger than allowed.
+/// Returns the complete body, unless it is larger than allowed.
 async fn whole(
     mut download: Download,
     limit: u64,
@@ -128,7 +129,8 @@ async fn whole(
     Ok(body)
 }
 
-/// Unpacks no more than allowed, however small it came.
+/// Decompresses a body. The limit applies to the decompressed size, however small the compressed
+/// body is.
 fn unzipped(body: &[u8], limit: u64, what: impl Fn() -> String) -> Result<Vec<u8>, CatalogError> {
     let mut text = Vec::new();
     let mut reader = flate2::read::GzDecoder::new(body).take(limit + 1);

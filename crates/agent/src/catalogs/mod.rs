@@ -1,10 +1,10 @@
-//! The catalog that this node is to carry out: told of, fetched, kept.
+//! The catalog that this node applies: how the node learns of it, fetches it and keeps it.
 //!
-//! A node knows its target (which released catalog, and whether it may
-//! enforce it) from its open stream, without one by a conditional request, and
-//! fetches what it lacks: catalogs by their id, files by their hash, both checked before
-//! they count. The target, its catalog and its files outlive the agent and
-//! every server; so does the word that a catalog is for noop only.
+//! A node learns its target (which released catalog to apply, and whether it may enforce it) from
+//! its open stream. Without a stream, it sends a conditional request. It then fetches what it
+//! lacks: catalogs by their id, files by their hash. Both are verified before they are used. The
+//! target, its catalog and its files outlive the agent and every server. So does the information
+//! that a catalog is for noop only.
 
 mod cache;
 mod fetch;
@@ -22,12 +22,12 @@ use bunraku_model::{Catalog, NodeName};
 use bunraku_wire::{Client, ClientError};
 use tokio::sync::{Mutex, Notify};
 
-/// How much is taken and kept.
+/// Size limits of fetched and cached data.
 #[derive(Clone, Debug)]
 pub struct CatalogOptions {
-    /// A larger catalog is refused.
+    /// Larger catalogs are refused.
     pub largest_catalog: u64,
-    /// A larger file is refused.
+    /// Larger files are refused.
     pub largest_file: u64,
 }
 
@@ -40,7 +40,7 @@ impl Default for CatalogOptions {
     }
 }
 
-/// Why there is no catalog to carry out.
+/// The reason why there is no catalog to apply.
 #[derive(Debug, thiserror::Error)]
 pub enum CatalogError {
     #[error("nothing is released for this node")]
@@ -73,7 +73,7 @@ impl From<ClientError> for CatalogError {
     }
 }
 
-/// The handle on this node's catalogs.
+/// A handle to this node's catalogs.
 #[derive(Clone)]
 pub(crate) struct Catalogs {
     node: NodeName,
@@ -81,9 +81,9 @@ pub(crate) struct Catalogs {
     pub(crate) targets: Targets,
     pub(crate) cache: CatalogCache,
     options: CatalogOptions,
-    /// One fetches at a time; who comes second finds it in the cache.
+    /// Allows one fetch at a time. A second caller finds the result in the cache.
     fetching: Arc<Mutex<()>>,
-    /// There is a new target.
+    /// Notified when there is a new target.
     pub(crate) changed: Arc<Notify>,
 }
 
@@ -113,12 +113,12 @@ impl Catalogs {
         &self.client
     }
 
-    /// The newest target, as far as it can be known.
+    /// Returns the newest target that can be determined.
     pub(crate) async fn newest(&self) -> Result<KnownTarget, CatalogError> {
         self.targets.newest(&self.client).await
     }
 
-    /// Asks for a newer target; whoever waits for one hears of it.
+    /// Asks for a newer target, and notifies the tasks that wait for one.
     pub(crate) async fn ask(&self) -> Result<(), ClientError> {
         if self.targets.ask(&self.client).await? {
             self.changed.notify_one();
@@ -126,14 +126,14 @@ impl Catalogs {
         Ok(())
     }
 
-    /// The stream tells of the target.
+    /// Records a target that arrived on the stream.
     pub(crate) fn told(&self, target: Option<bunraku_wire::api::Target>) {
         if self.targets.told(target) {
             self.changed.notify_one();
         }
     }
 
-    /// The catalog of a target, with all its files on this node.
+    /// Returns the catalog of a target, with all its files on this node.
     pub(crate) async fn complete(
         &self,
         target: &bunraku_wire::api::Target,

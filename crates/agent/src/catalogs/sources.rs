@@ -1,4 +1,4 @@
-//! The files of a catalog, for the engine: addresses become cached contents.
+//! The files of a catalog, for the engine. Maps addresses to cached contents.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -10,14 +10,14 @@ use sha2::{Digest, Sha256};
 
 use super::CatalogCache;
 
-/// Contents are addressed like this below directories.
+/// The address scheme of contents below directories.
 const SCHEME: &str = "content:";
 
 /// The sources of one catalog.
 pub(crate) struct CachedSources {
     cache: CatalogCache,
     sources: BTreeMap<String, CatalogSource>,
-    /// For paths on this machine.
+    /// Handles paths on this machine.
     local: LocalSources,
 }
 
@@ -30,7 +30,7 @@ impl CachedSources {
         }
     }
 
-    /// A file below a directory of the catalog, by the directory's address.
+    /// Returns a file below a directory of the catalog, by the directory's address.
     fn below(&self, address: &str) -> Option<SourceFile> {
         self.sources.iter().find_map(|(directory, source)| {
             let CatalogSource::Directory { entries } = source else {
@@ -94,8 +94,8 @@ impl Sources for CachedSources {
     }
 }
 
-/// A file that turns out to be another one is an error at its end, before
-/// anything is put into place: a disk may have changed it since.
+/// A reader that verifies the content. If the hash is wrong, it returns an error at the end, before
+/// anything is put into place: the disk may have changed the file since it was cached.
 struct Checked {
     file: std::fs::File,
     hasher: Option<Sha256>,

@@ -1,8 +1,8 @@
 //! The node's target: which released catalog it applies.
 //!
-//! While the stream is open, the target that arrived on it is the newest one:
-//! servers send it first, and again before every run that follows a release.
-//! Without a stream, a conditional request asks for it.
+//! While the stream is open, the target that arrived on it is the newest one. Servers send it
+//! first, and again before every run that follows a release. Without a stream, the node asks with a
+//! conditional request.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,28 +18,28 @@ use serde::{Deserialize, Serialize};
 
 use super::CatalogError;
 
-/// What is on disk.
+/// The state on disk.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 struct Stored {
     target: Option<Target>,
-    /// Of the last conditional request.
+    /// The ETag of the last conditional request.
     etag: Option<String>,
-    /// The catalog before this one; kept, for a rollback that costs nothing.
+    /// The previous catalog, kept so that a rollback needs no download.
     previous: Option<CatalogId>,
-    /// Nothing was done about this target yet.
+    /// The node has not acted on this target yet.
     #[serde(default)]
     unheeded: bool,
 }
 
-/// A target, and whether a server vouched for it just now.
+/// A target, and whether a server has just confirmed it.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct KnownTarget {
     pub(crate) target: Target,
-    /// No server could be asked.
+    /// No server could be reached.
     pub(crate) from_cache: bool,
 }
 
-/// The handle on the target.
+/// A handle to the target.
 #[derive(Clone)]
 pub(crate) struct Targets {
     inner: Arc<Inner>,
@@ -49,12 +49,12 @@ struct Inner {
     path: PathBuf,
     request: Location<ShowTarget>,
     stored: Mutex<Stored>,
-    /// The open stream has brought the target.
+    /// The open stream has delivered the target.
     on_stream: AtomicBool,
 }
 
 impl Targets {
-    /// `name`: this node's.
+    /// Opens the stored target. `name` is this node's name.
     pub(crate) fn open(data_dir: &Path, name: &NodeName) -> Result<Self, CatalogError> {
         let path = data_dir.join("target.json");
         let stored = match std::fs::read(&path) {
@@ -77,20 +77,20 @@ impl Targets {
         })
     }
 
-    /// Records the target that the stream brought. Returns whether it is a new one.
+    /// Records the target that the stream delivered. Returns whether it is a new one.
     pub(crate) fn told(&self, target: Option<Target>) -> bool {
         let changed = self.replace(target, None);
         self.inner.on_stream.store(true, Ordering::SeqCst);
         changed
     }
 
-    /// Records that the stream ended: from now on, the target has to be asked for.
+    /// Records that the stream ended. From now on, the node has to ask for the target.
     pub(crate) fn stream_ended(&self) {
         self.inner.on_stream.store(false, Ordering::SeqCst);
     }
 
-    /// The newest target: from the open stream, or for the price of one
-    /// conditional request. Without a server, the known one counts.
+    /// Returns the newest target: from the open stream, or at the cost of one conditional request.
+    /// Without a server, it returns the known one.
     pub(crate) async fn newest(&self, client: &Client) -> Result<KnownTarget, CatalogError> {
         let asked = self.ask(client).await;
         let target = self.stored().target.clone();
@@ -111,7 +111,7 @@ impl Targets {
         }
     }
 
-    /// Asks for a newer target, unless the stream brings it. Returns whether there was one.
+    /// Asks for a newer target, unless the stream delivers it. Returns whether there is one.
     pub(crate) async fn ask(&self, client: &Client) -> Result<bool, ClientError> {
         if self.inner.on_stream.load(Ordering::SeqCst) {
             return Ok(false);
@@ -128,15 +128,15 @@ impl Targets {
         }
     }
 
-    /// The catalogs that are worth keeping.
+    /// Returns the catalogs that are worth keeping.
     pub(crate) fn kept(&self) -> Vec<CatalogId> {
         let stored = self.stored();
         let current = stored.target.as_ref().map(|target| target.catalog);
         current.into_iter().chain(stored.previous).collect()
     }
 
-    /// A server without a majority of the datastores may lag behind: a node does
-    /// not go back to an earlier release on its word.
+    /// Stores a received target. A server without a majority of the datastores may lag behind, so
+    /// its answer does not move a node back to an earlier release.
     fn heard(&self, target: Target, etag: Option<String>, old: bool) -> bool {
         let known = self.known().filter(|_| old);
         let goes_back = known.is_some_and(|known| {
@@ -171,13 +171,13 @@ impl Targets {
         changed
     }
 
-    /// The target, as long as nothing was done about it.
+    /// Returns the target if the node has not acted on it yet.
     pub(crate) fn unheeded(&self) -> Option<Target> {
         let stored = self.stored();
         stored.target.clone().filter(|_| stored.unheeded)
     }
 
-    /// The same, and something is done about it now.
+    /// Returns the target if the node has not acted on it yet, and marks it as acted on.
     pub(crate) fn heed(&self) -> Option<Target> {
         let mut stored = self.stored();
         if !std::mem::replace(&mut stored.unheeded, false) {
@@ -187,13 +187,13 @@ impl Targets {
         stored.target.clone()
     }
 
-    /// What is known, without asking.
+    /// Returns the known target, without asking a server.
     pub(crate) fn known(&self) -> Option<Target> {
         self.stored().target.clone()
     }
 
-    /// A target that cannot be written is not forgotten in this life; in the
-    /// next, the old one must not count if it allowed more.
+    /// Saves the target. If the write fails, this process still remembers the target. After a
+    /// restart, the old target must not apply if it allowed more.
     fn save(&self, stored: &Stored) {
         let text = serde_json::to_vec(stored).expect("a target is plain data");
         if let Err(error) = bunraku_files::replace(&self.inner.path, &text, 0o600) {
@@ -243,7 +243,7 @@ mod tests {
         assert_eq!(targets.known(), Some(target(1)));
     }
 
-    /// A client whose only server refuses connections.
+    /// Creates a client whose only server refuses connections.
     fn client_without_servers() -> Client {
         let held = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = held.local_addr().expect("an address").port();

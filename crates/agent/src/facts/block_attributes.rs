@@ -1,6 +1,6 @@
-//! What udev and blkid have found out about block devices and wrote down.
+//! Properties of block devices that udev and blkid have recorded.
 //!
-//! Reading their notes needs no rights on the devices and starts no process.
+//! Reading their records needs no permissions on the devices and starts no process.
 
 use std::collections::BTreeMap;
 
@@ -20,14 +20,14 @@ impl Attributes {
     }
 }
 
-/// What udev's database says of a device in sysfs.
+/// Returns the properties of a sysfs device from udev's database.
 pub(super) fn udev(machine: &Machine, device: &str) -> Attributes {
     let number = machine.attribute(&format!("{device}/dev"));
     let notes = number.and_then(|number| machine.optional(&format!("/run/udev/data/b{number}")));
     parse_udev(&notes.unwrap_or_default())
 }
 
-/// What blkid's cache says of a device such as `/dev/vda1`, in udev's names.
+/// Returns the properties of a device such as `/dev/vda1` from blkid's cache, under udev's names.
 pub(super) fn blkid(machine: &Machine, device: &str) -> Attributes {
     let cache = machine
         .optional("/run/blkid/blkid.tab")
@@ -43,7 +43,7 @@ fn parse_udev(text: &str) -> Attributes {
     Attributes(pairs.collect())
 }
 
-/// Lines such as `<device UUID="…" TYPE="ext4">/dev/vda1</device>`.
+/// Parses lines such as `<device UUID="…" TYPE="ext4">/dev/vda1</device>`.
 fn parse_blkid(text: &str, device: &str) -> Attributes {
     let line = text.lines().find_map(|line| {
         let (tag, rest) = line.strip_prefix("<device ")?.split_once('>')?;

@@ -49,7 +49,7 @@ fn setting(text: &str, name: &str) -> Option<String> {
     (!value.is_empty()).then(|| value.to_owned())
 }
 
-/// The server of the newest lease (they are appended) of this interface.
+/// Returns the server of this interface's newest lease. Leases are appended, so it is the last.
 fn server_in_leases(leases: &str, interface: &str) -> Option<String> {
     let quoted = format!("\"{interface}\"");
     let (mut ours, mut found) = (false, None);

@@ -10,7 +10,7 @@ use super::warning::FactWarning;
 
 pub(super) const BLOCK: &str = "/sys/block";
 
-/// Linux counts sectors of 512 bytes, whatever the device has.
+/// Linux counts in sectors of 512 bytes, whatever the device's sector size is.
 const SECTOR: u64 = 512;
 
 pub(super) fn collect(machine: &Machine, _: &mut Vec<FactWarning>) -> Result<Facts, GroupError> {
@@ -49,7 +49,7 @@ fn disk(machine: &Machine, name: &str) -> Value {
     Value::Object(disk)
 }
 
-/// The first that udev knows, in the order of `lsblk`.
+/// Returns the first serial number that udev knows, in the order of `lsblk`.
 fn serial(known: &Attributes) -> Option<String> {
     known.first_of(&[
         "SCSI_IDENT_SERIAL",
@@ -59,7 +59,7 @@ fn serial(known: &Attributes) -> Option<String> {
     ])
 }
 
-/// `size` and `size_bytes` of a disk or partition.
+/// Returns `size` and `size_bytes` of a disk or partition.
 pub(super) fn size(machine: &Machine, device: &str) -> Facts {
     let sectors = machine.attribute(&format!("{device}/size"));
     let sectors: Option<u64> = sectors.and_then(|sectors| sectors.parse().ok());
@@ -79,7 +79,7 @@ pub(super) fn collect_filesystems(
     Ok(single("filesystems", filesystems(&text)))
 }
 
-/// Those that need a device: the others are marked `nodev`.
+/// Returns the file systems that need a device. The others are marked `nodev`.
 fn filesystems(text: &str) -> String {
     let mut names: Vec<&str> = text
         .lines()

@@ -1,4 +1,4 @@
-//! What the firmware says of the machine, from /sys/class/dmi/id.
+//! The firmware's description of the machine, from /sys/class/dmi/id.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::group::{Facts, GroupError, put, single};
 use super::machine::Machine;
 use super::warning::FactWarning;
 
-/// A file below /sys/class/dmi/id. Serial numbers need root.
+/// Returns the content of a file below /sys/class/dmi/id. Serial numbers need root.
 pub(super) fn field(machine: &Machine, name: &str) -> Option<String> {
     machine.attribute(&format!("/sys/class/dmi/id/{name}"))
 }
@@ -60,7 +60,7 @@ pub(super) fn collect(machine: &Machine, _: &mut Vec<FactWarning>) -> Result<Fac
     })
 }
 
-/// The names of the SMBIOS specification, 7.4.1; 2 is "unknown".
+/// Returns the chassis name from the SMBIOS specification, 7.4.1. Number 2 is "unknown".
 fn chassis_name(number: &str) -> Option<&'static str> {
     const NAMES: [&str; 32] = [
         "Other",

@@ -1,4 +1,4 @@
-//! What a fact group is: a function from a machine to top-level facts.
+//! A fact group: a function from a machine to top-level facts.
 
 use std::io;
 use std::path::PathBuf;
@@ -11,11 +11,10 @@ use super::warning::FactWarning;
 /// Facts by top-level name.
 pub(super) type Facts = Map<String, Value>;
 
-/// Collects one group. Small trouble goes to the warnings; an error leaves the
-/// whole group out.
+/// Collects one group. Minor problems become warnings; an error omits the whole group.
 pub(super) type Group = fn(&Machine, &mut Vec<FactWarning>) -> Result<Facts, GroupError>;
 
-/// Why a group could not be collected.
+/// The reason why a group could not be collected.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum GroupError {
     #[error("cannot read {path}")]
@@ -37,12 +36,12 @@ pub(super) enum GroupError {
     },
 }
 
-/// One group that has one fact.
+/// Returns a group that consists of one fact.
 pub(super) fn single(name: &str, value: impl Into<Value>) -> Facts {
     Map::from_iter([(name.to_owned(), value.into())])
 }
 
-/// Adds a member unless there is nothing to add: Facter leaves such facts out.
+/// Adds a member unless it has no value: Facter omits such facts.
 pub(super) fn put(members: &mut Facts, name: &str, value: Option<impl Into<Value>>) {
     if let Some(value) = value {
         members.insert(name.to_owned(), value.into());

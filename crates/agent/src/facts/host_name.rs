@@ -1,7 +1,7 @@
-//! The host's name, its domain, and both together.
+//! The host's name, its domain, and its fully qualified name.
 //!
-//! Facter asks the resolver for the canonical name, which may ask DNS. Here
-//! only files are asked: a fact must not wait for, or change with, a server.
+//! Facter asks the resolver for the canonical name, which may query DNS. This module reads only
+//! files: a fact must not wait for a server or change with it.
 
 use super::machine::Machine;
 
@@ -52,7 +52,7 @@ fn resolve(name: &str, hosts: &str, resolv_conf: &str) -> HostName {
     }
 }
 
-/// The first name of the first line that has this name.
+/// Returns the first name on the first line that contains this name.
 fn canonical(hosts: &str, name: &str) -> Option<String> {
     hosts.lines().find_map(|line| {
         let line = line.split('#').next()?;

@@ -1,4 +1,4 @@
-//! Who the agent runs as, and its search path.
+//! The user that the agent runs as, and its search path.
 
 use serde_json::{Value, json};
 
@@ -26,8 +26,8 @@ pub(super) fn collect_path(_: &Machine, _: &mut Vec<FactWarning>) -> Result<Fact
     Ok(path.map_or_else(Facts::new, |path| single("path", path)))
 }
 
-/// A user's name and primary group: the files first, then whatever else the
-/// machine is set up to ask (a directory service, say).
+/// Returns a user's name and primary group. It reads the files first, then asks the sources that
+/// the machine is configured to use (a directory service, for example).
 fn user(machine: &Machine, uid: u32) -> Option<(String, u32)> {
     let passwd = machine.optional("/etc/passwd").unwrap_or_default();
     user_in(&passwd, uid).or_else(|| {

@@ -20,7 +20,7 @@ pub(super) fn collect_fips(
     Ok(single("fips_enabled", flag.as_deref() == Some("1")))
 }
 
-/// What `uname -m` says.
+/// Returns the machine hardware name, as `uname -m` prints it.
 pub(super) fn hardware(machine: &Machine) -> String {
     machine
         .attribute("/proc/sys/kernel/arch")

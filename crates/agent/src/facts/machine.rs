@@ -1,7 +1,7 @@
 //! The machine that facts are read from: a root directory.
 //!
-//! Nothing here may hang or exhaust memory: only regular files are read, opened
-//! without blocking, and up to a limit.
+//! Nothing here may hang or exhaust memory. Only regular files are read, they are opened without
+//! blocking, and their size is limited.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -11,8 +11,8 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 
 use super::group::GroupError;
 
-/// The largest file that is read whole. /proc/cpuinfo of a machine with a
-/// thousand processors has some two million bytes.
+/// The largest file that is read completely. On a machine with a thousand processors, /proc/cpuinfo
+/// has about two million bytes.
 pub(super) const READ_LIMIT: u64 = 16 * 1024 * 1024;
 
 pub(super) struct Machine {
@@ -24,13 +24,13 @@ impl Machine {
         Self { root }
     }
 
-    /// Whether the running kernel is this machine's own, so that asking it
-    /// (netlink, cpuid, user database) makes sense.
+    /// Returns whether the running kernel belongs to this machine, so that querying it (netlink,
+    /// cpuid, user database) makes sense.
     pub(super) fn is_live(&self) -> bool {
         self.root == Path::new("/")
     }
 
-    /// Where a path of the machine is for us.
+    /// Returns the actual path of a path on the machine.
     pub(super) fn path(&self, path: &str) -> PathBuf {
         self.root.join(path.trim_start_matches('/'))
     }
@@ -50,24 +50,24 @@ impl Machine {
             .map_err(|source| GroupError::Read { path, source })
     }
 
-    /// The text of a file; bytes that are not UTF-8 become U+FFFD.
+    /// Returns the text of a file. Bytes that are not UTF-8 become U+FFFD.
     pub(super) fn text(&self, path: &str) -> Result<String, GroupError> {
         Ok(String::from_utf8_lossy(&self.bytes(path)?).into_owned())
     }
 
-    /// The text of a file that need not be there.
+    /// Returns the text of a file that may be missing.
     pub(super) fn optional(&self, path: &str) -> Option<String> {
         self.text(path).ok()
     }
 
-    /// The first line of a file such as sysfs has, trimmed, unless empty.
+    /// Returns the first line of a sysfs-like file, trimmed, unless it is empty.
     pub(super) fn attribute(&self, path: &str) -> Option<String> {
         let text = self.optional(path)?;
         let line = text.trim();
         (!line.is_empty()).then(|| line.to_owned())
     }
 
-    /// The names in a directory, sorted; none if there is no such directory.
+    /// Returns the names in a directory, sorted. Returns none if the directory does not exist.
     pub(super) fn names(&self, path: &str) -> Vec<String> {
         let Ok(entries) = self.path(path).read_dir() else {
             return Vec::new();
@@ -79,7 +79,7 @@ impl Machine {
         names
     }
 
-    /// Below a made-up root, a link to `/…` means that root, not ours.
+    /// Opens a file. Below a test root, a link to `/…` refers to that root, not to ours.
     fn open(&self, path: &Path) -> io::Result<File> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         if !self.is_live() {
@@ -97,7 +97,7 @@ impl Machine {
                 Mode::empty(),
                 ResolveFlags::IN_ROOT,
             ) {
-                // Kernels before 5.6 do not know it.
+                // Kernels before 5.6 do not support it.
                 Err(rustix::io::Errno::NOSYS) => {}
                 opened => return Ok(File::from(opened?)),
             }
@@ -111,7 +111,7 @@ impl Machine {
     }
 }
 
-/// Reads a file that must be regular and not too large.
+/// Reads a file, which must be regular and not too large.
 fn read_regular(file: File) -> io::Result<Vec<u8>> {
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("not a regular file"));

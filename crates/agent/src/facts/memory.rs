@@ -27,7 +27,7 @@ fn parse(text: &str) -> Result<Facts, GroupError> {
     Ok(single("memory", memory))
 }
 
-/// Kernels before 3.14 do not estimate what is available.
+/// Returns the available memory. Kernels before 3.14 do not estimate it.
 fn available(text: &str) -> u64 {
     field(text, "MemAvailable").unwrap_or_else(|| {
         ["MemFree", "Buffers", "Cached"]

@@ -1,11 +1,11 @@
-//! What this machine says of itself, in Facter 4's structured names.
+//! Facts about this machine, with the structured names of Facter 4.
 //!
-//! Every group has a pure part (text or bytes in, value out) and a thin part
-//! that reads a [`Machine`]. Groups stand alone: one that fails is left out and
-//! reported, and the others still count.
+//! Every group has a pure part (text or bytes in, value out) and a thin part that reads a
+//! [`Machine`]. Groups are independent: a group that fails is omitted and reported, and the others
+//! are still used.
 //!
-//! Absent: anything that asks the network (cloud metadata, DNS), Ruby, and
-//! caching. `docs/facts.md` lists what Facter prints and this does not.
+//! Not included: network queries (cloud metadata, DNS), Ruby, and caching. `docs/facts.md` lists
+//! the facts that Facter prints and this module does not.
 
 mod block_attributes;
 mod dhcp;
@@ -44,17 +44,17 @@ use group::Group;
 use machine::Machine;
 pub use warning::{FactWarning, WarningPlace};
 
-/// Where to look, and what has the last word.
+/// The sources of facts, and the overrides.
 #[derive(Clone, Debug)]
 pub struct FactOptions {
-    /// The machine's file system: `/`, or a made-up one.
+    /// The machine's file system: `/`, or a directory that stands in for it.
     pub root: PathBuf,
-    /// Directories of external facts. As in Facter, an earlier directory wins
-    /// over a later one, and within one the later file name wins.
+    /// Directories of external facts. As in Facter, an earlier directory wins over a later one.
+    /// Within one directory, the later file name wins.
     pub external_dirs: Vec<PathBuf>,
-    /// How long one executable fact may run before it is killed.
+    /// The time limit for one executable fact. It is killed after that.
     pub external_timeout: Duration,
-    /// Facts that replace all others of the same name.
+    /// Facts that replace all others with the same name.
     pub overrides: Map<String, Value>,
 }
 
@@ -69,7 +69,7 @@ impl Default for FactOptions {
     }
 }
 
-/// The facts, what went wrong on the way, and what each group cost.
+/// The facts, the problems that occurred, and the cost of each group.
 #[derive(Clone, Debug)]
 pub struct Collected {
     pub facts: FactSet,
@@ -98,10 +98,10 @@ const GROUPS: &[(&str, Group)] = &[
     ("path", identity::collect_path),
 ];
 
-/// Collects all facts. Blocks: call it off the async threads.
+/// Collects all facts. Blocks, so do not call it on the async threads.
 ///
-/// Never fails as a whole: a group or file that cannot be read is left out and
-/// reported in `warnings`.
+/// Never fails as a whole: a group or file that cannot be read is omitted and reported in
+/// `warnings`.
 pub fn collect(options: &FactOptions) -> Collected {
     let machine = Machine::new(options.root.clone());
     let mut facts = Map::new();

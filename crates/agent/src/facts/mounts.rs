@@ -1,8 +1,8 @@
-//! Mounted file systems and how full they are.
+//! Mounted file systems and their usage.
 //!
-//! Asking a network file system for its size can hang for as long as its
-//! server is away, in a way that no signal ends. So that question is asked on
-//! a thread of its own with a deadline, and never twice while it hangs.
+//! Asking a network file system for its size can hang as long as its server is down, and no signal
+//! interrupts that. So each query runs on its own thread with a deadline. No second query is sent
+//! while the first one hangs.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,10 +18,10 @@ use super::machine::Machine;
 use super::units;
 use super::warning::FactWarning;
 
-/// How long a network file system may take to tell its size.
+/// The time limit for a network file system to return its size.
 const REMOTE_DEADLINE: Duration = Duration::from_secs(2);
 
-/// Mount points with an open question and since when, over all collections.
+/// Mount points with a pending query and its start time, across all collections.
 static OPEN: Mutex<BTreeMap<PathBuf, Instant>> = Mutex::new(BTreeMap::new());
 
 /// One line of /proc/self/mounts.
@@ -33,7 +33,7 @@ pub(super) struct Mount {
     pub(super) options: String,
 }
 
-/// How large a file system is, and how much of it is taken, in bytes.
+/// The size and usage of a file system, in bytes.
 #[derive(Default, Clone, Copy)]
 struct Sizes {
     total: u64,
@@ -60,7 +60,7 @@ pub(super) fn collect(
     Ok(single("mountpoints", Value::Object(mountpoints)))
 }
 
-/// The mounts that Facter shows: no /proc, /sys or automounter.
+/// Returns the mounts that Facter shows: without /proc, /sys and automounters.
 pub(super) fn shown(machine: &Machine) -> Result<Vec<Mount>, GroupError> {
     let cmdline = machine.optional("/proc/cmdline").unwrap_or_default();
     let root = root_device(&cmdline);
@@ -94,7 +94,7 @@ pub(super) fn parse(text: &str) -> Vec<Mount> {
     text.lines().filter_map(line).collect()
 }
 
-/// Spaces, tabs, line ends and backslashes are written as octal: `\040`.
+/// Decodes octal escapes: spaces, tabs, line ends and backslashes are written like `\040`.
 fn unescape(word: &str) -> String {
     let mut bytes = Vec::with_capacity(word.len());
     let mut rest = word.as_bytes();
@@ -111,7 +111,8 @@ fn unescape(word: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The device that the kernel was told to boot from, unless it is an id.
+/// Returns the device that the kernel boots from according to its command line, unless it is given
+/// as an id.
 fn root_device(cmdline: &str) -> Option<&str> {
     cmdline
         .split_whitespace()
@@ -161,7 +162,7 @@ fn ask_with_deadline(
     ask: fn(&PathBuf) -> Result<Sizes, &'static str>,
 ) -> Result<Sizes, &'static str> {
     let open = || OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-    // A younger one is that of another collection at the same time.
+    // A younger query belongs to another collection that runs at the same time.
     let since = *open().entry(path.clone()).or_insert_with(Instant::now);
     if since.elapsed() >= deadline {
         return Err("an earlier question about its size still hangs");
@@ -172,7 +173,7 @@ fn ask_with_deadline(
     let started = thread.spawn(move || {
         let sizes = ask(&asked);
         open().remove(&asked);
-        // Nobody listens any more when the deadline has passed.
+        // Nobody waits for the answer after the deadline.
         let _ = answer.send(sizes);
     });
     if started.is_err() {

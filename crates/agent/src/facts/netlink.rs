@@ -1,8 +1,7 @@
-//! The kernel's links, addresses and routes, asked over rtnetlink.
+//! The kernel's links, addresses and routes, queried over rtnetlink.
 //!
-//! [`Message`]s are read by a pure parser that trusts no length in them. The
-//! thin part sends one dump request per kind and reads until the kernel says
-//! that it is done.
+//! A pure parser reads the [`Message`]s and trusts no length in them. The thin part sends one dump
+//! request per kind and reads until the kernel reports the end of the dump.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -27,7 +26,7 @@ const AF_INET6: u8 = 10;
 const TABLE_MAIN: u32 = 254;
 const LINKDOWN: u32 = 16;
 
-/// The kernel answers at once; but nothing may wait for ever.
+/// The time limit for an answer. The kernel answers immediately, but nothing may wait forever.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
 #[derive(Clone, PartialEq, Debug)]
@@ -36,14 +35,14 @@ pub(super) struct Link {
     pub(super) name: String,
     pub(super) address: Vec<u8>,
     pub(super) mtu: Option<u32>,
-    /// The bond or bridge that it belongs to.
+    /// The bond or bridge that the link belongs to.
     pub(super) master: Option<u32>,
 }
 
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Address {
     pub(super) index: u32,
-    /// IPv4 addresses have a label of their own: `eth0:1`.
+    /// The label. IPv4 addresses have their own: `eth0:1`.
     pub(super) label: Option<String>,
     pub(super) address: IpAddr,
     pub(super) prefix: u8,
@@ -63,7 +62,7 @@ pub(super) struct Dump {
     pub(super) routes: Vec<SourceRoute>,
 }
 
-/// Asks the running kernel.
+/// Queries the running kernel.
 pub(super) fn dump() -> io::Result<Dump> {
     let mut dump = Dump::default();
     for kind in [RTM_GETLINK, RTM_GETADDR, RTM_GETROUTE] {
@@ -93,7 +92,7 @@ fn ask(kind: u16, dump: &mut Dump) -> io::Result<()> {
 }
 
 fn request(kind: u16) -> Vec<u8> {
-    // Header, then the longest of the three bodies (`ifinfomsg`), all zero.
+    // The header, then the longest of the three bodies (`ifinfomsg`), all zero.
     let mut bytes = Vec::with_capacity(32);
     bytes.extend(32u32.to_ne_bytes());
     bytes.extend(kind.to_ne_bytes());
@@ -102,7 +101,7 @@ fn request(kind: u16) -> Vec<u8> {
     bytes
 }
 
-/// Reads one datagram; true when the dump is complete.
+/// Reads one datagram. Returns true when the dump is complete.
 fn read(datagram: &[u8], dump: &mut Dump) -> io::Result<bool> {
     for message in Messages(datagram) {
         match message.kind {
@@ -114,14 +113,14 @@ fn read(datagram: &[u8], dump: &mut Dump) -> io::Result<bool> {
             RTM_NEWLINK => dump.links.extend(link(message.body)),
             RTM_NEWADDR => dump.addresses.extend(address(message.body)),
             RTM_NEWROUTE => {
-                // A router has a million routes, but few source addresses.
+                // A router has a million routes, but only a few source addresses.
                 let route = route(message.body).filter(|route| !dump.routes.contains(route));
                 dump.routes.extend(route);
             }
             _ => {}
         }
     }
-    // An empty or cut datagram would otherwise be waited for without end.
+    // Without this check, an empty or truncated datagram would cause an endless wait.
     match datagram.len() < HEADER {
         true => Err(io::Error::from(io::ErrorKind::UnexpectedEof)),
         false => Ok(false),
@@ -147,7 +146,7 @@ impl<'a> Iterator for Messages<'a> {
     }
 }
 
-/// The attributes after a body's fixed part: their kind and value.
+/// Returns the attributes after a body's fixed part: their kind and value.
 fn attributes(body: &[u8], fixed: usize) -> impl Iterator<Item = (u16, &[u8])> {
     let mut rest = body.get(fixed..).unwrap_or_default();
     std::iter::from_fn(move || {
@@ -200,7 +199,7 @@ fn address(body: &[u8]) -> Option<Address> {
     Some(Address {
         index: number(body, 4)?,
         label,
-        // On a point-to-point link the other is that of the far end.
+        // On a point-to-point link, the other address is that of the remote end.
         address: local.or(peer)?,
         prefix,
     })

@@ -1,7 +1,7 @@
-//! Interfaces with their addresses, the primary one, and the host's name.
+//! Network interfaces with their addresses, the primary interface, and the host's name.
 //!
-//! Below a made-up root there is no kernel to ask: links come from sysfs there,
-//! IPv6 addresses from /proc, and IPv4 addresses are absent.
+//! Below a test root there is no kernel to query. There, links come from sysfs, IPv6 addresses come
+//! from /proc, and IPv4 addresses are missing.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -89,8 +89,7 @@ struct Binding {
     flags: Option<Vec<&'static str>>,
 }
 
-/// Links in the kernel's order, then labels such as `eth0:1` that only
-/// addresses have.
+/// Returns links in the kernel's order, then labels such as `eth0:1` that exist only on addresses.
 fn interfaces(dump: &Dump, inet6: &[Inet6]) -> Vec<Interface> {
     let mut interfaces: Vec<Interface> = dump.links.iter().map(from_link).collect();
     let names: HashMap<u32, &str> = dump
@@ -180,7 +179,7 @@ impl Interface {
         self.bindings_for(&binding.address).push(binding);
     }
 
-    /// Writes the bindings, and the most useful one as the interface's own.
+    /// Writes the bindings, and copies the most useful one to the interface itself.
     fn expand(&mut self) {
         for (bindings, key, end) in [
             (&self.bindings, "bindings", ""),
@@ -245,7 +244,7 @@ impl Binding {
     }
 }
 
-/// What sysfs, lease files and the bonding driver add.
+/// Adds data from sysfs, lease files and the bonding driver.
 fn add_from_files(machine: &Machine, dump: &Dump, interface: &mut Interface) {
     let name = interface.name.clone();
     let attribute = |file: &str| machine.attribute(&format!("/sys/class/net/{name}/{file}"));
@@ -274,7 +273,7 @@ fn add_from_files(machine: &Machine, dump: &Dump, interface: &mut Interface) {
         .find(|link| Some(link.index) == interface.master);
     let bond =
         master.and_then(|link| machine.optional(&format!("/proc/net/bonding/{}", link.name)));
-    // A bond gives all its members one address; the permanent one tells them apart.
+    // A bond gives all its members the same address; the permanent one distinguishes them.
     let permanent = bond.as_deref().and_then(|bond| permanent_mac(bond, &name));
     put(&mut interface.facts, "mac", permanent);
 }
@@ -290,14 +289,14 @@ fn permanent_mac(bond: &str, interface: &str) -> Option<String> {
     })
 }
 
-/// Six to twenty bytes (InfiniBand) that are not all zero.
+/// Formats a hardware address of six to twenty bytes (InfiniBand) that are not all zero.
 fn mac(address: &[u8]) -> Option<String> {
     let usable = (6..=20).contains(&address.len()) && address.iter().any(|byte| *byte != 0);
     let pairs: Vec<String> = address.iter().map(|byte| format!("{byte:02x}")).collect();
     usable.then(|| pairs.join(":"))
 }
 
-/// Addresses that say nothing of how to reach the machine from elsewhere.
+/// Detects addresses that do not tell how to reach the machine from other hosts.
 fn is_ignored(address: &IpAddr) -> bool {
     match address {
         IpAddr::V4(ip) => ip.is_loopback() || ip.is_link_local(),
@@ -321,7 +320,7 @@ fn scope(address: &Ipv6Addr) -> String {
     format!("{}{scope}", if compatible { "compat," } else { "" })
 }
 
-/// The interface of the first default route in /proc/net/route.
+/// Returns the interface of the first default route in /proc/net/route.
 fn default_interface(routes: &str) -> Option<&str> {
     routes.lines().skip(1).find_map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();
@@ -367,7 +366,8 @@ impl Inet6 {
         })
     }
 
-    /// Facter's names; `noad` is the kernel's "no duplicate address detection".
+    /// Returns the flags under Facter's names. `noad` is the kernel's "no duplicate address
+    /// detection".
     fn flags(&self) -> Vec<&'static str> {
         let names = [
             "temporary",

@@ -1,7 +1,7 @@
 //! The operating system: name, family, release, distribution.
 //!
-//! Facter has a small class tree per distribution; [`Flavour`] is its part that
-//! matters. An unknown id is looked up by `ID_LIKE`.
+//! Facter has a small class tree per distribution. [`Flavour`] is the part of it that matters here.
+//! An unknown id is looked up by `ID_LIKE`.
 
 use serde_json::{Value, json};
 
@@ -29,7 +29,8 @@ pub(super) fn collect(machine: &Machine, _: &mut Vec<FactWarning>) -> Result<Fac
     Ok(single("os", Value::Object(os)))
 }
 
-/// What `uname -p` says: Red Hat, SUSE and Ubuntu patch it to know an answer.
+/// Returns the processor type, as `uname -p` prints it. Red Hat, SUSE and Ubuntu patch `uname` so
+/// that it knows an answer.
 pub(super) fn processor_type(machine: &Machine, hardware: &str) -> String {
     use Flavour::*;
     match System::read(machine).flavour {
@@ -38,7 +39,7 @@ pub(super) fn processor_type(machine: &Machine, hardware: &str) -> String {
     }
 }
 
-/// How a distribution tells its release.
+/// The source of a distribution's release number.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Flavour {
     Alpine,
@@ -89,7 +90,7 @@ impl Flavour {
 
 struct System {
     os_release: OsRelease,
-    /// Of /etc/redhat-release, or /etc/system-release on Amazon Linux.
+    /// The line from /etc/redhat-release, or from /etc/system-release on Amazon Linux.
     line: Option<ReleaseLine>,
     flavour: Flavour,
 }
@@ -144,7 +145,7 @@ impl System {
         }
     }
 
-    /// `os.release`.
+    /// Returns `os.release`.
     fn release(&self, machine: &Machine) -> Option<Value> {
         let version = self.os_release.version();
         let own = |path: &str| machine.attribute(path);
@@ -168,7 +169,7 @@ impl System {
         }
     }
 
-    /// The version that the distribution's own file tells.
+    /// Returns the version from the distribution's own file.
     fn own_version(&self, machine: &Machine) -> Option<String> {
         let line = |path: &str| {
             let line = ReleaseLine::parse(&machine.optional(path)?)?;
@@ -196,7 +197,7 @@ impl System {
         }
     }
 
-    /// `os.distro`: what Facter asks `lsb_release` for where there is one.
+    /// Returns `os.distro`, which Facter gets from `lsb_release` if it is installed.
     fn distro(&self, machine: &Machine) -> Option<Value> {
         let mut distro = Facts::new();
         let pretty = self.os_release.get("pretty_name");
@@ -321,7 +322,7 @@ fn split_release(version: &str) -> Value {
     Value::Object(release)
 }
 
-/// Debian's minor number loses a leading zero: `9.04` is 9 and 4.
+/// Parses a Debian release. The minor number loses a leading zero: `9.04` is 9 and 4.
 fn debian_release(version: &str) -> Value {
     let mut release = split_release(version);
     if let Some(minor) = release.get("minor").and_then(Value::as_str) {
@@ -333,7 +334,7 @@ fn debian_release(version: &str) -> Value {
     release
 }
 
-/// The file that the `lsb_release` command reads.
+/// Parses the file that the `lsb_release` command reads.
 fn lsb_release(text: &str) -> Facts {
     let file = OsRelease::parse(text);
     let mut distro = Facts::new();

@@ -1,8 +1,8 @@
-//! /etc/os-release and its older relatives, read the way Facter reads them.
+//! /etc/os-release and its predecessors, parsed as Facter parses them.
 
 use std::collections::BTreeMap;
 
-/// The pairs of os-release, names in lower case.
+/// The pairs of os-release, with names in lower case.
 #[derive(Default, Debug)]
 pub(super) struct OsRelease(BTreeMap<String, String>);
 
@@ -23,7 +23,7 @@ impl OsRelease {
             .filter(|value| !value.is_empty())
     }
 
-    /// The id; all of openSUSE's are one.
+    /// Returns the id. All openSUSE variants share one.
     pub(super) fn id(&self) -> Option<String> {
         let id = self.get("id")?.to_lowercase();
         Some(match id.contains("opensuse") {
@@ -32,7 +32,7 @@ impl OsRelease {
         })
     }
 
-    /// The version with at least one dot.
+    /// Returns the version, with at least one dot.
     pub(super) fn version(&self) -> Option<String> {
         let version = self.get("version_id")?;
         Some(match version.contains('.') {
@@ -41,7 +41,7 @@ impl OsRelease {
         })
     }
 
-    /// The name, mostly its first word: `Debian`, `RedHat`, `Archlinux`.
+    /// Returns the name, usually its first word: `Debian`, `RedHat`, `Archlinux`.
     pub(super) fn name(&self) -> Option<String> {
         let name = self.get("name")?;
         let lower = name.to_lowercase();
@@ -63,7 +63,7 @@ impl OsRelease {
         })
     }
 
-    /// The code name; where none is given, what the version says of it.
+    /// Returns the code name. If none is given, takes it from the version.
     pub(super) fn codename(&self) -> Option<String> {
         if let Some(codename) = self.get("version_codename") {
             return Some(codename.to_owned());
@@ -81,7 +81,8 @@ impl OsRelease {
     }
 }
 
-/// Facter drops double quotes; single quotes and backslashes are legal too.
+/// Removes quotes. Facter drops only double quotes, but single quotes and backslashes are legal
+/// too.
 fn unquote(value: &str) -> String {
     let value = value.trim();
     if let Some(inner) = value
@@ -93,7 +94,7 @@ fn unquote(value: &str) -> String {
     value.replace('"', "")
 }
 
-/// First letter upper, the rest lower.
+/// Converts the first letter to upper case and the rest to lower case.
 pub(super) fn capitalize(word: &str) -> String {
     let mut letters = word.chars();
     match letters.next() {
@@ -109,7 +110,7 @@ pub(super) fn capitalize(word: &str) -> String {
 #[derive(Debug, PartialEq)]
 pub(super) struct ReleaseLine {
     pub(super) description: String,
-    /// What stands before `release`, without `Linux`, in one word.
+    /// The text before `release`, without `Linux`, as one word.
     pub(super) id: String,
     pub(super) version: Option<String>,
     pub(super) codename: Option<String>,
@@ -139,7 +140,7 @@ impl ReleaseLine {
         })
     }
 
-    /// The version only where it is a number.
+    /// Returns the version if it is a number.
     pub(super) fn number(&self) -> Option<&str> {
         let version = self.version.as_deref()?;
         version

@@ -39,7 +39,7 @@ pub(super) fn collect(machine: &Machine, _: &mut Vec<FactWarning>) -> Result<Fac
     Ok(single("processors", Value::Object(facts)))
 }
 
-/// What /proc/cpuinfo says, on x86, Arm, POWER and others.
+/// The content of /proc/cpuinfo, on x86, Arm, POWER and others.
 #[derive(Default)]
 struct CpuInfo {
     count: usize,
@@ -69,13 +69,13 @@ impl CpuInfo {
     }
 }
 
-/// Whole megahertz, as Facter reads them.
+/// Parses a frequency as whole megahertz, as Facter does.
 fn megahertz(value: &str) -> Option<u64> {
     let digits = value.split(|c: char| !c.is_ascii_digit()).next()?;
     digits.parse::<u64>().ok()?.checked_mul(1_000_000)
 }
 
-/// Which threads share a core, and which cores a package.
+/// The topology: which threads share a core, and which cores share a package.
 #[derive(Default)]
 struct Topology {
     packages: BTreeSet<String>,
@@ -113,7 +113,7 @@ impl Topology {
     }
 }
 
-/// How many numbers a list such as `0-3,8` names.
+/// Counts the numbers in a list such as `0-3,8`.
 fn count_of_list(list: &str) -> usize {
     let count = |range: &str| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
@@ -123,7 +123,7 @@ fn count_of_list(list: &str) -> usize {
     list.trim().split(',').filter_map(count).sum()
 }
 
-/// The microarchitecture levels of the x86-64 psABI that the flags allow.
+/// Returns the microarchitecture levels of the x86-64 psABI that the flags allow.
 fn extensions(hardware: &str, flags: &BTreeSet<String>) -> Option<Value> {
     const LEVELS: [(&str, &[&str]); 4] = [
         (

@@ -51,7 +51,7 @@ pub(super) fn collect(
     })
 }
 
-/// A line such as `ssh-ed25519 AAAA… comment`: Facter's name, and the fact.
+/// Parses a line such as `ssh-ed25519 AAAA… comment` into Facter's name and the fact.
 fn parse(text: &str) -> Option<(&'static str, Value)> {
     let mut words = text.split_whitespace();
     let (kind, key) = (words.next()?, words.next()?);
@@ -69,7 +69,7 @@ fn parse(text: &str) -> Option<(&'static str, Value)> {
             hex::encode(digest(algorithm, &bytes))
         )
     };
-    // SSHFP records still have a SHA-1 form (RFC 4255): it names, not protects.
+    // SSHFP records still have a SHA-1 form (RFC 4255). It identifies the key and protects nothing.
     let fingerprints = json!({
         "sha1": record(1, &SHA1_FOR_LEGACY_USE_ONLY),
         "sha256": record(2, &SHA256),
@@ -89,7 +89,7 @@ mod tests {
     fn a_key_has_its_sshfp_records() {
         let line = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBerYr75HaoyUOtDLWphaZrhBfkXILa0MJTazg9lyN+9 root@host\n";
         let (name, key) = parse(line).unwrap();
-        // As `ssh-keygen -r` prints them.
+        // The format is that of `ssh-keygen -r`.
         expect![[r#"ed25519 {"sha1":"SSHFP 4 1 d7d4cd44569a010025bd62cd7c594189b9e6124d","sha256":"SSHFP 4 2 08a5ef0d28a73d983b5966c03b13d5adf21a0f259174039a75528f4edd9a1b01"}"#]]
             .assert_eq(&format!("{name} {}", key["fingerprints"]));
     }

@@ -13,7 +13,7 @@ pub(super) fn collect(machine: &Machine, _: &mut Vec<FactWarning>) -> Result<Fac
     Ok(single("timezone", now.abbreviation()))
 }
 
-/// `TZ` speaks for our own process only; without it, /etc/localtime decides.
+/// Returns the time zone. `TZ` applies only to our own process; without it, /etc/localtime decides.
 fn zone(machine: &Machine) -> Option<TimeZone> {
     let variable = std::env::var("TZ").ok().filter(|_| machine.is_live());
     match variable.as_deref().map(|name| name.trim_start_matches(':')) {

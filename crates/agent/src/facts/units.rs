@@ -1,6 +1,6 @@
-//! Numbers the way Facter writes them: `23.54 GiB`, `2.30 GHz`, `12.34%`.
+//! Numbers in Facter's format: `23.54 GiB`, `2.30 GHz`, `12.34%`.
 
-/// Bytes in binary units with two places, rounded half up.
+/// Formats bytes in binary units with two decimal places, rounded half up.
 pub(super) fn bytes(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if bytes < 1024 {
@@ -16,7 +16,7 @@ pub(super) fn bytes(bytes: u64) -> String {
     format!("{number:.2} {}", UNITS[unit - 1])
 }
 
-/// A frequency in decimal units with two places; nothing for zero.
+/// Formats a frequency in decimal units with two decimal places. Returns nothing for zero.
 pub(super) fn hertz(hertz: u64) -> Option<String> {
     const UNITS: [&str; 5] = ["", "k", "M", "G", "T"];
     let step = hertz.checked_ilog10()? / 3;
@@ -25,12 +25,12 @@ pub(super) fn hertz(hertz: u64) -> Option<String> {
     Some(format!("{number:.2} {unit}Hz"))
 }
 
-/// How full memory is: always two places.
+/// Formats the memory usage, always with two decimal places.
 pub(super) fn memory_capacity(used: u64, total: u64) -> String {
     format!("{:.2}%", used as f64 / total as f64 * 100.0)
 }
 
-/// How full a file system is: `100%` and `0%` are written short.
+/// Formats the usage of a file system. `100%` and `0%` have no decimal places.
 pub(super) fn disk_capacity(used: u64, total: u64) -> String {
     if used == total {
         "100%".to_owned()

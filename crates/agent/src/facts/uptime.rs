@@ -1,5 +1,5 @@
-//! How long the machine is up. In a Docker container, that of its first
-//! process, as Facter has it.
+//! The machine's uptime. In a Docker container, it is the uptime of the first process, as in
+//! Facter.
 
 use serde_json::{Value, json};
 
@@ -30,8 +30,8 @@ fn parse(text: &str) -> Option<u64> {
     seconds.parse().ok()
 }
 
-/// Field 22 of /proc/PID/stat. The second field is a name in parentheses that
-/// may hold spaces and parentheses itself, so count from the last one.
+/// Returns field 22 of /proc/PID/stat. The second field is a name in parentheses, which may itself
+/// contain spaces and parentheses, so count from the last parenthesis.
 fn start_ticks(stat: &str) -> Option<u64> {
     let (_, fields) = stat.rsplit_once(')')?;
     fields.split_whitespace().nth(19)?.parse().ok()

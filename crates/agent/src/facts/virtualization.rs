@@ -1,8 +1,8 @@
-//! Whether this is a virtual machine or a container, and of which kind.
+//! Detects virtual machines and containers, and their kind.
 //!
-//! Facter asks `virt-what` and `lspci` where they are installed. The same
-//! signs are read here directly: control groups and mounts, the processor's
-//! hypervisor leaf, the firmware's strings, devices on the PCI bus.
+//! Facter runs `virt-what` and `lspci` if they are installed. This module reads the same signs
+//! directly: control groups and mounts, the processor's hypervisor leaf, the firmware's strings,
+//! and devices on the PCI bus.
 
 use serde_json::{Value, json};
 
@@ -33,7 +33,7 @@ pub(super) fn collect(machine: &Machine, _: &mut Vec<FactWarning>) -> Result<Fac
     Ok(facts)
 }
 
-/// A container: what runs it, and the id or name it has there.
+/// A container: its runtime, and its id or name there.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Container {
     kind: &'static str,
@@ -46,10 +46,10 @@ impl Container {
     }
 }
 
-/// The container that the machine is, if it is one.
+/// Returns the container that the machine runs in, if any.
 pub(super) fn container(machine: &Machine) -> Option<Container> {
     let text = |path: &str| machine.optional(path).unwrap_or_default();
-    // Only root may read the environment of process 1, and not everywhere.
+    // Only root can read the environment of process 1, and not on every system.
     container_from(
         &text("/proc/1/cgroup"),
         &text("/proc/1/environ"),
@@ -59,10 +59,9 @@ pub(super) fn container(machine: &Machine) -> Option<Container> {
     )
 }
 
-/// With control groups v2 a container sees no path of its own; but Docker
-/// mounts `/etc/hosts` from a directory that is named after the container.
-/// (`/.dockerenv` proves nothing: it stays in virtual machines that were made
-/// from an image.)
+/// Detects a container. With control groups v2, a container does not see its own path. But Docker
+/// mounts `/etc/hosts` from a directory that is named after the container. (`/.dockerenv` proves
+/// nothing: it remains in virtual machines that were built from an image.)
 fn container_from(
     cgroup: &str,
     environ: &str,
@@ -110,14 +109,14 @@ fn container_from(
     Some(Container { kind, details })
 }
 
-/// Everything that can give a hypervisor away.
+/// All the signs that can reveal a hypervisor.
 #[derive(Default)]
 struct Signs {
     container: Option<Container>,
     bios_vendor: String,
     manufacturer: String,
     product: String,
-    /// Of the processor's leaf 0x40000000: `KVMKVMKVM`.
+    /// The signature in the processor's leaf 0x40000000: `KVMKVMKVM`.
     leaf: String,
     /// Vendor numbers on the PCI bus: `0x1af4`.
     pci: Vec<String>,
@@ -161,7 +160,7 @@ impl Signs {
         }
     }
 
-    /// Facter's word, in Facter's order.
+    /// Returns Facter's name for the hypervisor. The checks are in Facter's order.
     fn kind(&self) -> &'static str {
         if let Some(container) = &self.container {
             return container.kind;
@@ -189,7 +188,7 @@ impl Signs {
             "KVMKVMKVM" | "Linux KVM Hv" => "kvm",
             "VMwareVMware" => "vmware",
             "VBoxVBoxVBox" => "virtualbox",
-            // Hyper-V's leaf is also shown by others that imitate it.
+            // Other hypervisors imitate Hyper-V and show the same leaf.
             "Microsoft Hv" => self.by_firmware().unwrap_or("hyperv"),
             "XenVMMXenVMM" => self.xen_kind(),
             "TCGTCGTCGTCG" => "qemu",
@@ -291,13 +290,13 @@ fn status_number(status: &str, field: &str) -> Option<u64> {
     })
 }
 
-/// What the hypervisor calls itself to the processor's identification.
+/// Returns the hypervisor's signature from the processor's identification.
 #[cfg(target_arch = "x86_64")]
 fn hypervisor_leaf(machine: &Machine) -> String {
     use std::arch::x86_64::__cpuid;
     let cpuinfo = machine.optional("/proc/cpuinfo").unwrap_or_default();
     let flags = cpuinfo.lines().find(|line| line.starts_with("flags"));
-    // Without the flag, the leaf holds whatever the processor has last.
+    // Without the flag, the leaf contains the data of the processor's last valid leaf.
     if !flags.is_some_and(|flags| flags.split_whitespace().any(|flag| flag == "hypervisor")) {
         return String::new();
     }

@@ -1,20 +1,20 @@
-//! What went wrong while collecting, said so that a person can act on it.
+//! Problems during fact collection, worded so that a person can act on them.
 
 use std::error::Error;
 use std::fmt;
 use std::path::PathBuf;
 
-/// One thing that could not be collected. The other facts are not affected.
+/// A fact source that could not be collected. The other facts are not affected.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FactWarning {
     pub place: WarningPlace,
-    /// What is wrong, in lower case.
+    /// The problem, in lower case.
     pub problem: String,
-    /// What to do about it.
+    /// Advice on how to fix it.
     pub advice: Option<String>,
 }
 
-/// Where the trouble is.
+/// The location of the problem.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum WarningPlace {
     Group(&'static str),

@@ -1,6 +1,6 @@
-//! What a file in a facts directory is, and its bytes.
+//! The kind and content of a file in a facts directory.
 //!
-//! Nothing here may hang: a name can be a pipe, a device or a directory.
+//! Nothing here may hang: a name can refer to a pipe, a device or a directory.
 
 use std::fs::{File, Metadata};
 use std::io::Read;
@@ -11,7 +11,7 @@ use rustix::fs::{CWD, Mode, OFlags};
 
 use super::parse::Trouble;
 
-/// The largest file that is read, and the most that an executable may print.
+/// The largest file that is read, and the largest output of an executable.
 pub(super) const SIZE_LIMIT: usize = 1024 * 1024;
 
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -23,7 +23,7 @@ pub(super) enum Kind {
     Ignored,
 }
 
-/// What to do with a path, by its ending, then by its executable bit.
+/// Determines how to handle a path: by its extension, then by its executable bit.
 pub(super) fn kind(path: &Path) -> Result<Kind, Trouble> {
     let metadata = path.metadata().map_err(|error| {
         let problem = format!("cannot be looked at: {error}");
@@ -59,7 +59,7 @@ fn what(metadata: &Metadata) -> &'static str {
     }
 }
 
-/// What editors and package managers leave behind keeps its executable bit.
+/// Detects files that editors and package managers leave behind. They keep their executable bit.
 fn is_left_over(path: &Path) -> bool {
     const ENDINGS: [&str; 22] = [
         "~",
@@ -91,14 +91,14 @@ fn is_left_over(path: &Path) -> bool {
     name.is_none_or(|name| ENDINGS.iter().any(|ending| name.ends_with(ending)))
 }
 
-/// The bytes of a regular file, up to the limit.
+/// Returns the bytes of a regular file, up to the limit.
 pub(super) fn read(path: &Path) -> Result<Vec<u8>, Trouble> {
     let failed = |error: std::io::Error| {
         let problem = format!("cannot be read: {error}");
         Trouble::new(&problem, "check its permissions")
     };
-    // The name may have become a pipe since it was looked at: do not wait for
-    // a writer, and look again at what was opened.
+    // The name may have become a pipe since it was checked. So do not wait for a writer, and check
+    // the opened file again.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = rustix::fs::openat(CWD, path, flags, Mode::empty());
     let file = File::from(file.map_err(|error| failed(error.into()))?);

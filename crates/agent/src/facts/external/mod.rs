@@ -1,9 +1,9 @@
-//! Facts that people add: files and executables in directories.
+//! Facts that users add: files and executables in directories.
 //!
-//! As in Facter: a fact in a directory replaces a built-in one of the same name
-//! whole; within a directory the later file name wins; of several directories
-//! the earlier wins; names are in lower case. A file that cannot be used is a
-//! warning, and the others still load.
+//! The rules are those of Facter. A fact in a directory replaces the whole built-in fact of the
+//! same name. Within a directory, the later file name wins. Of several directories, the earlier one
+//! wins. Names are in lower case. A file that cannot be used causes a warning, and the others still
+//! load.
 
 mod file;
 mod parse;
@@ -19,13 +19,13 @@ use super::warning::{FactWarning, WarningPlace};
 use file::Kind;
 use parse::Trouble;
 
-/// The most files of one directory that are looked at.
+/// The maximum number of files that are read from one directory.
 const FILE_LIMIT: usize = 1000;
 
-/// The most that all external facts may come to, written as JSON.
+/// The maximum total size of all external facts, as JSON.
 const TOTAL_LIMIT: usize = 4 * 1024 * 1024;
 
-/// Facts of all directories, and what went wrong.
+/// The facts of all directories, and the problems that occurred.
 #[derive(Default)]
 pub(super) struct Found {
     size: usize,
@@ -33,10 +33,10 @@ pub(super) struct Found {
     pub(super) warnings: Vec<FactWarning>,
 }
 
-/// One executable may take `timeout`, and each may.
+/// Collects external facts. `timeout` applies to each executable separately.
 pub(super) fn collect(directories: &[PathBuf], timeout: Duration) -> Found {
     let mut found = Found::default();
-    // Later ones overwrite, so the first directory comes last.
+    // Later directories overwrite earlier ones, so the first directory comes last.
     for directory in directories.iter().rev() {
         match names(directory) {
             Ok(mut names) => {
@@ -49,7 +49,7 @@ pub(super) fn collect(directories: &[PathBuf], timeout: Duration) -> Found {
                     found.load(&directory.join(name), timeout);
                 }
             }
-            // A directory of external facts need not exist.
+            // A directory of external facts does not have to exist.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => {
                 let problem = format!("cannot be listed: {error}");

@@ -1,8 +1,8 @@
-//! Facts out of JSON, YAML and `name=value` lines. Pure.
+//! Parsers for facts in JSON, YAML and `name=value` lines. Pure.
 
 use serde_json::{Map, Value};
 
-/// What is wrong with a file, where in it, and what to do.
+/// A problem with a file: its description, its line, and advice.
 #[derive(Debug, PartialEq)]
 pub(super) struct Trouble {
     pub(super) line: Option<u64>,
@@ -30,7 +30,7 @@ impl Trouble {
 pub(super) fn json(bytes: &[u8]) -> Result<Map<String, Value>, Trouble> {
     let value = serde_json::from_slice(bytes).map_err(|error| {
         let text = error.to_string();
-        // The place is told apart from the message.
+        // The line number is reported separately from the message.
         let said = text.split(" at line ").next().unwrap_or(&text);
         let problem = format!("is not JSON: {said} (column {})", error.column());
         Trouble::at(error.line() as u64, &problem, "correct it there")
@@ -53,7 +53,7 @@ pub(super) fn yaml(bytes: &[u8]) -> Result<Map<String, Value>, Trouble> {
     })?)
 }
 
-/// YAML as Facter's parser reads it: 1.1, so `0644` is octal and `yes` is true.
+/// Parses YAML as Facter's parser does: version 1.1, so `0644` is octal and `yes` is true.
 fn yaml_value(text: &str) -> Result<Value, (Option<u64>, String)> {
     let options = serde_saphyr::options! {
         legacy_octal_numbers: true,
@@ -93,7 +93,7 @@ fn mapping(value: Value) -> Result<Map<String, Value>, Trouble> {
     Err(Trouble::new(&problem, "write `name: value`"))
 }
 
-/// Lines of `name=value`. Others are reported, except empty ones and comments.
+/// Parses lines of `name=value`. Reports other lines, except empty ones and comments.
 pub(super) fn pairs(bytes: &[u8], troubles: &mut Vec<Trouble>) -> Map<String, Value> {
     let text = String::from_utf8_lossy(bytes);
     if let std::borrow::Cow::Owned(_) = text {
@@ -119,7 +119,7 @@ pub(super) fn pairs(bytes: &[u8], troubles: &mut Vec<Trouble>) -> Map<String, Va
     facts
 }
 
-/// The first `=` that has something on both sides.
+/// Splits a line at the first `=` that has text on both sides.
 fn pair(line: &str) -> Option<(&str, &str)> {
     let first = line
         .chars()
@@ -131,8 +131,8 @@ fn pair(line: &str) -> Option<(&str, &str)> {
     (!value.is_empty()).then_some((name, value))
 }
 
-/// What an executable printed: YAML (so JSON too) where that gives a mapping,
-/// otherwise `name=value` lines.
+/// Parses the output of an executable: as YAML (and so JSON) if that yields a mapping, otherwise as
+/// `name=value` lines.
 pub(super) fn output(bytes: &[u8], troubles: &mut Vec<Trouble>) -> Map<String, Value> {
     let text = std::str::from_utf8(bytes).ok();
     match text.and_then(|text| yaml_value(text).ok()) {
@@ -140,7 +140,7 @@ pub(super) fn output(bytes: &[u8], troubles: &mut Vec<Trouble>) -> Map<String, V
         _ => {
             let mut found = Vec::new();
             let facts = pairs(bytes, &mut found);
-            // Lines of the output, not of the file.
+            // The line numbers refer to the output, not to the file.
             troubles.extend(found.into_iter().map(|trouble| Trouble {
                 problem: match trouble.line {
                     Some(line) => format!("line {line} of its output {}", trouble.problem),

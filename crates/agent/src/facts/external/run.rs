@@ -1,7 +1,7 @@
 //! Runs an executable fact within limits.
 //!
-//! Its environment is minimal. Its process group is killed at the deadline,
-//! when it prints too much, and for what it leaves behind when it ends.
+//! Its environment is minimal. Its process group is killed at the deadline and when it prints too
+//! much. Processes that it leaves behind are killed when it ends.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,11 +11,11 @@ use bunraku_process::{Keep, Output, OutputError, OutputLimits, Program, SYSTEM_P
 use super::file::SIZE_LIMIT;
 use super::parse::Trouble;
 
-/// Complaints are shown, not kept.
+/// The limit for standard error, which is shown and not stored.
 const STDERR_LIMIT: usize = 16 * 1024;
 
-/// Facter takes the facts of an executable that fails or complains; so do
-/// we, but not in silence.
+/// Returns the problems of a run. Like Facter, we use the facts of an executable that fails or
+/// writes to standard error, but we report it.
 pub(super) fn troubles(output: &Output) -> Vec<Trouble> {
     let mut troubles = Vec::new();
     if !output.status.success() {

@@ -1,8 +1,8 @@
-//! Whether root may run an executable fact.
+//! Checks whether root may run an executable fact.
 //!
-//! Root runs only what nobody but root could have put there: the file and every
-//! directory above it belong to root and are writable by no one else. (A sticky
-//! directory such as /tmp is fine: others cannot replace root's files in it.)
+//! Root runs only files that nobody but root could have put there: the file and every directory
+//! above it belong to root, and nobody else can write to them. (A sticky directory such as /tmp is
+//! fine: others cannot replace root's files in it.)
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -11,7 +11,8 @@ use super::parse::Trouble;
 
 const STICKY: u32 = 0o1000;
 
-/// An ordinary user runs with nobody's rights but its own: nothing to check.
+/// Checks an executable. An ordinary user runs it with only its own rights, so there is nothing to
+/// check.
 pub(super) fn check(path: &Path) -> Result<(), Trouble> {
     match rustix::process::geteuid().is_root() {
         true => check_for_root(path),
@@ -24,8 +25,8 @@ fn check_for_root(path: &Path) -> Result<(), Trouble> {
         let problem = format!("cannot be checked: {error}");
         Trouble::new(&problem, "repair or remove it")
     };
-    // The links on the way are resolved, and what they lead to is checked; a
-    // link itself can only be replaced by who may write its directory.
+    // Links on the way are resolved, and their targets are checked. Only a user who can write to a
+    // link's directory can replace the link itself.
     let link = path
         .parent()
         .unwrap_or(path)
@@ -43,7 +44,7 @@ fn check_for_root(path: &Path) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// The part of a file's metadata that decides.
+/// The part of a file's metadata that decides whether it is trusted.
 struct Rights {
     uid: u32,
     gid: u32,

@@ -1,4 +1,4 @@
-//! Interfaces, addresses and routes from made-up machines.
+//! Interfaces, addresses and routes of simulated machines.
 
 use super::netlink::SourceRoute;
 use super::*;
