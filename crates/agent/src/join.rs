@@ -1,8 +1,7 @@
-//! From nothing to a certificate.
+//! Joining: how a node gets its first certificate.
 //!
-//! The key is made here and never leaves. What the node trusts at its first
-//! contact is the authority's fingerprint, which it was given together with
-//! the token or by its administrator.
+//! The key is generated on the node and never leaves it. At its first contact, the node trusts the
+//! authority's fingerprint, which it received together with the token or from its administrator.
 
 use bunraku_wire::api::{JoinReply, JoinRequest};
 use bunraku_wire::client::BackOff;
@@ -16,10 +15,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::AgentOptions;
 
-/// How long a server may hold its answer back while an operator looks.
+/// The time for which a server may delay its answer while an operator decides.
 const WAIT_SECONDS: u64 = 20;
 
-/// Why a node has no certificate.
+/// The reason why a node has no certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
     #[error("the node's credentials cannot be used")]
@@ -38,8 +37,8 @@ pub enum JoinError {
     Unusable(#[source] bunraku_wire::tls::IdentityError),
 }
 
-/// The node's TLS: from disk when its certificate is good, else by joining.
-/// Nothing when it was cancelled before that.
+/// Returns the node's TLS: from disk if its certificate is valid, otherwise by joining. Returns
+/// nothing if it is cancelled before that.
 pub(crate) async fn ensure_identity(
     options: &AgentOptions,
     credentials: &Credentials,
@@ -63,7 +62,7 @@ pub(crate) async fn ensure_identity(
     Ok(Some(client_tls(identity, signed.authority)?))
 }
 
-/// TLS with the node's identity.
+/// Creates TLS with the node's identity.
 pub(crate) fn client_tls(
     identity: Identity,
     authority_pem: String,
@@ -79,8 +78,8 @@ pub(crate) fn with_identity(identity: Identity, authority_pem: String) -> Client
     }
 }
 
-/// A certificate that has not ended and is this node's. One of another name
-/// is an error: the data directory belongs to another node.
+/// Returns a certificate that has not expired and belongs to this node. A certificate with another
+/// name is an error: the data directory belongs to another node.
 fn usable(
     options: &AgentOptions,
     credentials: &Credentials,
@@ -103,7 +102,8 @@ fn check_name(options: &AgentOptions, identity: &Identity) -> Result<(), JoinErr
     })
 }
 
-/// A client without a certificate: trusts the pin, or the authority on disk.
+/// Creates a client without a certificate. It trusts the pinned fingerprint, or the authority on
+/// disk.
 fn first_contact(options: &AgentOptions, credentials: &Credentials) -> Result<Client, JoinError> {
     let tls = match (&options.ca_fingerprint, credentials.authority_pem()?) {
         (Some(fingerprint), _) => {
@@ -161,7 +161,8 @@ async fn ask_until_signed(
     }
 }
 
-/// Before the server is asked: people compare this while it waits.
+/// Prints the request's fingerprint before asking the server, so that people can compare it during
+/// the wait.
 fn tell_what_to_sign(options: &AgentOptions, request: &str) -> Result<(), JoinError> {
     let fingerprint = Request::from_pem(request)?.fingerprint();
     let sign = format!(

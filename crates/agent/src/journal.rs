@@ -1,11 +1,11 @@
-//! Answers that the server may not have yet.
+//! Answers that the server may not have received yet.
 //!
-//! A command is answered once: its answer is on disk before it is sent, and
-//! stays until the server has it. A command that comes again (because an
-//! answer was lost, or the agent died) is answered from here, not done again.
+//! Each command is answered once. The answer is on disk before it is sent, and stays there until
+//! the server has it. A repeated command (because an answer was lost, or the agent died) is
+//! answered from here and not executed again.
 //!
-//! A crash *while* a command is carried out leaves no answer, so the command
-//! is carried out again: every command must bear that.
+//! A crash *during* a command leaves no answer, so the command is executed again. Every command
+//! must tolerate that.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use bunraku_model::CommandId;
 use bunraku_wire::api::CommandResult;
 
-/// Why the journal cannot be used.
+/// The reason why the journal cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
     #[error("cannot {doing} {}", path.display())]
@@ -39,7 +39,7 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Reads what an earlier life left.
+    /// Reads the answers that an earlier process left.
     pub(crate) fn open(data_dir: &Path) -> Result<Self, JournalError> {
         let path = data_dir.join("answers.json");
         let answers = match std::fs::read(&path) {
@@ -59,12 +59,12 @@ impl Journal {
         Ok(Self { path, answers })
     }
 
-    /// The answer that was given before.
+    /// Returns the answer that was given before.
     pub(crate) fn answer(&self, id: CommandId) -> Option<&CommandResult> {
         self.answers.get(&id)
     }
 
-    /// Everything that the server may not have.
+    /// Returns all answers that the server may not have.
     pub(crate) fn unconfirmed(&self) -> Vec<(CommandId, CommandResult)> {
         self.answers
             .iter()
@@ -72,7 +72,7 @@ impl Journal {
             .collect()
     }
 
-    /// Writes an answer down, before it is sent.
+    /// Writes an answer to disk, before it is sent.
     pub(crate) fn record(
         &mut self,
         id: CommandId,
@@ -82,7 +82,7 @@ impl Journal {
         self.save()
     }
 
-    /// The server has it.
+    /// Records that the server has the answer.
     pub(crate) fn confirm(&mut self, id: CommandId) -> Result<(), JournalError> {
         match self.answers.remove(&id) {
             Some(_) => self.save(),

@@ -1,9 +1,9 @@
-//! The daemon on a node: it joins, holds one stream for commands, submits
-//! facts, carries out runs, reports, and answers.
+//! The daemon on a node. It joins, keeps one stream open for commands, submits facts, applies runs,
+//! reports, and answers.
 //!
-//! It runs as root on other people's machines. So it has no store and no
-//! compiler in it, it takes commands only from servers of its own authority,
-//! and everything that a server can ask is one variant of one enum.
+//! It runs as root on other people's machines. So it contains no store and no compiler, it accepts
+//! commands only from servers of its own authority, and all possible commands are variants of one
+//! enum.
 
 mod catalogs;
 mod commands;
@@ -43,38 +43,39 @@ pub use runs::{
 };
 pub use windows::{InvalidWindow, Window, Windows};
 
-/// Collects this machine's facts. Blocking.
+/// Collects this machine's facts. Blocks.
 pub type CollectFacts = Arc<dyn Fn() -> FactSet + Send + Sync>;
 
-/// How an agent behaves.
+/// The options of an agent.
 #[derive(Clone)]
 pub struct AgentOptions {
     pub name: NodeName,
-    /// Tried in order; never empty.
+    /// The servers, tried in order; never empty.
     pub servers: Vec<ServerAddress>,
-    /// Certificate, key, and the journal of answers.
+    /// The directory for the certificate, the key, and the journal of answers.
     pub data_dir: PathBuf,
-    /// The authority to trust at the first contact.
+    /// The fingerprint of the authority to trust at the first contact.
     pub ca_fingerprint: Option<Fingerprint>,
-    /// Lets the node in at once.
+    /// The token that admits the node immediately.
     pub token: Option<String>,
     pub facts_interval: Duration,
     pub collect_facts: CollectFacts,
     pub runs: RunOptions,
 }
 
-/// What carries out runs of what this node's settings name.
+/// The program that applies this node's configured runs.
 #[derive(Clone, Debug)]
 pub enum ConfiguredMethod {
-    /// The released catalog, by this agent.
+    /// This agent applies the released catalog.
     Engine,
     Command(CommandOptions),
-    /// The Puppet that is already there.
+    /// The node's installed Puppet.
     Puppet(Box<PuppetOptions>),
 }
 
 impl ConfiguredMethod {
-    /// Whether its runs are of released catalogs: without one, there is nothing to do.
+    /// Returns whether runs apply released catalogs. Without a release, there is then nothing to
+    /// do.
     fn is_of_releases(&self) -> bool {
         match self {
             Self::Engine => true,
@@ -84,24 +85,24 @@ impl ConfiguredMethod {
     }
 }
 
-/// How runs are carried out on this node.
+/// The options for runs on this node.
 #[derive(Clone, Debug)]
 pub struct RunOptions {
     pub method: ConfiguredMethod,
     pub settings: RunSettings,
-    /// Between two runs that the node asks for by itself. `None`: never.
+    /// The time between two runs that the node starts automatically. `None`: never.
     pub interval: Option<Duration>,
-    /// The first of them is within this after the agent's start.
+    /// The first of these runs starts within this time after the agent's start.
     pub splay: Duration,
-    /// A new release is carried out when the node hears of it.
+    /// The node applies a new release when it learns of it.
     pub on_release: bool,
-    /// Within this after it heard of it, each node at its own time.
+    /// The node applies a new release within this time, each node at its own moment.
     pub release_splay: Duration,
     pub engine: EngineOptions,
     pub spool: SpoolOptions,
 }
 
-/// Why an agent cannot go on.
+/// The reason why an agent cannot continue.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
     #[error("the node could not join")]
@@ -116,23 +117,24 @@ pub enum AgentError {
     Catalogs(#[from] CatalogError),
 }
 
-/// What the agent's parts share.
+/// The state that the agent's parts share.
 #[derive(Clone)]
 struct Shared {
     options: AgentOptions,
     credentials: Credentials,
     client: Client,
     tls: bunraku_wire::ReloadableClientTls,
-    /// The certificate was renewed: the stream is opened again with the new one.
+    /// Notified when the certificate was renewed: the stream is then reopened with the new one.
     renewed: Arc<tokio::sync::Notify>,
     submissions: Arc<schedule::Submissions>,
-    /// Whether the stream is open.
+    /// Tells whether the stream is open.
     connected: tokio::sync::watch::Sender<bool>,
     runs: runs::Runs,
     catalogs: catalogs::Catalogs,
 }
 
-/// Only joins, if need be. False: cancelled before it was let in.
+/// Joins if necessary, and does nothing else. Returns false if it was cancelled before the node was
+/// admitted.
 pub async fn join(
     options: &AgentOptions,
     shutdown: &CancellationToken,
@@ -142,7 +144,7 @@ pub async fn join(
     Ok(tls.is_some())
 }
 
-/// Runs until cancelled: joins if need be, then serves.
+/// Runs until cancelled: joins if necessary, then serves.
 pub async fn run(options: AgentOptions, shutdown: CancellationToken) -> Result<(), AgentError> {
     let credentials = Credentials::new(options.data_dir.join("tls"));
     let Some(tls) = join::ensure_identity(&options, &credentials, &shutdown).await? else {

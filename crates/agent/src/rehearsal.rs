@@ -1,9 +1,8 @@
-//! An agent's runs and reports without its network and its machine: for
-//! simulations.
+//! An agent's runs and reports without its network and its machine, for simulations.
 //!
-//! The same queue, the same worker, the same spool and the same delivery as in
-//! [`crate::run`]. Dropping [`Rehearsal::work`] is what `kill -9` is to an
-//! agent: what is in its directory is all that its next life has.
+//! It uses the same queue, worker, spool and delivery as [`crate::run`]. Dropping
+//! [`Rehearsal::work`] has the same effect as `kill -9` on an agent: the next process has only the
+//! content of the directory.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,7 +16,7 @@ use crate::reports::{Spool, deliver};
 use crate::runs::{QueueFile, Runs};
 use crate::{AgentError, Methods, ReportsTo, RunSettings, SpoolOptions};
 
-/// One life of an agent.
+/// One process lifetime of an agent.
 #[derive(Clone)]
 pub struct Rehearsal {
     runs: Runs,
@@ -25,7 +24,7 @@ pub struct Rehearsal {
 }
 
 impl Rehearsal {
-    /// With what an earlier life left in the directory.
+    /// Opens the directory, with the state that an earlier process left in it.
     pub fn open(
         directory: &Path,
         methods: Methods,
@@ -39,12 +38,12 @@ impl Rehearsal {
         Ok(Self { runs, spool })
     }
 
-    /// Takes a request into the queue, durably. False: it is refused.
+    /// Adds a request to the queue, durably. Returns false if it is refused.
     pub fn submit(&self, request: RunRequest) -> bool {
         self.runs.submit(request).is_ok()
     }
 
-    /// Carries out and delivers, until dropped.
+    /// Applies runs and delivers reports, until dropped.
     pub async fn work(&self, to: &dyn ReportsTo) {
         let forever = CancellationToken::new();
         let (_connected, connected) = watch::channel(true);
@@ -54,7 +53,7 @@ impl Rehearsal {
         );
     }
 
-    /// Nothing waits, nothing is at work, and a server has every report.
+    /// Returns whether nothing is pending, nothing runs, and a server has every report.
     pub fn is_at_rest(&self) -> bool {
         let queue = self.runs.report();
         queue.running.is_none() && queue.pending.is_empty() && self.spool.is_empty()

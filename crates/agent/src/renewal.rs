@@ -1,4 +1,4 @@
-//! A new certificate before the old one ends.
+//! Renews the certificate before it expires.
 
 use std::time::Duration;
 
@@ -15,20 +15,20 @@ use crate::join::with_identity;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// At least this often the certificate's age is looked at: clocks may jump.
+/// The longest time between two checks of the certificate's age: clocks may jump.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// At most this often.
+/// The shortest time between two checks.
 const SHORTEST: Duration = Duration::from_secs(1);
 
-/// Renews when two thirds of the lifetime have passed, until cancelled.
+/// Renews the certificate when two thirds of its lifetime have passed. Runs until cancelled.
 pub(crate) async fn keep_certificate(shared: &Shared, shutdown: &CancellationToken) {
     let retry = BackOff {
         first: Duration::from_secs(10),
         longest: Duration::from_secs(600),
     };
     let mut failures = 0;
-    // Spread over the fleet: each name has its own moment, the same at every start.
+    // Renewals are spread over the fleet: each name has its own moment, the same at every start.
     let id = ContentId::of(shared.options.name.as_str().as_bytes());
     let jitter = f64::from(id.as_bytes()[0]) / 255.0;
     loop {
@@ -81,8 +81,8 @@ async fn renew_if_due(shared: &Shared, jitter: f64) -> Result<(), BoxError> {
     let serial = identity.certificate().serial.clone();
     shared.credentials.save(&issued.certificate, &issued.ca)?;
     shared.tls.reload(&with_identity(identity, issued.ca))?;
-    // The next request shows the new certificate, and so does the stream, which
-    // the server would cut when the old one ends.
+    // The next request uses the new certificate, and so does the stream. Otherwise the server would
+    // close the stream when the old certificate expires.
     shared.client.reconnect().await;
     shared.renewed.notify_one();
     tracing::info!(%serial, "the certificate was renewed");

@@ -1,9 +1,8 @@
-//! Runs that this node asks for by itself: on a schedule, and for a new release.
+//! Runs that this node starts automatically: on a schedule, and for a new release.
 //!
-//! The timers are the kernel's monotonic ones: setting the clock moves no run.
-//! A release reaches a whole fleet at once; each node waits its own part of a
-//! splay, the same for the same node and release, whoever tells it and however
-//! often.
+//! The timers use the kernel's monotonic clock, so setting the wall clock moves no run. A release
+//! reaches a whole fleet at once. Each node waits its own part of a splay, which is the same for
+//! the same node and release, whichever server announces the release and however often.
 
 use std::time::Duration;
 
@@ -15,11 +14,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::Shared;
 
-/// Where a release starts no run, its catalog is fetched within this. A run
-/// does not wait for it.
+/// The time within which a release's catalog is fetched if the release starts no run. A run does
+/// not wait for it.
 const FETCH_WITHIN: Duration = Duration::from_secs(10);
 
-/// Asks for runs until cancelled.
+/// Requests runs until cancelled.
 pub(crate) async fn ask_for_runs(shared: &Shared, shutdown: &CancellationToken) {
     tokio::join!(on_schedule(shared, shutdown), on_release(shared, shutdown));
 }
@@ -40,7 +39,7 @@ async fn on_schedule(shared: &Shared, shutdown: &CancellationToken) {
             if let Err(error) = shared.catalogs.ask().await {
                 tracing::warn!(error = %error, "no server can be asked for a newer catalog");
             }
-            // A node that nothing was ever released for has nothing to do.
+            // A node without any release has nothing to do.
             if shared.catalogs.targets.known().is_none() {
                 continue;
             }
@@ -54,7 +53,7 @@ async fn on_schedule(shared: &Shared, shutdown: &CancellationToken) {
 async fn on_release(shared: &Shared, shutdown: &CancellationToken) {
     let (targets, options) = (&shared.catalogs.targets, &shared.options.runs);
     loop {
-        // What an earlier life heard of and did not come to is still to be done.
+        // A release that an earlier process learned of and did not act on is still pending.
         let Some(target) = targets.unheeded() else {
             tokio::select! {
                 () = shutdown.cancelled() => return,
@@ -71,7 +70,7 @@ async fn on_release(shared: &Shared, shutdown: &CancellationToken) {
             () = shutdown.cancelled() => return,
             () = tokio::time::sleep(wait) => {}
         }
-        // Meanwhile there may be a newer one: one run then does for both.
+        // A newer release may have arrived during the wait. One run then serves both.
         let Some(target) = targets.heed() else {
             continue;
         };
@@ -88,7 +87,7 @@ async fn on_release(shared: &Shared, shutdown: &CancellationToken) {
     }
 }
 
-/// This node's place within the span, for this release.
+/// Returns this node's delay within the span, for this release.
 fn splay(node: &NodeName, release: ReleaseNumber, span: Duration) -> Duration {
     let digest = Sha256::digest(format!("{release} {node}"));
     let number = digest[..8]
@@ -97,13 +96,13 @@ fn splay(node: &NodeName, release: ReleaseNumber, span: Duration) -> Duration {
     span.mul_f64((number >> 11) as f64 / (1_u64 << 53) as f64)
 }
 
-/// Anywhere between nothing and this.
+/// Returns a random duration between zero and this span.
 fn random_up_to(span: Duration) -> Duration {
     let back_off = BackOff {
         first: span,
         longest: span,
     };
-    // From a quarter of the span to all of it, moved to its beginning.
+    // The wait is between a quarter of the span and all of it. Shift it to start at zero.
     (back_off.random_wait(0).saturating_sub(span / 4)).mul_f64(4.0 / 3.0)
 }
 

@@ -1,11 +1,11 @@
-//! From the spool to a server.
+//! Delivery of reports from the spool to a server.
 //!
-//! The first event goes at once; later ones of a run at work in batches, at
-//! most one each second or a full one earlier. With nothing to send, nothing
-//! happens: no timer runs.
+//! The first event of a run is sent immediately. Later events of an active run are sent in batches:
+//! at most one per second, or earlier if a batch is full. With nothing to send, nothing happens: no
+//! timer runs.
 //!
-//! How a batch travels is not known here: a client does it ([`ReportsTo`]), or
-//! a simulation.
+//! This module does not know how a batch is transported. A client ([`ReportsTo`]) or a simulation
+//! does it.
 
 use std::fs::File;
 use std::time::Duration;
@@ -23,46 +23,46 @@ use tokio_util::sync::CancellationToken;
 use super::Spool;
 use super::spool::Batch;
 
-/// Events of one batch.
+/// The maximum number of events in one batch.
 const MOST: usize = 100;
-/// Well within what a server takes.
+/// The maximum size of a batch, well within a server's limit.
 const MOST_BYTES: usize = 256 << 10;
-/// Between two batches of a run at work.
+/// The time between two batches of an active run.
 const PACE: Duration = Duration::from_secs(1);
 
-/// Why a server did not take a batch.
+/// The reason why a server did not accept a batch.
 #[derive(Debug, thiserror::Error)]
 pub enum NotTaken {
-    /// It lacks earlier events.
+    /// The server lacks earlier events.
     #[error("the server wants event {wanted} first")]
     Gap { wanted: u64 },
     #[error("the batch is larger than the server takes")]
     TooLarge,
     #[error("the server does not understand it: {0}")]
     NotUnderstood(String),
-    /// Nobody knows whether it was taken.
+    /// It is unknown whether the server accepted the batch.
     #[error("{0}")]
     Away(String),
 }
 
-/// Where reports go.
+/// The destination of reports.
 #[async_trait]
 pub trait ReportsTo: Send + Sync {
     async fn post(&self, run: NodeRunId, batch: ReportBatch) -> Result<ReportReceipt, NotTaken>;
 
-    /// How long to wait after so many failures in a row.
+    /// Returns the time to wait after this many failures in a row.
     fn wait(&self, back_off: BackOff, failures: u32) -> Duration {
         back_off.random_wait(failures)
     }
 
-    /// Makes a file durable; whether it is.
+    /// Makes a file durable. Returns whether it succeeded.
     async fn sync(&self, file: File) -> bool {
         let synced = tokio::task::spawn_blocking(move || file.sync_data()).await;
         matches!(synced, Ok(Ok(())))
     }
 }
 
-/// To a server of this node.
+/// Delivers reports to one of this node's servers.
 pub(crate) struct ToServers {
     pub(crate) node: NodeName,
     pub(crate) client: Client,
@@ -86,7 +86,7 @@ fn not_taken(error: ClientError) -> NotTaken {
     }
 }
 
-/// Sends until cancelled. `connected` changes when it is worth a new try.
+/// Sends reports until cancelled. `connected` changes when a new attempt is worthwhile.
 pub(crate) async fn deliver(
     to: &dyn ReportsTo,
     mut connected: watch::Receiver<bool>,
@@ -148,7 +148,7 @@ pub(crate) async fn deliver(
 
 enum Sent {
     Taken,
-    /// In smaller pieces, please.
+    /// The batch must be split.
     TooLarge {
         events: usize,
     },
@@ -158,7 +158,8 @@ async fn send(to: &dyn ReportsTo, spool: &Spool, batch: Batch) -> Result<Sent, N
     let Batch {
         run, events, file, ..
     } = batch;
-    // What a server has must be on disk: the numbers would be given out twice.
+    // Events must be on disk before a server has them. Otherwise a crash would cause the same
+    // numbers to be assigned twice.
     if let Some(file) = file
         && !to.sync(file).await
     {

@@ -1,8 +1,8 @@
 //! The events of one run, one JSON document per line.
 //!
-//! What cannot be written stays in memory, up to a bound; beyond it events
-//! are counted as omitted, and the file or the report says so. Numbers have
-//! no gaps: an omission takes as many as it stands for.
+//! Events that cannot be written stay in memory, up to a limit. Beyond it, events are counted as
+//! omitted, and the file or the report says so. Numbers have no gaps: an omission takes as many
+//! numbers as the events that it replaces.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -15,30 +15,30 @@ use bunraku_wire::api::{
     EventCounts, EventStatus, NumberedEvent, OmittedEvents, ReportEvent, RunStarted,
 };
 
-/// One run's events.
+/// The events of one run.
 pub(super) struct EventFile {
     pub(super) run: NodeRunId,
     path: PathBuf,
     file: Option<File>,
-    /// Bytes that are whole lines.
+    /// The number of bytes that form complete lines.
     pub(super) size: u64,
-    /// The number that the next event gets.
+    /// The number of the next event.
     pub(super) next: u64,
     pub(super) finished: bool,
-    /// Only its beginning, its end and an omission are left.
+    /// Only the beginning, the end and an omission are left.
     pub(super) compacted: bool,
     pub(super) counts: EventCounts,
-    /// Behind what is in the file.
+    /// Events that follow those in the file.
     tail: VecDeque<NumberedEvent>,
-    /// Everything before is at a server.
+    /// A server has all events before this number.
     pub(super) acknowledged: u64,
-    /// From where in the file to read on.
+    /// The position in the file from which to continue reading.
     read_at: u64,
-    /// It was said that the disk takes nothing.
+    /// A warning about the failing disk was logged.
     warned: bool,
 }
 
-/// Whether an event may be left out when there is no room.
+/// Returns whether an event must be kept even when there is no room.
 fn is_essential(event: &ReportEvent) -> bool {
     match event {
         ReportEvent::Started(_) | ReportEvent::Finished(_) | ReportEvent::Omitted(_) => true,
@@ -68,7 +68,7 @@ impl EventFile {
         }
     }
 
-    /// What an earlier life left. A line that was cut off by a crash is cut away.
+    /// Opens the file that an earlier process left. Removes a line that a crash truncated.
     pub(super) fn open(path: &Path, run: NodeRunId) -> io::Result<Self> {
         let mut this = Self::create(path, run);
         let mut reader = BufReader::new(File::open(path)?);
@@ -94,7 +94,7 @@ impl EventFile {
         Ok(this)
     }
 
-    /// Appends an event. `room`: how many bytes there are for what is not essential.
+    /// Appends an event. `room` is the number of bytes available for events that are not essential.
     pub(super) fn append(&mut self, event: ReportEvent, room: u64, most_in_memory: usize) {
         let event = NumberedEvent {
             number: self.next,
@@ -114,7 +114,7 @@ impl EventFile {
         self.write_tail();
     }
 
-    /// Writes what it can of what is in memory.
+    /// Writes as many of the events in memory as possible.
     pub(super) fn write_tail(&mut self) {
         while let Some(event) = self.tail.front() {
             let mut line = serde_json::to_vec(event).expect("events are plain data");
@@ -136,13 +136,13 @@ impl EventFile {
             Some(file) => file,
             None => {
                 let file = append_to(&self.path)?;
-                // Events are made durable later; the name that leads to them, now.
+                // Events are made durable later, but the name that leads to them now.
                 bunraku_files::sync_directory_of(&self.path)?;
                 self.file.insert(file)
             }
         };
         if let Err(error) = file.write_all(line) {
-            // A part of the line may be there; the next one must not follow it.
+            // The file may contain a part of the line. The next line must not follow it.
             let _ = file.set_len(size);
             return Err(error);
         }
@@ -178,17 +178,17 @@ impl EventFile {
         });
     }
 
-    /// A handle to make durable what is in the file.
+    /// Returns a handle for making the file's content durable.
     pub(super) fn handle(&self) -> Option<File> {
         self.file.as_ref().and_then(|file| file.try_clone().ok())
     }
 
-    /// Whether a server lacks something of it.
+    /// Returns whether a server lacks some of the events.
     pub(super) fn has_unsent(&self) -> bool {
         self.acknowledged < self.next || self.finished
     }
 
-    /// Some events that a server lacks, in order.
+    /// Returns some events that a server lacks, in order.
     pub(super) fn unsent(
         &mut self,
         most: usize,
@@ -228,16 +228,16 @@ impl EventFile {
         Ok(events)
     }
 
-    /// A server has everything before `next`.
+    /// Records that a server has everything before `next`.
     pub(super) fn acknowledge(&mut self, next: u64) {
         if next < self.acknowledged {
-            // It knows less than it said: start over.
+            // The server has fewer events than it acknowledged before: start over.
             self.read_at = 0;
         }
         self.acknowledged = next;
     }
 
-    /// The first event of a run, from its file or from memory.
+    /// Returns the first event of a run, from its file or from memory.
     pub(super) fn started(&mut self) -> Option<RunStarted> {
         let event = self.first()?;
         match event.event {
@@ -256,7 +256,7 @@ impl EventFile {
         serde_json::from_str(&line).ok()
     }
 
-    /// The last event, if it is the end of the run.
+    /// Returns the last event, if it is the end of the run.
     pub(super) fn end(&self) -> io::Result<Option<NumberedEvent>> {
         let is_end = |event: &NumberedEvent| matches!(event.event, ReportEvent::Finished(_));
         if let Some(event) = self.tail.back() {
@@ -270,7 +270,7 @@ impl EventFile {
         Ok(Some(event).filter(is_end))
     }
 
-    /// Keeps the beginning and the end of a finished run, and says what went.
+    /// Keeps the beginning and the end of a finished run, and records what was removed.
     pub(super) fn compact(&mut self) -> io::Result<()> {
         self.compacted = true;
         let (Some(first), Some(end)) = (self.first(), self.end()?) else {
@@ -310,7 +310,7 @@ impl EventFile {
         }
     }
 
-    /// Puts an omission in the place of an event that no server takes.
+    /// Replaces an event that no server accepts with an omission.
     pub(super) fn replace_unsent(&mut self, number: u64, reason: &str) -> io::Result<()> {
         let mut text = Vec::new();
         let all = (BufReader::new(File::open(&self.path)?).lines())
@@ -338,7 +338,7 @@ impl EventFile {
     }
 }
 
-/// Events without which a report says nothing.
+/// Returns whether an event is one that a report is meaningless without.
 fn is_kept_always(event: &ReportEvent) -> bool {
     matches!(event, ReportEvent::Started(_) | ReportEvent::Finished(_))
 }

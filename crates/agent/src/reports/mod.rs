@@ -1,13 +1,12 @@
-//! Reports: every event of a run, on disk first, then at a server.
+//! Reports: every event of a run, first on disk, then on a server.
 //!
-//! A run's events are numbered from 0 and appended to its file in the spool
-//! as they happen ([`Recorder`]). [`deliver`] sends them in small batches and
-//! removes the file once a server has the last one. The receipt of a batch
-//! says which number is wanted next, so nothing is lost or doubled however
-//! often a connection, a server or the agent breaks.
+//! A run's events are numbered from 0 and appended to its file in the spool as they happen
+//! ([`Recorder`]). [`deliver`] sends them in small batches and removes the file once a server has
+//! the last one. The receipt of a batch says which number the server expects next. So nothing is
+//! lost or duplicated, however often a connection, a server or the agent fails.
 //!
-//! Order is the number; durations are measured, not subtracted from clock
-//! times. So a clock that is set while a run is at work changes neither.
+//! The number defines the order. Durations are measured, not computed from clock times. So setting
+//! the clock during a run changes neither.
 
 mod deliver;
 mod event_file;

@@ -1,4 +1,4 @@
-//! Where a run writes down what happens.
+//! The recorder that a run writes its events to.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,14 +9,14 @@ use jiff::Timestamp;
 
 use super::Spool;
 
-/// A line longer than this is cut: a report is no place for a core dump.
+/// Longer lines are truncated: a report is not the place for a core dump.
 const LONGEST_LINE: usize = 16 << 10;
 
-/// The report of one run in the making. Any thread may write to it.
+/// The report of an unfinished run. Any thread may write to it.
 pub struct Recorder {
     spool: Arc<Spool>,
     run: NodeRunId,
-    /// Clocks may be set meanwhile; this one cannot.
+    /// The start of the run on the monotonic clock, which nobody can set during the run.
     begun: Instant,
 }
 
@@ -29,17 +29,17 @@ impl Recorder {
         }
     }
 
-    /// What the machine's clock says: for times that are shown, never for durations or order.
+    /// Returns the machine's clock time: for display only, never for durations or order.
     pub(crate) fn now(&self) -> Timestamp {
         self.spool.now()
     }
 
-    /// Writes an event down. Never fails: what cannot be kept is said in the report.
+    /// Records an event. Never fails: the report mentions events that cannot be kept.
     pub fn record(&self, event: ReportEvent) {
         self.spool.append(self.run, event);
     }
 
-    /// Writes a line down.
+    /// Records a log line.
     pub fn log(&self, level: &str, source: Option<String>, message: &str) {
         let message = shortened(message, LONGEST_LINE);
         self.record(ReportEvent::Log(LogLine {
@@ -50,12 +50,12 @@ impl Recorder {
         }));
     }
 
-    /// Writes the end down, and makes the report durable.
+    /// Records the end, and makes the report durable.
     pub(crate) fn finish(&self, ending: RunEnding, message: Option<String>) {
         self.finish_with(ending, message, None);
     }
 
-    /// The same, with what went wrong.
+    /// Records the end with the failure, and makes the report durable.
     pub(crate) fn finish_with(
         &self,
         ending: RunEnding,
@@ -81,13 +81,13 @@ impl Recorder {
         }
     }
 
-    /// Whether resources failed so far.
+    /// Returns whether any resource has failed so far.
     pub fn has_failures(&self) -> bool {
         self.spool.counts(self.run).failed > 0
     }
 }
 
-/// The text, or its beginning and how much there was.
+/// Returns the text, or its beginning and its full length.
 pub(crate) fn shortened(text: &str, longest: usize) -> String {
     if text.len() <= longest {
         return text.to_owned();

@@ -1,8 +1,8 @@
-//! The runs whose reports no server has yet, each a file in one directory.
+//! The runs whose reports no server has yet, as one file each in one directory.
 //!
-//! Bounded: when it is over its size, the oldest finished runs are compacted
-//! to their beginning and their end; when that is not enough, the oldest of
-//! those go, and the next report says how many did.
+//! The spool is bounded. When it exceeds its size, the oldest finished runs are compacted to their
+//! beginning and their end. If that is not enough, the oldest of those are removed, and the next
+//! report says how many.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -20,12 +20,12 @@ use tokio::sync::Notify;
 use super::Recorder;
 use super::event_file::EventFile;
 
-/// How much the spool takes.
+/// The limits of the spool.
 #[derive(Clone, Debug)]
 pub struct SpoolOptions {
-    /// Bytes of events that wait for a server.
+    /// The maximum number of bytes of events that wait for a server.
     pub most_bytes: u64,
-    /// Events that are kept in memory while the disk takes none.
+    /// The maximum number of events that are kept in memory while the disk cannot be written.
     pub most_in_memory: usize,
 }
 
@@ -38,7 +38,7 @@ impl Default for SpoolOptions {
     }
 }
 
-/// Why the spool cannot be used.
+/// The reason why the spool cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot use the spool {}", path.display())]
 pub struct SpoolError {
@@ -47,41 +47,42 @@ pub struct SpoolError {
     source: io::Error,
 }
 
-/// Where the times in reports come from.
+/// The source of the times in reports.
 type WallClock = Box<dyn Fn() -> Timestamp + Send + Sync>;
 
-/// The spool.
+/// The spool of reports.
 pub(crate) struct Spool {
     directory: PathBuf,
     options: SpoolOptions,
-    /// The machine's clock, which may be set at any time: what it says is only told.
+    /// The machine's clock, which may be set at any time. Its times are only for display.
     clock: WallClock,
     runs: Mutex<Runs>,
-    /// There is something to send.
+    /// Notified when there is something to send.
     pub(super) changed: Notify,
 }
 
 #[derive(Default)]
 struct Runs {
-    /// By when they began: the key of a file is its number in this spool.
+    /// The files in the order in which their runs began. The key is the file's number in this
+    /// spool.
     files: BTreeMap<u64, EventFile>,
     next_file: u64,
 }
 
-/// What [`Spool::next_batch`] gives.
+/// The result of [`Spool::next_batch`].
 pub(super) struct Batch {
     pub(super) run: NodeRunId,
     pub(super) events: Vec<NumberedEvent>,
-    /// To be made durable before anything is sent.
+    /// The file to make durable before anything is sent.
     pub(super) file: Option<File>,
-    /// The run is at work: there may be more in a moment.
+    /// The run is active, so more events may follow soon.
     pub(super) at_work: bool,
-    /// Unsent events, as far as they were counted.
+    /// The batch has as many events as allowed, so there may be more unsent events.
     pub(super) full: bool,
 }
 
 impl Spool {
-    /// Opens the directory, with what an earlier life left.
+    /// Opens the directory, with the reports that an earlier process left.
     pub(crate) fn open(directory: &Path, options: SpoolOptions) -> Result<Arc<Self>, SpoolError> {
         Self::open_with_clock(directory, options, Box::new(Timestamp::now))
     }
@@ -111,7 +112,7 @@ impl Spool {
         for (_, path, run) in found {
             let file = EventFile::open(&path, run).map_err(failed)?;
             if file.next == 0 {
-                // Nothing of it was whole.
+                // The file has no complete line.
                 let _ = std::fs::remove_file(&path);
                 continue;
             }
@@ -126,7 +127,7 @@ impl Spool {
         }))
     }
 
-    /// What the machine's clock says.
+    /// Returns the machine's clock time.
     pub(super) fn now(&self) -> Timestamp {
         (self.clock)()
     }
@@ -134,7 +135,7 @@ impl Spool {
     /// Begins a run's report.
     pub(crate) fn begin(self: &Arc<Self>, run: NodeRunId, started: RunStarted) -> Arc<Recorder> {
         let path = self.directory.join(format!("{run}.events"));
-        // Of an id that is asked for twice, the second report replaces the first.
+        // If the same id is requested twice, the second report replaces the first.
         self.runs().remove(run);
         self.runs().add(EventFile::create(&path, run));
         let recorder = Arc::new(Recorder::new(Arc::clone(self), run));
@@ -152,12 +153,12 @@ impl Spool {
         recorder
     }
 
-    /// Goes on with a report of an earlier life.
+    /// Continues a report of an earlier process.
     pub(crate) fn resume(self: &Arc<Self>, run: NodeRunId) -> Arc<Recorder> {
         Arc::new(Recorder::new(Arc::clone(self), run))
     }
 
-    /// Runs that began and did not end, with what is known of them.
+    /// Returns the runs that began and did not end, with their known details.
     pub(crate) fn unfinished(&self) -> Vec<(NodeRunId, Option<RunStarted>, EventCounts)> {
         let mut runs = self.runs();
         (runs.files.values_mut())
@@ -166,12 +167,12 @@ impl Spool {
             .collect()
     }
 
-    /// Whether servers have all of it.
+    /// Returns whether servers have all reports.
     pub(crate) fn is_empty(&self) -> bool {
         self.runs().files.is_empty()
     }
 
-    /// Whether it has a report of this run.
+    /// Returns whether the spool has a report of this run.
     pub(crate) fn knows(&self, run: NodeRunId) -> bool {
         self.runs().files.values().any(|file| file.run == run)
     }
@@ -196,7 +197,7 @@ impl Spool {
             .map_or(EventCounts::default(), |file| file.counts)
     }
 
-    /// Makes durable what is there of a run.
+    /// Makes the stored events of a run durable.
     pub(super) fn sync(&self, run: NodeRunId) -> io::Result<()> {
         let handle = self.runs().file(run).and_then(|file| {
             file.write_tail();
@@ -257,7 +258,7 @@ impl Spool {
         text.trim().parse().ok()
     }
 
-    /// The oldest run that a server lacks something of, with some of it.
+    /// Returns a batch of the oldest run that a server lacks events of.
     pub(super) fn next_batch(&self, most: usize, most_bytes: usize) -> Option<Batch> {
         let mut runs = self.runs();
         let keys: Vec<u64> = runs.files.keys().copied().collect();
@@ -288,7 +289,8 @@ impl Spool {
         None
     }
 
-    /// Notes what a server has. True: all of it, and the file is gone.
+    /// Records the events that a server has. Returns true if it has all of them and the file is
+    /// removed.
     pub(super) fn acknowledge(&self, run: NodeRunId, receipt: ReportReceipt) -> bool {
         let mut runs = self.runs();
         if receipt.finished {
@@ -301,8 +303,8 @@ impl Spool {
         false
     }
 
-    /// The end of a run, to be sent under the number that a server wants: it
-    /// has events that a crash took from this disk.
+    /// Returns the end of a run under the number that a server expects. The server has events that
+    /// this disk lost in a crash.
     pub(super) fn end_under(&self, run: NodeRunId, number: u64) -> Option<NumberedEvent> {
         let mut runs = self.runs();
         let file = runs.file(run)?;
@@ -310,7 +312,7 @@ impl Spool {
         (file.finished && number >= file.next).then_some(NumberedEvent { number, event })
     }
 
-    /// An event that no server takes is replaced by an omission.
+    /// Replaces an event that no server accepts with an omission.
     pub(super) fn omit(&self, run: NodeRunId, number: u64, reason: &str) {
         let mut runs = self.runs();
         if let Some(file) = runs.file(run)
@@ -320,7 +322,7 @@ impl Spool {
         }
     }
 
-    /// A report that no server will ever take. Kept for people to look at.
+    /// Sets aside a report that no server will ever accept, so that people can inspect it.
     pub(super) fn set_aside(&self, run: NodeRunId) {
         let path = self.directory.join(format!("{run}.events"));
         let aside = self.directory.join(format!("{run}.refused"));

@@ -1,7 +1,7 @@
-//! A run that is a command: whatever the node's owner configured.
+//! A run that executes a command, which the node's owner configures.
 //!
-//! It has a process group of its own, and all of it ends when the run is
-//! stopped. What it prints becomes log lines; its exit code decides.
+//! The command has its own process group, and the whole group ends when the run is stopped. Its
+//! output becomes log lines. Its exit code decides whether the run succeeds.
 
 use std::process::ExitStatus;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use super::method::{NotStarted, PreparedRun, RunDescription, RunEnd, RunMethod, 
 use super::process;
 use crate::reports::Recorder;
 
-/// What to run.
+/// The command to run.
 #[derive(Clone, Debug)]
 pub struct CommandOptions {
     /// The program and its arguments.
     pub command: Vec<String>,
-    /// The same for noop runs; without it there are none.
+    /// The command for noop runs. Without it, there are no noop runs.
     pub noop_command: Option<Vec<String>>,
     /// Exit codes that mean success.
     pub success_codes: Vec<i32>,

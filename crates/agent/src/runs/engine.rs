@@ -1,4 +1,4 @@
-//! A run that carries out the node's released catalog, in this process.
+//! A run that applies the node's released catalog, in this process.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,23 +23,23 @@ use crate::catalogs::{CachedSources, CatalogOptions, Catalogs, KnownTarget};
 use crate::coordination::{CueTransport, RunCues, ServerCoordinator};
 use crate::reports::Recorder;
 
-/// How the engine works on this node.
+/// The options of the engine on this node.
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
-    /// Backups, the lock, and what was applied last.
+    /// The directory for backups, the lock, and the record of the last applied versions.
     pub state_directory: PathBuf,
-    /// The directory under which the managed machine lies, when it is not `/`.
+    /// The root directory of the managed machine, if it is not `/`.
     pub root: Option<PathBuf>,
-    /// How long to wait for somebody's `bunraku apply`.
+    /// The time to wait for another `bunraku apply` to finish.
     pub lock_wait: Duration,
-    /// Keys whose modules may run here (`*.pub`), and the list of revoked ones.
+    /// The directory of keys whose modules may run here (`*.pub`), and of the list of revoked keys.
     pub module_keys: PathBuf,
     pub catalogs: CatalogOptions,
-    /// Carries cues that do not go through our servers.
+    /// Delivers cues that do not go through our servers.
     pub transport: Option<Arc<dyn CueTransport>>,
 }
 
-/// Carries out released catalogs.
+/// Applies released catalogs.
 pub(crate) struct EngineMethod {
     pub(crate) catalogs: Catalogs,
     pub(crate) collect_facts: CollectFacts,
@@ -82,7 +82,7 @@ impl RunMethod for EngineMethod {
         let tags = order.tags.clone();
         let planned = tokio::task::spawn_blocking(move || {
             if let Some(packages) = packages {
-                // Only a run that may change things takes note of versions.
+                // Only a run that may change things records versions.
                 let remember = mode == RunMode::Enforce;
                 packages.add_to(&mut registry, &catalog, &options, remember)?;
             }
@@ -114,7 +114,8 @@ impl RunMethod for EngineMethod {
 }
 
 impl EngineMethod {
-    /// Triggers and locks of this run: as this node, for the causes of the run.
+    /// Returns the coordinator for triggers and locks of this run. It acts as this node, on behalf
+    /// of the run's causes.
     fn coordinator(&self, order: &RunOrder) -> ServerCoordinator {
         let cues = RunCues {
             causes: order.causes.clone(),
@@ -126,7 +127,7 @@ impl EngineMethod {
 }
 
 fn plan(catalog: &Catalog, registry: &Registry) -> Result<Plan, NotStarted> {
-    // States are carried out in the order of their files, as Salt does it.
+    // States are applied in the order of their files, as in Salt.
     let states = (catalog.resources.iter()).any(|resource| resource.state.is_some());
     let mode = if states {
         Mode::Ansible
@@ -191,10 +192,10 @@ impl PreparedRun for PreparedCatalog {
 }
 
 impl PreparedCatalog {
-    /// Blocking.
+    /// Applies the catalog. Blocks.
     fn work(self, recorder: Arc<Recorder>, cancellation: Cancellation) -> RunEnd {
         let noop = self.mode == RunMode::Noop;
-        // A noop run changes nothing, so it need not wait for anybody.
+        // A noop run changes nothing, so it does not have to wait for other runs.
         let _lock = match noop {
             true => None,
             false => match take_lock(&self.options) {

@@ -1,4 +1,4 @@
-//! From what the engine tells to what a report says.
+//! Conversion of the engine's events to report events.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use serde_json::{Map, Value};
 use crate::reports::Recorder;
 use crate::reports::shortened;
 
-/// Longer values and diffs are cut: a report is no copy of the machine.
+/// Longer values and diffs are truncated: a report is not a copy of the machine.
 const LONGEST: usize = 32 << 10;
-/// Larger outputs are cut, and other nodes do not get them.
+/// Larger outputs are truncated, and other nodes do not get them.
 const LARGEST_OUTPUTS: usize = 48 << 10;
 
-/// Writes the engine's events into a report.
+/// Writes the engine's events to a report.
 pub(super) struct ReportSink {
     recorder: Arc<Recorder>,
     registers: HashMap<ResourceReference, String>,
@@ -40,7 +40,7 @@ impl ReportSink {
     fn resource(&self, finished: &Finished) -> ResourceEvent {
         let outcome = &finished.outcome;
         let register = self.registers.get(&*finished.reference).cloned();
-        // Only what somebody asked for: outputs can be large.
+        // Only requested outputs are included: they can be large.
         let (outputs, outputs_withheld) = match register {
             Some(_) => outputs(outcome),
             None => (Map::new(), None),
@@ -98,7 +98,7 @@ impl EventSink for ReportSink {
     }
 }
 
-/// What a report says of outputs, and why other nodes do not get them.
+/// Returns the outputs for the report, and the reason why other nodes do not get them.
 fn outputs(outcome: &Outcome) -> (Map<String, Value>, Option<String>) {
     let mut outputs = outcome.outputs.clone();
     if outcome.secret_outputs {

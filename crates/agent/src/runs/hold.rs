@@ -1,12 +1,11 @@
-//! An ordered run has this node for itself: nothing else starts meanwhile.
+//! The hold: an ordered run reserves this node, and nothing else starts in the meantime.
 //!
-//! A server says so, and says it again while it holds. What it says is good
-//! for some seconds by this machine's monotonic clock, so that neither a dead
-//! orchestrator, nor a network that is cut, nor a clock that is set can keep a
-//! node from its own runs for longer.
+//! A server announces the hold and repeats the announcement while the hold lasts. Each announcement
+//! is valid for some seconds on this machine's monotonic clock. So a dead orchestrator, a network
+//! outage or a changed clock cannot block a node's own runs for longer.
 //!
-//! The hold outlives the agent: after a restart it is good for its seconds
-//! once more, as nobody knows how much of them passed.
+//! The hold outlives the agent. After a restart, it is valid for its full time again, because
+//! nobody knows how much of it has passed.
 
 use std::time::Duration;
 
@@ -17,10 +16,10 @@ use tokio::time::Instant;
 
 use super::Runs;
 
-/// Whatever a server says, a hold ends after this unless it is said again.
+/// A hold ends after this time unless it is renewed, whatever the server says.
 const LONGEST: Duration = Duration::from_secs(600);
 
-/// What is on disk of a hold.
+/// The part of a hold that is stored on disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct KeptHold {
     pub(crate) run: RunId,
@@ -44,7 +43,7 @@ impl Held {
 }
 
 impl Runs {
-    /// A server says which run has this node for itself, if any.
+    /// Records which run has reserved this node, if any, as a server reports it.
     pub(crate) fn hold(&self, hold: Option<NodeHold>) {
         let before = self.held_by();
         *self.held() = hold.map(|hold| Held::from_now(hold.run, hold.seconds));
@@ -62,13 +61,13 @@ impl Runs {
         self.wake();
     }
 
-    /// The run that has this node for itself now.
+    /// Returns the run that has reserved this node now.
     pub(super) fn held_by(&self) -> Option<RunId> {
         let held = (*self.held())?;
         (held.until > Instant::now()).then_some(held.run)
     }
 
-    /// Resolves when a hold that is on now has run out.
+    /// Resolves when the current hold has expired.
     pub(super) async fn hold_runs_out(&self) {
         let until = self.held().map(|held| held.until);
         match until {

@@ -1,7 +1,7 @@
-//! Outputs of other nodes that a catalog reads, asked for before a run.
+//! Outputs of other nodes that a catalog reads, requested before a run.
 //!
-//! What is missing does not keep the run from starting: the state that reads
-//! it fails with the reason, and the others go on.
+//! A missing output does not prevent the run from starting. The state that reads it fails with the
+//! reason, and the others continue.
 
 use bunraku_engine::OtherNodes;
 use bunraku_model::Catalog;
@@ -10,7 +10,7 @@ use bunraku_wire::endpoints::{Endpoint, InputsQuery, ListInputs};
 
 use crate::catalogs::Catalogs;
 
-/// Everything that the catalog reads of other nodes.
+/// Returns all outputs of other nodes that the catalog reads.
 pub(super) async fn inputs(
     catalogs: &Catalogs,
     target: &Target,

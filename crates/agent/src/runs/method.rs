@@ -1,9 +1,8 @@
-//! What carries a run out.
+//! Run methods: the ways to execute a run.
 //!
-//! A method is a value with two steps: `prepare` finds out what there is to
-//! do and changes nothing, so that a run that cannot start says so with its
-//! reason; what it gives is carried out once. To add a method, implement
-//! [`RunMethod`] and give it to [`super::Methods`].
+//! A method is a value with two steps. `prepare` determines what to do and changes nothing, so that
+//! a run that cannot start says so with its reason. Its result is executed once. To add a method,
+//! implement [`RunMethod`] and pass it to [`super::Methods`].
 
 use std::sync::Arc;
 
@@ -14,23 +13,23 @@ use tokio_util::sync::CancellationToken;
 
 use crate::reports::Recorder;
 
-/// A run as a method gets it.
+/// A run order, as a method receives it.
 #[derive(Clone, Debug)]
 pub struct RunOrder {
     pub id: NodeRunId,
-    /// As the request, the settings and the windows say. A method may be
-    /// stricter, never looser.
+    /// The mode according to the request, the settings and the windows. A method may be stricter,
+    /// never less strict.
     pub mode: RunMode,
     pub subject: RunSubject,
     pub tags: Vec<String>,
-    /// To be handed on to whatever the run sets off.
+    /// The causes to pass on to everything that the run triggers.
     pub causes: Vec<Cause>,
-    /// How many there are beyond these.
+    /// The number of further causes.
     pub more_causes: u64,
 }
 
 impl RunOrder {
-    /// The environment that the request names for this run alone.
+    /// Returns the environment that the request names for this run only.
     pub(super) fn environment(&self) -> Option<&EnvironmentName> {
         match &self.subject {
             RunSubject::Configured { environment } => environment.as_ref(),
@@ -39,7 +38,7 @@ impl RunOrder {
     }
 }
 
-/// What a report says of a run at its start.
+/// The details of a run that a report contains at its start.
 #[derive(Clone, Debug)]
 pub struct RunDescription {
     pub mode: RunMode,
@@ -65,21 +64,21 @@ impl RunDescription {
     }
 }
 
-/// How a run ended.
+/// The result of a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RunEnd {
     pub ending: RunEnding,
     pub message: Option<String>,
-    /// What went wrong, where the ending alone does not tell.
+    /// The failure, if the ending alone does not explain it.
     pub failure: Option<RunFailure>,
 }
 
-/// Why a run did not start.
+/// The reason why a run did not start.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct NotStarted {
     pub message: String,
-    /// [`RunEnding::NotStarted`], unless there is a better word for it.
+    /// [`RunEnding::NotStarted`], unless a more specific ending applies.
     pub ending: RunEnding,
     pub failure: Option<RunFailure>,
 }
@@ -93,7 +92,7 @@ impl NotStarted {
         }
     }
 
-    /// With everything underneath the error.
+    /// Creates a reason that includes the error and all its sources.
     pub fn because(what: &str, error: &dyn std::error::Error) -> Self {
         let mut message = format!("{what}: {error}");
         let mut source = error.source();
@@ -105,13 +104,13 @@ impl NotStarted {
     }
 }
 
-/// A way to carry runs out.
+/// A way to execute runs.
 #[async_trait]
 pub trait RunMethod: Send + Sync {
-    /// As reports name it.
+    /// Returns the name that reports use.
     fn name(&self) -> &'static str;
 
-    /// May a request name the environment of its run?
+    /// Returns whether a request may name the environment of its run.
     fn knows_environments(&self) -> bool {
         false
     }
@@ -124,8 +123,8 @@ pub trait RunMethod: Send + Sync {
 pub trait PreparedRun: Send {
     fn describe(&self) -> RunDescription;
 
-    /// Carries it out. Ends early, but not before everything it started has
-    /// ended, once `stop` is cancelled.
+    /// Executes the run. Ends early once `stop` is cancelled, but not before everything that it
+    /// started has ended.
     async fn carry_out(self: Box<Self>, recorder: Arc<Recorder>, stop: CancellationToken)
     -> RunEnd;
 }

@@ -31,7 +31,7 @@ fn receipt(next: u64, finished: bool) -> ReportReceipt {
     ReportReceipt { next, finished }
 }
 
-/// Sends everything, as a server would take it: each number once, no gap.
+/// Sends everything, as a server would accept it: each number once, without gaps.
 fn drain(spool: &Spool) -> Vec<(NodeRunId, Vec<ReportEvent>)> {
     let mut taken: Vec<(NodeRunId, Vec<ReportEvent>)> = Vec::new();
     let mut next = std::collections::HashMap::new();
@@ -52,7 +52,7 @@ fn drain(spool: &Spool) -> Vec<(NodeRunId, Vec<ReportEvent>)> {
     taken
 }
 
-/// A clock that somebody sets by so many hours after each look at it.
+/// Creates a clock that moves by this many hours after each reading.
 fn stepping(hours: i64) -> WallClock {
     let looks = std::sync::atomic::AtomicI64::new(0);
     let first: Timestamp = "2026-03-01T12:00:00Z".parse().expect("a time");
@@ -90,7 +90,7 @@ fn a_clock_that_is_set_during_a_run_changes_neither_its_order_nor_its_duration()
         let Some(ReportEvent::Finished(end)) = taken[0].1.last() else {
             panic!("no end");
         };
-        // By the clock it took days, to the one or the other side.
+        // By the clock, the run took days, forward or backward.
         let day = 24.0 * 3_600.0;
         assert!((0.0..day).contains(&end.duration_seconds), "{end:?}");
     }
@@ -150,7 +150,7 @@ fn a_server_that_knows_more_than_the_disk_gets_the_end_under_the_number_it_wants
     recorder.finish(RunEnding::Interrupted, None);
     let batch = spool.next_batch(100, 1 << 20).expect("something to send");
     assert_eq!(batch.events.len(), 2);
-    // A power cut took events 1 to 6 from this disk, after they were sent.
+    // A power failure removed events 1 to 6 from this disk, after they were sent.
     assert!(!spool.acknowledge(id(1), receipt(7, false)));
     let end = spool.end_under(id(1), 7).expect("the end");
     assert_eq!(end.number, 7);
@@ -204,7 +204,7 @@ fn when_even_summaries_are_too_many_the_next_report_says_how_many_are_lost() {
     }
     let left = spool.runs().files.len();
     assert!(left < 30);
-    // Also after a restart.
+    // The same holds after a restart.
     drop(spool);
     let spool = open(&directory, options);
     spool
@@ -268,7 +268,7 @@ fn an_event_that_no_server_takes_is_told_as_missing() {
     assert!(matches!(events[2], ReportEvent::Finished(_)));
 }
 
-/// A small file system of its own, unmounted in the end.
+/// A small separate file system, unmounted on drop.
 struct SmallDisk(TempDir);
 
 impl SmallDisk {

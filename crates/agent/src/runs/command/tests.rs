@@ -1,4 +1,4 @@
-//! Runs that a command carries out.
+//! Runs that execute a command.
 
 use std::time::Duration;
 
