@@ -161,7 +161,7 @@ async fn ask_until_signed(
     }
 }
 
-/// Prints the request's fingerprint before asking the server, so that people can compare it during
+/// Logs the request's fingerprint before asking the server, so that people can compare it during
 /// the wait.
 fn tell_what_to_sign(options: &AgentOptions, request: &str) -> Result<(), JoinError> {
     let fingerprint = Request::from_pem(request)?.fingerprint();

@@ -63,7 +63,7 @@ pub struct AgentOptions {
     pub runs: RunOptions,
 }
 
-/// The program that applies this node's configured runs.
+/// The method for the runs that this node's settings define.
 #[derive(Clone, Debug)]
 pub enum ConfiguredMethod {
     /// This agent applies the released catalog.

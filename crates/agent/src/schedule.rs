@@ -1,7 +1,7 @@
-//! Facts, on their own schedule.
+//! Submits facts on their own schedule.
 //!
-//! The first submission is at once; later ones are spread, so that a fleet
-//! that started together does not come together.
+//! The first submission is immediate. Later ones are spread, so that a fleet that started at the
+//! same time does not submit at the same time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,12 +17,12 @@ use uuid::Uuid;
 
 use crate::Shared;
 
-/// Numbers this process's submissions, so that a server can tell one that was
-/// on its way for long from a newer one. The clock would not do: it is set back.
+/// Numbers this process's submissions, so that a server can tell a delayed submission from a newer
+/// one. The clock is not suitable, because it can be set back.
 pub(crate) struct Submissions {
     session: Uuid,
     next: AtomicU64,
-    /// The last one was acknowledged.
+    /// The last submission was acknowledged.
     settled: AtomicBool,
 }
 
@@ -45,7 +45,8 @@ impl Submissions {
         }
     }
 
-    /// A server has this one. Of two at once, none is settled by the other.
+    /// Records that a server has this submission. Of two concurrent submissions, neither settles
+    /// the other.
     fn acknowledged(&self, order: SubmissionOrder) {
         if self.next.load(Ordering::Relaxed) == order.number + 1 {
             self.settled.store(true, Ordering::Relaxed);
@@ -59,7 +60,7 @@ pub(crate) async fn submit_facts(shared: &Shared, shutdown: &CancellationToken) 
         first: Duration::from_secs(1),
         longest: Duration::from_secs(60),
     };
-    // The span of a back-off that never doubles: between a quarter and all of it.
+    // A back-off that never doubles: its waits are between a quarter of the span and all of it.
     let usual = BackOff {
         first: shared.options.facts_interval,
         longest: shared.options.facts_interval,
@@ -72,7 +73,7 @@ pub(crate) async fn submit_facts(shared: &Shared, shutdown: &CancellationToken) 
                 failures = 0;
                 usual.random_wait(0)
             }
-            // Sending the same again would be refused again, and facts may be large.
+            // The server would refuse the same facts again, and facts may be large.
             Err(error) if matches!(error.status(), Some(400 | 413)) => {
                 tracing::error!(error = %error, "the server refuses this node's facts; the next ones are sent as usual");
                 failures = 0;
@@ -100,7 +101,7 @@ pub(crate) async fn submit_now(shared: &Shared) -> Result<FactsReceipt, ClientEr
         .unwrap_or_else(|error| {
             std::panic::resume_unwind(error.into_panic());
         });
-    // Numbered when they were collected: that is what makes them newer.
+    // Facts are numbered when they are collected: that is what makes them newer.
     let query = SubmissionQuery {
         session: Some(order.session),
         number: Some(order.number),

@@ -1,10 +1,9 @@
-//! All servers that this node can go to.
+//! All servers that this node can connect to.
 //!
-//! The configuration names one or more; a server of a cluster names all. The
-//! list is kept on disk, so that the agent finds its way when the server of
-//! the configuration is the one that is gone. Every node has an order of its
-//! own: together they spread over the servers, and when one dies, its nodes
-//! spread over those that are left.
+//! The configuration names one or more servers; a server of a cluster names all of them. The list
+//! is kept on disk, so that the agent still finds a server if the configured one is down. Every
+//! node has its own order. So the nodes spread over the servers, and when a server dies, its nodes
+//! spread over the remaining ones.
 
 use std::path::PathBuf;
 
@@ -15,29 +14,29 @@ use bunraku_wire::endpoints::ListServers;
 
 use crate::{AgentOptions, Shared};
 
-/// More servers than any cluster has.
+/// The maximum number of servers, more than any cluster has.
 const MOST: usize = 100;
 
 fn path(options: &AgentOptions) -> PathBuf {
     options.data_dir.join("servers.json")
 }
 
-/// The list of before; empty when there is none that can be read.
+/// Returns the stored list. It is empty if there is no readable one.
 fn known(options: &AgentOptions) -> Vec<ServerAddress> {
     let text = std::fs::read(path(options)).unwrap_or_default();
     serde_json::from_slice(&text).unwrap_or_default()
 }
 
-/// This node's order: by a hash of both names, so it is the same at every
-/// start, and another one on every node.
+/// Sorts the servers in this node's order: by a hash of both names, so the order is the same at
+/// every start and different on every node.
 fn in_own_order(node: &NodeName, mut servers: Vec<ServerAddress>) -> Vec<ServerAddress> {
     servers.sort_by_cached_key(|server| ContentId::of(format!("{node} {server}").as_bytes()));
     servers.dedup();
     servers
 }
 
-/// Those of the cluster in this node's order, then those of the configuration
-/// in theirs.
+/// Returns the cluster's servers in this node's order, then the configured servers in their own
+/// order.
 fn all(options: &AgentOptions, cluster: Vec<ServerAddress>) -> Vec<ServerAddress> {
     let mut all = in_own_order(&options.name, cluster);
     for server in &options.servers {
@@ -48,14 +47,13 @@ fn all(options: &AgentOptions, cluster: Vec<ServerAddress>) -> Vec<ServerAddress
     all
 }
 
-/// Where to go at the start.
+/// Returns the servers to use at the start.
 pub(crate) fn remembered(options: &AgentOptions) -> Vec<ServerAddress> {
     all(options, known(options))
 }
 
-/// Asks the server that just took the stream for all servers. Says whether
-/// the stream should be opened again, because the list is new and another
-/// server comes first in it.
+/// Asks the server that just accepted the stream for all servers. Returns whether the stream should
+/// be reopened, because the list is new and another server comes first in it.
 pub(crate) async fn follow(shared: &Shared, current: &ServerAddress) -> bool {
     let list: ServerList = match shared.client.call(ListServers).await {
         Ok(list) => list,
@@ -67,8 +65,8 @@ pub(crate) async fn follow(shared: &Shared, current: &ServerAddress) -> bool {
     take(shared, &list.servers, current).await
 }
 
-/// Goes by this list from now on. Says whether the stream should be opened
-/// again, because the list is new and another server comes first in it.
+/// Uses this list from now on. Returns whether the stream should be reopened, because the list is
+/// new and another server comes first in it.
 pub(crate) async fn take(shared: &Shared, listed: &[String], current: &ServerAddress) -> bool {
     let options = &shared.options;
     let named = listed.iter().take(MOST);
@@ -80,7 +78,7 @@ pub(crate) async fn take(shared: &Shared, listed: &[String], current: &ServerAdd
     let text = serde_json::to_vec(&servers).expect("addresses are text");
     if let Err(error) = bunraku_files::replace(&path(options), &text, 0o600) {
         tracing::warn!(error = %error, "the list of servers cannot be kept");
-        // It would be new again at every start of the stream.
+        // Otherwise the list would be new again at every start of the stream.
         return false;
     }
     tracing::info!(
@@ -92,8 +90,8 @@ pub(crate) async fn take(shared: &Shared, listed: &[String], current: &ServerAdd
     moves
 }
 
-/// A server came up: if it is not this one, it may be the one that this node
-/// would rather have. Says whether the stream should be opened again.
+/// Handles a server that came up. If it is not the current one, this node may prefer it. Returns
+/// whether the stream should be reopened.
 pub(crate) async fn go_back(shared: &Shared, current: &ServerAddress) -> bool {
     let servers = remembered(&shared.options);
     let moves = servers.first() != Some(current);

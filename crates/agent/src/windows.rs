@@ -1,9 +1,8 @@
-//! Deployment windows: when runs may change the machine.
+//! Deployment windows: the times at which runs may change the machine.
 //!
-//! `mon-fri 22:00-04:00 Europe/Berlin`: the days on which a window begins, its
-//! hours, and the time zone in which both are meant (the machine's own when
-//! none is given). A window may go past midnight; it belongs to the day on
-//! which it begins. Pure: the time is an argument.
+//! `mon-fri 22:00-04:00 Europe/Berlin` consists of the days on which a window begins, its hours,
+//! and their time zone (the machine's own if none is given). A window may extend past midnight; it
+//! belongs to the day on which it begins. Pure: the time is an argument.
 
 use std::str::FromStr;
 
@@ -11,7 +10,7 @@ use jiff::civil::{Time, Weekday};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 
-/// Some windows. None at all: always open.
+/// A list of windows. An empty list is always open.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Windows(pub Vec<Window>);
 
@@ -20,12 +19,12 @@ pub struct Windows(pub Vec<Window>);
 pub struct Window {
     days: Vec<Weekday>,
     from: Time,
-    /// Not included. The same as `from`: the whole day.
+    /// The end, exclusive. If it equals `from`, the window is open the whole day.
     to: Time,
     zone: TimeZone,
 }
 
-/// Text that is no window.
+/// The error for text that is not a window.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "`{text}` is not a window: {why}; write for example `mon-fri 22:00-04:00 Europe/Berlin` or `sat,sun`"
@@ -49,15 +48,15 @@ impl Window {
         if self.from < self.to {
             return begins_today && self.from <= time && time < self.to;
         }
-        // Past midnight, it is yesterday's.
+        // After midnight, the window is yesterday's.
         begins_today && time >= self.from || self.began_yesterday(&now) && time < self.to
     }
 
-    /// When it is open next: from when, now if it is open, and until when.
-    /// Nothing where it never opens within a year.
+    /// Returns the next open period: its start (now if it is open) and its end. Returns nothing if
+    /// no window opens within a year.
     pub fn next_open(&self, now: Timestamp) -> Option<(Timestamp, Timestamp)> {
         let today = now.to_zoned(self.zone.clone()).date();
-        // Yesterday's may go past midnight.
+        // Yesterday's window may extend past midnight.
         let mut days = today.yesterday().ok()?.series(jiff::Span::new().days(1));
         let found = days.by_ref().take(368).find_map(|day| {
             if !self.days.contains(&day.weekday()) {
@@ -71,7 +70,7 @@ impl Window {
             };
             let to = last.to_datetime(self.to).to_zoned(self.zone.clone());
             let (from, to) = (from.ok()?.timestamp(), to.ok()?.timestamp());
-            // In the night that has no such hour, there is no such window.
+            // On a night that skips this hour, there is no such window.
             (now < to && from < to).then_some((from, to))
         });
         found.map(|(from, to)| (from.max(now), to))
@@ -130,7 +129,7 @@ fn hour(text: &str) -> Option<Time> {
     }
 }
 
-/// `mon-fri`, `sat,sun`, `daily`.
+/// Parses `mon-fri`, `sat,sun`, `daily`.
 fn days(text: &str) -> Option<Vec<Weekday>> {
     if text == "daily" {
         return Some(Weekday::Monday.cycle_forward().take(7).collect());
@@ -173,7 +172,7 @@ mod tests {
 
     #[test]
     fn a_window_is_open_on_its_days_in_its_hours_in_its_zone() {
-        // A Friday.
+        // This is a Friday.
         for (now, open) in [
             ("2026-11-13T19:59:59Z", false),
             ("2026-11-13T20:00:00Z", true),
@@ -212,10 +211,10 @@ mod tests {
     #[test]
     fn summer_time_moves_the_hours_with_the_clocks_on_the_wall() {
         let window = "daily 02:00-03:00 Europe/Berlin";
-        // In the night to 2026-10-25 the hour comes twice, and both times it is open.
+        // In the night to 2026-10-25 the hour occurs twice, and the window is open both times.
         assert!(is_open(window, "2026-10-25T00:30:00Z"));
         assert!(is_open(window, "2026-10-25T01:30:00Z"));
-        // In the night to 2026-03-29 there is no such hour.
+        // In the night to 2026-03-29 the hour does not exist.
         assert!(!is_open(window, "2026-03-29T00:59:59Z"));
         assert!(!is_open(window, "2026-03-29T01:00:00Z"));
     }
@@ -229,7 +228,7 @@ mod tests {
                 .expect("it opens");
             format!("{from} {to}")
         };
-        // A Friday.
+        // This is a Friday.
         let week = "mon-fri 22:00-04:00 UTC";
         for (now, open) in [
             (

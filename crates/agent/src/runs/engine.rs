@@ -26,11 +26,11 @@ use crate::reports::Recorder;
 /// The options of the engine on this node.
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
-    /// The directory for backups, the lock, and the record of the last applied versions.
+    /// The directory for backups, the lock, and the record of what was applied last.
     pub state_directory: PathBuf,
     /// The root directory of the managed machine, if it is not `/`.
     pub root: Option<PathBuf>,
-    /// The time to wait for another `bunraku apply` to finish.
+    /// The time to wait for a user's `bunraku apply` to finish.
     pub lock_wait: Duration,
     /// The directory of keys whose modules may run here (`*.pub`), and of the list of revoked keys.
     pub module_keys: PathBuf,

@@ -1,12 +1,12 @@
-//! The run queue of this node, and the one run at work.
+//! The run queue of this node, and the active run.
 //!
-//! A request is on disk before it is answered. A run's report begins before
-//! the queue says that it has begun, and ends before the queue says that it
-//! is over, so that a crash between any two steps leaves a run that waits, or
-//! one that is reported as interrupted: never one that nobody knows of.
+//! A request is on disk before it is answered. A run's report begins before the queue records the
+//! start of the run, and ends before the queue records its end. So a crash between any two steps
+//! leaves a run that is pending, or one that is reported as interrupted. No run is ever lost
+//! without a trace.
 //!
-//! Absent: where catalogs come from (`catalogs`), how reports travel
-//! (`reports`), and who asks (`commands`, `schedule`).
+//! Not included: where catalogs come from (`catalogs`), how reports are sent (`reports`), and who
+//! requests runs (`commands`, `schedule`).
 
 mod command;
 mod engine;
@@ -47,27 +47,27 @@ pub(crate) use tell::tell_servers;
 use crate::reports::Spool;
 use crate::windows::Windows;
 
-/// What carries runs out.
+/// The methods that execute runs.
 #[derive(Clone)]
 pub struct Methods {
-    /// For released catalogs.
+    /// The method for released catalogs.
     pub engine: Arc<dyn RunMethod>,
-    /// For what the node's own settings name.
+    /// The method that the node's own settings name.
     pub configured: Arc<dyn RunMethod>,
 }
 
-/// What decides of a run where its request leaves it open.
+/// The settings that apply to a run if its request does not decide.
 #[derive(Clone, Debug)]
 pub struct RunSettings {
     /// Runs are noop unless a request says otherwise.
     pub noop: bool,
-    /// When runs enforce; outside of these they are noop. Empty: always.
+    /// The windows in which runs enforce; outside of them, runs are noop. Empty: always.
     pub windows: Windows,
-    /// A run may work for so long. `None`: for ever.
+    /// The time limit of a run. `None`: no limit.
     pub timeout: Option<Duration>,
 }
 
-/// The handle on the queue.
+/// A handle to the queue.
 #[derive(Clone)]
 pub(crate) struct Runs {
     inner: Arc<Inner>,
@@ -80,16 +80,16 @@ struct Inner {
     settings: RunSettings,
     current: Mutex<Current>,
     held: Mutex<Option<hold::Held>>,
-    /// For the worker: something was queued.
+    /// Notifies the worker that a run was queued.
     queued: Notify,
-    /// For whoever tells servers: something changed.
+    /// Notifies the task that reports to servers that something changed.
     changed: Notify,
 }
 
-/// What is at work in this process.
+/// The active run of this process.
 struct Current {
     run: Option<(NodeRunId, CancellationToken)>,
-    /// Why it was cancelled.
+    /// The reason why the run was cancelled.
     reason: Option<String>,
     since: Timestamp,
 }
@@ -122,8 +122,7 @@ impl Runs {
         }
     }
 
-    /// Takes a request into the queue, durably. A node that is disabled
-    /// refuses, and the report says so too.
+    /// Adds a request to the queue, durably. A disabled node refuses, and the report says so too.
     pub(crate) fn submit(&self, request: RunRequest) -> Result<Submitted, Refused> {
         let now = Timestamp::now();
         let asked = request.clone();
@@ -142,7 +141,7 @@ impl Runs {
         submitted
     }
 
-    /// Asks for a run of what this node's settings name, for a cause of its own.
+    /// Requests a run of the configured method, for a cause of this node.
     pub(crate) fn ask(&self, cause: Cause) -> Result<Submitted, Refused> {
         if let Some(Administration::Disabled { by, reason, .. }) =
             &self.file().queue().administration
@@ -158,7 +157,7 @@ impl Runs {
         })
     }
 
-    /// Takes a run out of the queue, or ends it if it is at work.
+    /// Removes a run from the queue, or stops it if it is active.
     pub(crate) fn cancel(&self, run: NodeRunId, reason: &str) -> io::Result<Found> {
         let found = self.file().change(|queue| queue.cancel(run))?;
         match &found {
@@ -179,7 +178,8 @@ impl Runs {
         Ok(found)
     }
 
-    /// What a server says of this node; kept, for when no server can be asked.
+    /// Records the administration state that a server reports for this node. It is kept for times
+    /// when no server can be reached.
     pub(crate) fn administer(&self, administration: Administration) {
         let mut file = self.file();
         let known = file.queue().administration.as_ref() == Some(&administration);
@@ -188,7 +188,7 @@ impl Runs {
         }
     }
 
-    /// What this node does now.
+    /// Returns the current activity of this node.
     pub(crate) fn activity(&self) -> Activity {
         let current = self.current();
         match &current.run {
@@ -215,7 +215,8 @@ impl Runs {
         self.inner.changed.notify_one();
     }
 
-    /// As the request says; if it does not, as the settings and the windows do.
+    /// Returns the mode that the request names. If it names none, the settings and the windows
+    /// decide.
     fn mode(&self, request: &RunRequest) -> RunMode {
         let settings = &self.inner.settings;
         match request.mode {

@@ -1,10 +1,9 @@
-//! The extension modules that a catalog pins, made ready for a run.
+//! The extension modules that a catalog pins, prepared for a run.
 //!
-//! Packages come with the catalog's files, by content. Whether they may run is
-//! decided here and by nobody else: against the keys in this node's own
-//! directory, without those that are revoked there or that a server revoked.
-//! A server can take trust away, and never give any. What servers said is
-//! kept, so that a revocation counts also when no server can be asked.
+//! Packages come with the catalog's files, by content. Only this node decides whether they may run:
+//! it checks them against the keys in its own directory, without the keys that are revoked there or
+//! that a server revoked. A server can revoke trust, but never grant it. The servers' revocations
+//! are kept, so that they apply even when no server can be reached.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -20,10 +19,10 @@ use super::method::NotStarted;
 use crate::catalogs::{CatalogError, Catalogs};
 use bunraku_wire::api::Target;
 
-/// Where packages are among a catalog's files.
+/// The address scheme of packages among a catalog's files.
 const SCHEME: &str = "module:";
 
-/// What a catalog pins, with the bytes that go with it.
+/// The packages that a catalog pins, with their bytes.
 pub(super) struct PinnedPackages {
     packages: Vec<(PathBuf, Vec<u8>)>,
     /// Fingerprints that servers revoked.
@@ -31,7 +30,7 @@ pub(super) struct PinnedPackages {
 }
 
 impl PinnedPackages {
-    /// Everything that a catalog needs of modules. Nothing is verified yet.
+    /// Returns all packages that a catalog needs. Nothing is verified yet.
     pub(super) async fn of(
         catalogs: &Catalogs,
         target: &Target,
@@ -61,7 +60,7 @@ impl PinnedPackages {
         Ok(Some(Self { packages, revoked }))
     }
 
-    /// Verifies all, and adds their types. Blocking.
+    /// Verifies all packages, and adds their types. Blocks.
     pub(super) fn add_to(
         &self,
         registry: &mut Registry,
@@ -86,7 +85,8 @@ impl PinnedPackages {
     }
 }
 
-/// The bytes of this hash: from the cache, or fetched again if that is damaged.
+/// Returns the bytes with this hash: from the cache, or fetched again if the cached copy is
+/// damaged.
 async fn package(
     catalogs: &Catalogs,
     target: &Target,
@@ -110,7 +110,7 @@ async fn package(
     })
 }
 
-/// What servers revoked: as they say now, or as they said last.
+/// Returns the keys that servers revoked: the current list, or the last known one.
 async fn revoked(catalogs: &Catalogs) -> BTreeSet<String> {
     let path = catalogs.cache.revoked_keys();
     let kept = std::fs::read(&path).ok();

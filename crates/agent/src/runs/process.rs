@@ -1,4 +1,4 @@
-//! Programs that runs are left to: their output as log lines, and their end.
+//! Programs that execute runs: their output as log lines, and their end.
 
 use std::ffi::OsString;
 use std::process::ExitStatus;
@@ -11,16 +11,16 @@ use tokio_util::sync::CancellationToken;
 use super::method::RunOrder;
 use crate::reports::Recorder;
 
-/// From asking a program to end to ending it.
+/// The time between asking a program to end and killing it.
 const GRACE: Duration = Duration::from_secs(10);
-/// How long output may come after the program has ended: something that it
-/// started may hold the pipe for ever.
+/// The time for which output is read after the program has ended: a process that it started may
+/// hold the pipe open forever.
 const DRAIN: Duration = Duration::from_secs(1);
-/// A longer line is told in pieces.
+/// Longer lines are logged in pieces.
 const LONGEST_LINE: usize = 8 << 10;
 
-/// A program of a run: what it fires carries the chain of the run's causes on,
-/// and what it starts in the background stays when it ends.
+/// Creates a program of a run. Triggers that it fires continue the chain of the run's causes.
+/// Background processes that it starts stay when it ends.
 pub(super) fn program(program: impl Into<OsString>, order: &RunOrder) -> Program {
     let causes = serde_json::to_string(&order.causes).expect("causes are plain data");
     Program::new(program)
@@ -30,8 +30,8 @@ pub(super) fn program(program: impl Into<OsString>, order: &RunOrder) -> Program
         .background_may_stay()
 }
 
-/// Tells what the program prints until it ends, and ends it with all its
-/// descendants when the run is stopped.
+/// Logs the program's output until it ends. Ends it with all its descendants when the run is
+/// stopped.
 pub(super) async fn attend(
     child: &mut Child,
     recorder: &Recorder,
@@ -45,7 +45,7 @@ pub(super) async fn attend(
         );
     };
     tokio::pin!(told);
-    // Polled to its end: how far ending it has come must not be forgotten.
+    // This future is polled to its end: dropping it would lose the progress of ending the program.
     let ended = wait(child, stop);
     tokio::pin!(ended);
     let mut silent = false;
@@ -61,7 +61,7 @@ pub(super) async fn attend(
     status
 }
 
-/// Waits for the end, and hastens it when the run is stopped.
+/// Waits for the program to end, and ends it when the run is stopped.
 async fn wait(child: &mut Child, stop: &CancellationToken) -> std::io::Result<ExitStatus> {
     tokio::select! {
         status = child.wait() => return status,
@@ -70,7 +70,7 @@ async fn wait(child: &mut Child, stop: &CancellationToken) -> std::io::Result<Ex
     child.end_with_descendants(GRACE).await
 }
 
-/// Logs every line of output as it comes.
+/// Logs every line of output as it arrives.
 async fn tell(pipe: Option<impl AsyncRead + Unpin>, level: &str, recorder: &Recorder) {
     let Some(mut pipe) = pipe else { return };
     let mut lines = LineSplitter::new(LONGEST_LINE);

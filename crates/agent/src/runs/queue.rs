@@ -1,9 +1,9 @@
-//! The order of runs on this node. Pure: time is an argument, and who keeps
-//! it on disk is [`super::queue_file`].
+//! The order of runs on this node. Pure: time is an argument, and [`super::queue_file`] stores the
+//! queue on disk.
 //!
-//! One run at a time. Requests that may be folded into one that waits are, if
-//! it does the same: one run then starts after the one at work and carries
-//! all their causes. Others wait in order. The queue is bounded.
+//! Only one run is active at a time. A request that may be folded is folded into a pending run that
+//! does the same: one run then starts after the active one and carries all their causes. Other
+//! requests wait in order. The queue is bounded.
 
 use std::collections::VecDeque;
 
@@ -14,65 +14,65 @@ use serde::{Deserialize, Serialize};
 
 use super::hold::KeptHold;
 
-/// Causes that a run remembers one by one.
+/// The number of causes that a run remembers individually.
 const CAUSES_KEPT: usize = 50;
-/// Folded requests that a run remembers by id.
+/// The number of folded requests that a run remembers by id.
 const ALSO_KEPT: usize = 64;
-/// Runs that may wait.
+/// The maximum number of pending runs.
 const MOST_PENDING: usize = 100;
-/// Ids that are remembered after their runs are over: a command may come again.
+/// The number of ids that are remembered after their runs have ended: a command may be repeated.
 const ACCEPTED_KEPT: usize = 1_000;
-/// A run that was interrupted so often is not asked for again.
+/// A run that was interrupted this often is not requested again.
 const MOST_INTERRUPTIONS: u32 = 3;
-/// What is told of the queue: some of it, so that it stays small.
+/// The number of pending runs that are reported to servers, limited to keep the report small.
 const TOLD_PENDING: usize = 20;
 const TOLD_CAUSES: usize = 5;
 
-/// A run that waits or is at work.
+/// A run that is pending or active.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct QueuedRun {
     pub(crate) request: RunRequest,
     /// Causes beyond those in the request.
     #[serde(default)]
     pub(crate) more_causes: u64,
-    /// Requests that it serves too.
+    /// Further requests that the run serves.
     #[serde(default)]
     pub(crate) also: Vec<NodeRunId>,
     pub(crate) queued: Timestamp,
-    /// How often a run for the same causes was interrupted.
+    /// The number of times that a run for the same causes was interrupted.
     #[serde(default)]
     pub(crate) interruptions: u32,
 }
 
-/// The run at work.
+/// The active run.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct RunningRun {
     pub(crate) run: QueuedRun,
     pub(crate) started: Timestamp,
-    /// Its report has begun. Before that, a crash leaves it waiting.
+    /// The run's report has begun. Before that, a crash leaves the run pending.
     #[serde(default)]
     pub(crate) begun: bool,
 }
 
-/// Everything that outlives the agent.
+/// The state that outlives the agent.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Queue {
     #[serde(default)]
     pub(crate) running: Option<RunningRun>,
     #[serde(default)]
     pub(crate) pending: VecDeque<QueuedRun>,
-    /// The newest last.
+    /// The ids of accepted requests, the newest last.
     #[serde(default)]
     accepted: VecDeque<NodeRunId>,
-    /// The last that a server said of this node.
+    /// The node's administration state, as a server last reported it.
     #[serde(default)]
     pub(crate) administration: Option<Administration>,
-    /// The last that a server said of who has this node for itself.
+    /// The hold on this node, as a server last reported it.
     #[serde(default)]
     pub(crate) held: Option<KeptHold>,
 }
 
-/// What became of a request.
+/// The result of submitting a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Submitted {
     Queued {
@@ -81,11 +81,11 @@ pub(crate) enum Submitted {
     Folded {
         into: NodeRunId,
     },
-    /// It came before.
+    /// The same request was submitted before.
     Known,
 }
 
-/// Why a request was not taken.
+/// The reason why a request was refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum Refused {
     #[error("{0} runs wait already")]
@@ -96,12 +96,12 @@ pub(crate) enum Refused {
     NotKept(String),
 }
 
-/// Where a run was that is not wanted any more.
+/// The place where a cancelled run was found.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Found {
     Pending(Box<QueuedRun>),
     Running,
-    /// It was folded into this one, which goes on for the others.
+    /// The run was folded into this one, which continues for the other requests.
     Folded {
         into: NodeRunId,
     },
@@ -109,7 +109,7 @@ pub(crate) enum Found {
 }
 
 impl Queue {
-    /// Takes a request.
+    /// Submits a request.
     pub(crate) fn submit(
         &mut self,
         request: RunRequest,
@@ -154,8 +154,8 @@ impl Queue {
         }
     }
 
-    /// The next run, which is at work from now on. While an ordered run has
-    /// the node for itself, only its own part may be next.
+    /// Makes the next run active and returns it. While an ordered run holds the node, only its own
+    /// part can be next.
     pub(crate) fn start(&mut self, now: Timestamp, held_by: Option<RunId>) -> Option<QueuedRun> {
         if self.running.is_some() {
             return None;
@@ -173,14 +173,14 @@ impl Queue {
         Some(run)
     }
 
-    /// The run at work has a report.
+    /// Records that the active run has a report.
     pub(crate) fn begin(&mut self) {
         if let Some(running) = &mut self.running {
             running.begun = true;
         }
     }
 
-    /// Takes a run out, wherever it is.
+    /// Removes a run, wherever it is.
     pub(crate) fn take(&mut self, id: NodeRunId) -> Option<QueuedRun> {
         if let Some(running) = self.running.take_if(|running| running.run.request.id == id) {
             return Some(running.run);
@@ -193,7 +193,7 @@ impl Queue {
         self.running = None;
     }
 
-    /// Takes out those that waited for too long.
+    /// Removes the runs that waited too long and returns them.
     pub(crate) fn take_expired(&mut self, now: Timestamp) -> Vec<QueuedRun> {
         let (expired, pending) = std::mem::take(&mut self.pending)
             .into_iter()
@@ -202,14 +202,14 @@ impl Queue {
         Vec::from(expired)
     }
 
-    /// When the next one will have waited for too long.
+    /// Returns the time at which the next run expires.
     pub(crate) fn next_expiry(&self) -> Option<Timestamp> {
         (self.pending.iter())
             .filter_map(|run| run.request.start_before)
             .min()
     }
 
-    /// Takes a run out, if it waits.
+    /// Removes a run if it is pending.
     pub(crate) fn cancel(&mut self, id: NodeRunId) -> Found {
         if let Some(index) = self.pending.iter().position(|run| run.request.id == id) {
             let run = self.pending.remove(index).expect("it was just found");
@@ -230,8 +230,8 @@ impl Queue {
         }
     }
 
-    /// Asks again for what an interrupted run was for, if nobody else does:
-    /// who ordered it waits for its report, and decides.
+    /// Requests an interrupted run again, unless someone ordered it: whoever ordered it waits for
+    /// its report, and decides.
     pub(crate) fn ask_again(
         &mut self,
         interrupted: QueuedRun,
@@ -263,7 +263,7 @@ impl Queue {
         true
     }
 
-    /// As it is told to servers.
+    /// Returns the report of the queue for servers.
     pub(crate) fn report(&self) -> QueueReport {
         QueueReport {
             running: (self.running.as_ref())
@@ -295,7 +295,7 @@ impl QueuedRun {
         (self.request.start_before).is_some_and(|limit| limit <= now)
     }
 
-    /// Is it a part of this ordered run?
+    /// Returns whether it is a part of this ordered run.
     fn is_of(&self, run: RunId) -> bool {
         self.request.causes.contains(&Cause::Run { run })
     }
@@ -308,7 +308,8 @@ impl QueuedRun {
             && own.tags == other.tags
     }
 
-    /// Serves another request too: starts as late as either may, and works as long.
+    /// Folds another request into this run. The run then has the later start limit and the longer
+    /// time limit of both.
     fn fold(&mut self, other: RunRequest) {
         let own = &mut self.request;
         own.start_before = later(own.start_before, other.start_before);
@@ -349,7 +350,7 @@ impl QueuedRun {
     }
 }
 
-/// The later of two limits, of which none is the latest.
+/// Returns the later of two limits. `None` is the latest.
 fn later<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
     Some(one?.max(other?))
 }

@@ -1,11 +1,11 @@
-//! The queue on disk: whole or as it was, before anybody hears of a change.
+//! The queue on disk. Each change is written completely or not at all, before anybody learns of it.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use super::queue::Queue;
 
-/// Why the queue cannot be used.
+/// The reason why the queue cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum QueueError {
     #[error("cannot read {}", path.display())]
@@ -22,7 +22,7 @@ pub enum QueueError {
     },
 }
 
-/// The queue with its file.
+/// The queue and its file.
 pub(crate) struct QueueFile {
     path: PathBuf,
     queue: Queue,
@@ -46,7 +46,7 @@ impl QueueFile {
         &self.queue
     }
 
-    /// Changes the queue; when the change cannot be written, there is none.
+    /// Changes the queue. If the change cannot be written, it is discarded.
     pub(crate) fn change<T>(&mut self, change: impl FnOnce(&mut Queue) -> T) -> io::Result<T> {
         let mut next = self.queue.clone();
         let outcome = change(&mut next);
@@ -57,8 +57,8 @@ impl QueueFile {
         Ok(outcome)
     }
 
-    /// Changes the queue, also when only memory takes it: what has begun or
-    /// ended has, whatever the disk says.
+    /// Changes the queue even if the change can only be kept in memory: a run that has begun or
+    /// ended has done so, whatever the state of the disk.
     pub(crate) fn change_anyway<T>(&mut self, change: impl FnOnce(&mut Queue) -> T) -> T {
         let before = self.queue.clone();
         let outcome = change(&mut self.queue);
@@ -70,8 +70,8 @@ impl QueueFile {
         outcome
     }
 
-    /// The next run. Written down when its report begins: until then a crash
-    /// leaves it waiting.
+    /// Starts the next run. The start is written when its report begins: until then, a crash leaves
+    /// the run pending.
     pub(crate) fn start(
         &mut self,
         now: jiff::Timestamp,

@@ -1,4 +1,4 @@
-//! The catalog that a run carries out, for every method that carries out ours.
+//! The catalog of a run, for every method that applies our catalogs.
 
 use bunraku_model::Catalog;
 use bunraku_wire::api::{RunMode, RunSubject};
@@ -6,15 +6,15 @@ use bunraku_wire::api::{RunMode, RunSubject};
 use super::method::{NotStarted, RunOrder};
 use crate::catalogs::{Catalogs, KnownTarget};
 
-/// A released catalog that is on this node, whole.
+/// A released catalog that is complete on this node.
 pub(super) struct Released {
     pub(super) known: KnownTarget,
     pub(super) catalog: Catalog,
-    /// As strict as the order and the release.
+    /// The mode, which is as strict as the order and the release.
     pub(super) mode: RunMode,
 }
 
-/// The newest one, if it is what the order asks for.
+/// Returns the newest catalog, if it is the one that the order requests.
 pub(super) async fn released(
     catalogs: &Catalogs,
     order: &RunOrder,
@@ -35,7 +35,7 @@ pub(super) async fn released(
         .map_err(|error| NotStarted::because("the released catalog is not on this node", &error))?;
     let mode = match (known.target.mode, order.mode) {
         (RunMode::Enforce, RunMode::Enforce) => RunMode::Enforce,
-        // What was delivered for noop only is never enforced.
+        // A catalog that was delivered for noop only is never enforced.
         _ => RunMode::Noop,
     };
     Ok(Released {

@@ -1,7 +1,7 @@
-//! Tells servers what this node does and what waits here.
+//! Reports this node's activity and its pending runs to servers.
 //!
-//! At every change, at every new connection, and again after a while when it
-//! did not get through: a server must not believe for days that a node runs.
+//! A report is sent at every change, at every new connection, and again after a while if it was not
+//! delivered: a server must not believe for days that a node runs.
 
 use bunraku_wire::ClientError;
 use bunraku_wire::api::{ActivityReceipt, ActivityReport};
@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::Runs;
 use crate::Shared;
 
-/// Tells until cancelled.
+/// Sends reports until cancelled.
 pub(crate) async fn tell_servers(shared: &Shared, shutdown: &CancellationToken) {
     let mut connected = shared.connected.subscribe();
     let back_off = BackOff::default();
@@ -30,7 +30,7 @@ pub(crate) async fn tell_servers(shared: &Shared, shutdown: &CancellationToken) 
             _ = connected.changed() => {}
             () = again => {}
         }
-        // With no stream there is most likely no server; the next one hears it.
+        // Without a stream, there is most likely no server. The next one gets the report.
         if !*connected.borrow_and_update() {
             failures = 0;
             continue;
@@ -50,7 +50,7 @@ pub(crate) async fn tell_servers(shared: &Shared, shutdown: &CancellationToken) 
 }
 
 impl Runs {
-    /// Tells what this node does, and hears whether it may.
+    /// Reports this node's activity, and learns whether the node may run.
     pub(crate) async fn tell(&self, shared: &Shared) -> Result<(), ClientError> {
         let name = &shared.options.name;
         let activity = ActivityReport {

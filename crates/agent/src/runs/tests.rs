@@ -1,4 +1,4 @@
-//! The run queue at work: one run at a time, holds, restarts.
+//! The run queue in operation: one run at a time, holds, restarts.
 
 use async_trait::async_trait;
 use bunraku_model::RunId;
@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use super::*;
 use crate::reports::{Recorder, SpoolOptions};
 
-/// A method that does what the test says, when it says so.
+/// A method that does what the test tells it to, when the test tells it to.
 struct Scripted {
     started: mpsc::UnboundedSender<RunOrder>,
     endings: Mutex<mpsc::UnboundedReceiver<RunEnding>>,
@@ -133,13 +133,13 @@ impl Bench {
         self.end.send(ending).expect("a run waits for it");
     }
 
-    /// As `kill -9` does it: nothing is written any more.
+    /// Stops the agent as `kill -9` does: nothing more is written.
     fn crash(self) -> TempDir {
         self.worker.abort();
         self.directory
     }
 
-    /// The report of a run, once it is finished.
+    /// Returns the report of a run, once the run is finished.
     async fn report(&self, run: NodeRunId) -> (RunStarted, RunFinished) {
         appears(async || report_in(&self.directory, run)).await
     }
@@ -216,7 +216,7 @@ async fn what_was_taken_survives_a_crash_and_what_was_at_work_is_reported_and_as
     bench.runs.submit(ordered(2)).expect("taken");
     let directory = bench.crash();
     let mut bench = Bench::on(directory);
-    // The ordered one waited already; the trigger's is asked for behind it.
+    // The ordered run was already pending; the trigger's run is requested after it.
     assert_eq!(bench.started().await.id, id(2));
     bench.finish(RunEnding::Succeeded);
     let again = bench.started().await;
@@ -225,7 +225,7 @@ async fn what_was_taken_survives_a_crash_and_what_was_at_work_is_reported_and_as
     let (_, end) = bench.report(id(1)).await;
     assert_eq!(end.ending, RunEnding::Interrupted);
     assert_eq!(bench.report(again.id).await.1.ending, RunEnding::Succeeded);
-    // The commands come again, because their answers were lost.
+    // The commands are repeated, because their answers were lost.
     assert_eq!(
         bench.runs.submit(request(1, trigger("t"))),
         Ok(Submitted::Known)
@@ -254,7 +254,7 @@ async fn a_run_whose_report_was_delivered_before_the_crash_is_over() {
     bench.finish(RunEnding::Succeeded);
     bench.report(id(1)).await;
     let directory = bench.crash();
-    // The report was delivered, and the queue did not hear of it.
+    // The report was delivered, but the queue did not record that.
     std::fs::remove_file(directory.path().join(format!("spool/{}.events", id(1)))).expect("sent");
     std::fs::write(directory.path().join("queue.json"), queue).expect("written");
     let mut bench = Bench::on(directory);
@@ -381,7 +381,7 @@ async fn outside_of_a_window_runs_are_noop_unless_somebody_says_otherwise() {
     let never = Windows(vec!["daily 00:00-00:01 UTC".parse().expect("a window")]);
     let settings = RunSettings {
         noop: false,
-        // Between 00:00 and 00:01 this test looks at a window that is open.
+        // Between 00:00 and 00:01, this test uses a window that is open.
         windows: if never.are_open(Timestamp::now()) {
             Windows(vec!["daily 12:00-12:01 UTC".parse().expect("a window")])
         } else {
@@ -452,7 +452,7 @@ async fn a_hold_that_nobody_renews_runs_out_by_the_nodes_own_clock() {
     assert!(bench.started.try_recv().is_err(), "it was said again");
     tokio::time::sleep(Duration::from_secs(16)).await;
     assert_eq!(bench.started().await.causes, [Cause::Schedule]);
-    // However long a server wants it.
+    // The limit applies, however long a hold the server requests.
     bench.finish(RunEnding::Succeeded);
     bench.runs.hold(hold_for(u64::MAX));
     bench.runs.ask(Cause::Schedule).expect("taken");

@@ -1,4 +1,4 @@
-//! The worker: one run after the other, each with its report.
+//! The worker. It executes one run after the other, each with its report.
 
 use std::future::pending;
 use std::pin::Pin;
@@ -16,11 +16,11 @@ use super::queue::QueuedRun;
 use super::{Current, Runs};
 use crate::reports::Recorder;
 
-/// A clock may be set: what waits for a time is looked at this often, and
-/// only while something does.
+/// The longest sleep. A clock may be set, so deadlines are checked this often, and only while there
+/// is one.
 const LONGEST_SLEEP: Duration = Duration::from_secs(30);
 
-/// Why a run is stopped before its end.
+/// The reason why a run is stopped before its end.
 enum Stopped {
     TimedOut(Duration),
     Cancelled,
@@ -28,8 +28,8 @@ enum Stopped {
 }
 
 impl Runs {
-    /// Carries out what is asked for, until cancelled. The run at work then is
-    /// stopped, reported as interrupted, and asked for again at the next start.
+    /// Executes requested runs until cancelled. The active run is then stopped, reported as
+    /// interrupted, and requested again at the next start.
     pub(crate) async fn work(&self, shutdown: &CancellationToken) {
         self.recover();
         let mut at_work: Option<Pin<Box<dyn Future<Output = ()> + Send>>> = None;
@@ -62,7 +62,7 @@ impl Runs {
         }
     }
 
-    /// Settles what an earlier life left at work.
+    /// Settles the run that was active when an earlier process ended.
     fn recover(&self) {
         let now = Timestamp::now();
         for (run, started, counts) in self.inner.spool.unfinished() {
@@ -82,7 +82,7 @@ impl Runs {
                 self.ask_again(interrupted, now);
             }
         }
-        // What had begun and has no report here was over, and a server has it.
+        // A run that had begun and has no report here has ended, and a server has its report.
         self.file().change_anyway(|queue| {
             if let Some(running) = queue.running.take()
                 && !running.begun
@@ -138,7 +138,7 @@ impl Runs {
             }
         };
         match prepared {
-            // Not begun: it waits in the queue for the next start.
+            // The run has not begun. It stays in the queue for the next start.
             Err(Stopped::ShutDown) => return,
             Err(stopped) => {
                 let end = self.end_of(stopped);
@@ -179,7 +179,8 @@ impl Runs {
         tracing::info!(run = %run.request.id, method, mode = ?started.mode, causes = started.causes.len(), "a run starts");
         let recorder = self.inner.spool.begin(run.request.id, started);
         self.file().change_anyway(|queue| queue.begin());
-        // A token of its own: why it is stopped is known before it hears of it.
+        // The run has its own token, so that the reason for stopping is known before the run is
+        // stopped.
         let ending = CancellationToken::new();
         let work = prepared.carry_out(Arc::clone(&recorder), ending.clone());
         tokio::pin!(work);
@@ -190,7 +191,7 @@ impl Runs {
                 ending.cancel();
                 interrupted = matches!(stopped, Stopped::ShutDown);
                 let end = work.await;
-                // It may have been done just then.
+                // The run may have succeeded at that moment.
                 if end.ending == RunEnding::Succeeded { end } else { self.cut_short(stopped, end) }
             }
         };
@@ -206,8 +207,8 @@ impl Runs {
         }
     }
 
-    /// The end of a run that was stopped. What it says of a failure of its own
-    /// explains why it had to be.
+    /// Returns the end of a run that was stopped. If the run reports its own failure, that failure
+    /// explains why it had to be stopped.
     fn cut_short(&self, stopped: Stopped, by_itself: RunEnd) -> RunEnd {
         let end = self.end_of(stopped);
         match (by_itself.failure, &end.message, by_itself.message) {
@@ -267,7 +268,7 @@ impl Runs {
         }
     }
 
-    /// A report of a run that never began.
+    /// Writes the report of a run that never began.
     pub(super) fn report_unstarted(&self, run: &QueuedRun, ending: RunEnding, message: String) {
         self.report_unstarted_with(run, ending, message, None);
     }
@@ -288,7 +289,7 @@ impl Runs {
     }
 }
 
-/// Resolves when the run must not go on.
+/// Resolves when the run must stop.
 async fn stopped(
     limit: Option<Duration>,
     stop: &CancellationToken,
@@ -310,8 +311,8 @@ async fn stopped(
     }
 }
 
-/// Only a method that knows environments is asked for a run in one: another
-/// would carry out something else than was asked for.
+/// Prepares a run. Only a method that supports environments is asked to run in one: another method
+/// would apply something other than what was requested.
 async fn prepare(
     method: &dyn RunMethod,
     order: &RunOrder,

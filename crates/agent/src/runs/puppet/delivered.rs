@@ -1,10 +1,9 @@
-//! The released catalog, as Puppet takes it.
+//! The released catalog, in the form that Puppet accepts.
 //!
-//! Puppet's own format, with two things of its own: the run's id as its
-//! `catalog_uuid`, which comes back in the report and proves that this
-//! catalog was carried out; and files by their place on this node, as there
-//! is no server to fetch them from. What Puppet would carry out otherwise
-//! than meant is refused.
+//! It uses Puppet's own format, with two additions. The `catalog_uuid` is the run's id, which comes
+//! back in the report and proves that Puppet applied this catalog. Files are named by their path on
+//! this node, as there is no server to fetch them from. Catalogs that Puppet would apply
+//! differently than intended are refused.
 
 use std::path::PathBuf;
 
@@ -12,7 +11,7 @@ use bunraku_model::catalog::{CatalogSource, Resource};
 use bunraku_model::{Catalog, ContentId, NodeRunId};
 use serde_json::Value;
 
-/// Why Puppet cannot carry out a catalog.
+/// The reason why Puppet cannot apply a catalog.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(super) enum Undeliverable {
     #[error("{0} is a state, and Puppet knows resources only")]
@@ -23,7 +22,7 @@ pub(super) enum Undeliverable {
     Unknown { resource: String, address: String },
 }
 
-/// The catalog in Puppet's JSON.
+/// Returns the catalog in Puppet's JSON.
 pub(super) fn delivered(
     catalog: &Catalog,
     run: NodeRunId,
@@ -38,12 +37,12 @@ pub(super) fn delivered(
     }
     delivered.sources.clear();
     delivered.catalog_uuid = Some(Value::String(run.to_string()));
-    // They speak of files by the addresses that were replaced.
+    // The metadata refers to files by the addresses that were replaced.
     delivered.other.shift_remove("metadata");
     delivered.other.shift_remove("recursive_metadata");
     let has_kinds = (delivered.resources.iter()).all(|one| one.kind.is_some());
     if !has_kinds {
-        // In this older format Puppet finds out by itself what is a type.
+        // In this older format, Puppet itself determines what is a type.
         delivered.catalog_format = Some(Value::from(1));
     }
     Ok(serde_json::to_vec(&delivered).expect("a catalog is plain data"))
@@ -76,7 +75,7 @@ fn place_sources(
                 let address = text;
                 return Err(Undeliverable::Directory { resource, address });
             }
-            // On the node itself, or from the web: as without us.
+            // The file is on the node itself or on the web. Puppet handles both without our help.
             None if text.starts_with('/') || text.starts_with("http") => {}
             None if text.starts_with("file:") => {}
             None => {

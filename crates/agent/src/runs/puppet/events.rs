@@ -1,7 +1,7 @@
-//! From Puppet's report to the events of ours.
+//! Conversion of Puppet's report to our report events.
 //!
-//! Pure. Resources that Puppet adds to every catalog (its schedules, its file
-//! bucket) and that nothing happened to are left out.
+//! Pure. Resources that Puppet adds to every catalog (its schedules, its file bucket) are omitted
+//! if nothing happened to them.
 
 use std::collections::HashMap;
 
@@ -13,15 +13,15 @@ use serde_json::{Map, Value};
 use super::report::{PuppetEvent, PuppetLog, PuppetReport, ResourceStatus, text};
 use crate::reports::shortened;
 
-/// Longer values are cut: a report is no copy of the machine.
+/// Longer values are truncated: a report is not a copy of the machine.
 const LONGEST: usize = 32 << 10;
-/// A longer line is cut.
+/// Longer lines are truncated.
 const LONGEST_LINE: usize = 16 << 10;
-/// Messages that say why one resource was skipped.
+/// The maximum number of messages that explain why one resource was skipped.
 const MOST_REASONS: usize = 5;
 
 impl PuppetReport {
-    /// Every resource, in the order of the run.
+    /// Returns every resource, in the order of the run.
     pub(super) fn resources(&self, now: Timestamp) -> impl Iterator<Item = ReportEvent> + '_ {
         let told = self.told_by_source();
         (self.resource_statuses.iter())
@@ -29,7 +29,7 @@ impl PuppetReport {
             .map(move |status| ReportEvent::Resource(Box::new(status.event(&told, now))))
     }
 
-    /// How long what took, and what was carried out, as one line.
+    /// Returns one line with the durations and with what was applied.
     pub(super) fn about(&self) -> String {
         let unknown = || "?".to_owned();
         let value = |value: &Option<Value>| value.as_ref().and_then(text).unwrap_or_else(unknown);
@@ -53,7 +53,7 @@ impl PuppetReport {
         shortened(&about, LONGEST_LINE)
     }
 
-    /// Why it failed, if it did.
+    /// Returns the reason why the run failed, if it did.
     pub(super) fn failure(&self) -> Option<String> {
         let failed: Vec<&ResourceStatus> = (self.resource_statuses.iter())
             .filter(|status| status.status() == EventStatus::Failed)
@@ -72,7 +72,7 @@ impl PuppetReport {
             return None;
         }
         let mut errors = self.logs.iter().filter(|log| log.is_error());
-        // The first error is the cause; Facter's are noise that stops nothing.
+        // The first error is the cause. Facter's errors are noise that stops nothing.
         let cause = errors.find(|log| log.source.as_deref() != Some("Facter"));
         Some(match cause {
             Some(log) => shortened(&log.message, LONGEST_LINE),
@@ -91,7 +91,7 @@ impl PuppetReport {
     }
 }
 
-/// Lines, by the resource that said them.
+/// Log lines, by the resource that wrote them.
 type Told<'a> = HashMap<&'a str, Vec<&'a PuppetLog>>;
 
 impl ResourceStatus {
@@ -207,7 +207,7 @@ impl PuppetEvent {
     }
 }
 
-/// Puppet writes some checksums of contents in Base64, and does not say so.
+/// Decodes checksums of contents. Puppet writes some of them in Base64 and does not say so.
 fn legible(text: String) -> String {
     let decoded = base64::engine::general_purpose::STANDARD.decode(&text).ok();
     let decoded = decoded.and_then(|bytes| String::from_utf8(bytes).ok());
@@ -223,7 +223,7 @@ impl PuppetLog {
         matches!(self.level.as_str(), "err" | "alert" | "emerg" | "crit")
     }
 
-    /// As our reports say it. What Puppet itself says has no source.
+    /// Converts a line to our report format. Lines from Puppet itself have no source.
     pub(super) fn line(&self, now: Timestamp) -> LogLine {
         let level = match self.level.as_str() {
             level @ ("debug" | "info" | "notice" | "warning") => level,

@@ -1,10 +1,10 @@
-//! How a run by Puppet can fail, each in its own way.
+//! The ways in which a run by Puppet can fail.
 
 use bunraku_wire::api::{RunEnding, RunFailure};
 
 use super::super::method::{NotStarted, RunEnd};
 
-/// Why a run did not succeed.
+/// The reason why a run did not succeed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PuppetFailure {
     #[error("there is no Puppet on this node: {looked}")]
@@ -54,7 +54,7 @@ impl PuppetFailure {
             Self::NoReport { .. } => Some(RunFailure::NoReport),
             Self::InvalidReport { .. } => Some(RunFailure::InvalidReport),
             Self::OtherCatalog { .. } => Some(RunFailure::OtherCatalog),
-            // The ending says it all.
+            // The ending explains the failure sufficiently.
             Self::Disabled { .. } | Self::Stopped | Self::Failed(_) => None,
         }
     }

@@ -1,4 +1,4 @@
-//! What Puppet is started with. Pure.
+//! Puppet's command line. Pure.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -9,8 +9,8 @@ use super::super::method::RunOrder;
 use super::places::Places;
 use super::{PuppetForm, PuppetOptions};
 
-/// Nobody listens there: whatever Puppet would fetch instead of what it was
-/// given, it does not get.
+/// Settings that point to a port on which nobody listens, so that Puppet cannot fetch anything in
+/// place of the catalog and files that it was given.
 const NO_SERVER: [&str; 6] = [
     "--server",
     "127.0.0.1",
@@ -20,7 +20,7 @@ const NO_SERVER: [&str; 6] = [
     "",
 ];
 
-/// The files of one run, in a directory of its own.
+/// The files of one run, in their own directory.
 #[derive(Clone, Debug)]
 pub(super) struct RunFiles {
     pub(super) directory: PathBuf,
@@ -31,12 +31,13 @@ impl RunFiles {
         self.directory.join("report.yaml")
     }
 
-    /// By this ending Puppet writes lines of JSON.
+    /// Returns the path of the log. With this extension, Puppet writes JSON lines.
     pub(super) fn log(&self) -> PathBuf {
         self.directory.join("log.jsonl")
     }
 
-    /// Stands for Puppet's `client_data`, so that Puppet's own is not touched.
+    /// Returns the directory that replaces Puppet's `client_data`, so that Puppet's own is not
+    /// touched.
     pub(super) fn client_data(&self) -> PathBuf {
         self.directory.join("client_data")
     }
@@ -47,16 +48,16 @@ impl RunFiles {
     }
 }
 
-/// What is carried out.
+/// The source of the catalog to apply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum What {
-    /// What Puppet's server or the manifest says.
+    /// Puppet's server or the manifest.
     Own,
-    /// The catalog that lies in the run's files.
+    /// The catalog in the run's files.
     Delivered,
 }
 
-/// Puppet's arguments for one run.
+/// Returns Puppet's arguments for one run.
 pub(super) fn arguments(
     options: &PuppetOptions,
     order: &RunOrder,
@@ -68,9 +69,9 @@ pub(super) fn arguments(
     match &options.form {
         PuppetForm::Agent => {
             arguments.all(["agent", "--onetime", "--no-daemonize"]);
-            // It comes back in the report.
+            // The report contains the job id again.
             arguments.pair("--job-id", order.id.to_string());
-            // A catalog from the last time is not what was asked for.
+            // A cached catalog of an earlier run is not what was requested.
             arguments.all(["--no-usecacheonfailure"]);
             let mut destination = OsString::from("syslog,");
             destination.push(files.log());
@@ -92,7 +93,7 @@ pub(super) fn arguments(
     if let Some(environment) = order.environment().or(options.environment.as_ref()) {
         arguments.pair("--environment", environment.as_str());
     }
-    // Never `--no-noop`: a node that Puppet's own settings keep at noop stays there.
+    // Never pass `--no-noop`: a node that Puppet's own settings keep at noop stays at noop.
     if order.mode == RunMode::Noop {
         arguments.all(["--noop"]);
     }
@@ -119,7 +120,7 @@ pub(super) fn arguments(
     arguments.0
 }
 
-/// Who it is and where it finds its things, if not as usual.
+/// Returns the arguments for the certname and the directories, if they differ from the defaults.
 pub(super) fn identity(options: &PuppetOptions) -> Vec<OsString> {
     let mut arguments = Arguments::default();
     if let Some(name) = &options.certname {
@@ -139,7 +140,7 @@ pub(super) fn identity(options: &PuppetOptions) -> Vec<OsString> {
     arguments.0
 }
 
-/// Puppet takes several tags as one argument, so a tag must be one.
+/// Checks that text is a single tag. Puppet takes several tags as one argument.
 pub(super) fn is_tag(tag: &str) -> bool {
     let mut characters = tag.chars();
     let first = characters.next();

@@ -1,9 +1,8 @@
-//! Puppet's log as it grows: lines of JSON in a file, told as they come.
+//! Puppet's log, followed as it grows: JSON lines in a file, logged as they arrive.
 //!
-//! A file and not a pipe, so that Puppet goes on undisturbed when this agent
-//! dies in the middle. Puppets that write another format into it are silent
-//! here, and their lines come from the report. Which lines were told is
-//! remembered: the report repeats them.
+//! It is a file and not a pipe, so that Puppet continues undisturbed when this agent dies during
+//! the run. Puppet versions that write another format produce no lines here; their lines come from
+//! the report. The logged lines are remembered, because the report repeats them.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -16,11 +15,11 @@ use bunraku_wire::api::ReportEvent;
 use super::report::PuppetLog;
 use crate::reports::Recorder;
 
-/// At once.
+/// The size of one read.
 const PIECE: usize = 1 << 20;
-/// A longer line is none.
+/// Longer lines are ignored.
 const LONGEST_LINE: usize = 1 << 20;
-/// What comes after this much is not told, and the report still has it.
+/// Output beyond this size is not logged. The report still has it.
 const MOST_BYTES: u64 = 64 << 20;
 
 pub(super) struct LiveLog {
@@ -29,7 +28,7 @@ pub(super) struct LiveLog {
     unfinished: Vec<u8>,
     told: HashSet<u64>,
     hasher: RandomState,
-    /// The last error that Puppet told.
+    /// The last error that Puppet logged.
     last_error: Option<String>,
 }
 
@@ -45,9 +44,9 @@ impl LiveLog {
         }
     }
 
-    /// Tells what came since the last time.
+    /// Logs the lines that arrived since the last call.
     pub(super) fn tell(&mut self, recorder: &Recorder) {
-        // Before the first line there is no file.
+        // The file does not exist before the first line.
         while let Some(piece) = self.next_piece().filter(|piece| !piece.is_empty()) {
             for byte in piece {
                 if byte != b'\n' {
@@ -79,7 +78,7 @@ impl LiveLog {
         Some(piece)
     }
 
-    /// Whether this line of the report was told before.
+    /// Returns whether this line of the report was already logged.
     pub(super) fn was_told(&self, log: &PuppetLog) -> bool {
         self.told.contains(&self.key(log))
     }

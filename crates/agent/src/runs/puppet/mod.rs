@@ -1,14 +1,13 @@
-//! A run by the Puppet that is already on the node.
+//! A run by the Puppet that is already installed on the node.
 //!
-//! Puppet is started once per run, with a directory of its own for the report,
-//! the log and, if there is one, the delivered catalog. That binds the result
-//! to this run: the report's file did not exist before, only this Puppet was
-//! told of it, and it carries the run's id back (`job_id`; of a delivered
-//! catalog `catalog_uuid`). Nothing of Puppet's own state is changed, except
-//! that its last report is left where it usually is.
+//! Puppet is started once per run. Each run has its own directory for the report, the log and, if
+//! there is one, the delivered catalog. That binds the result to this run: the report's file did
+//! not exist before, only this Puppet process knows its path, and the report contains the run's id
+//! (`job_id`; for a delivered catalog `catalog_uuid`). Puppet's own state is not changed, except
+//! that its last report is left in the usual location.
 //!
-//! Absent: a way to be looser than Puppet's own settings. A node that is
-//! disabled or kept at noop by them stays so.
+//! Not included: a way to be less strict than Puppet's own settings. A node that they disable or
+//! keep at noop stays so.
 
 mod delivered;
 mod events;
@@ -29,7 +28,7 @@ use crate::catalogs::Catalogs;
 use failure::PuppetFailure;
 use places::KnownPlaces;
 
-/// How Puppet is run.
+/// The Puppet command to run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PuppetForm {
     /// `puppet agent`, which asks its server.
@@ -38,29 +37,29 @@ pub enum PuppetForm {
     Apply { manifest: Option<PathBuf> },
 }
 
-/// How this node's Puppet is used.
+/// The options for this node's Puppet.
 #[derive(Clone, Debug)]
 pub struct PuppetOptions {
     pub form: PuppetForm,
-    /// Tried in order; the first that is there is Puppet.
+    /// The paths of Puppet, tried in order. The first one that exists is used.
     pub programs: Vec<PathBuf>,
-    /// Every run carries out the node's released catalog, and nothing else.
+    /// Every run applies the node's released catalog, and nothing else.
     pub released: bool,
     pub environment: Option<EnvironmentName>,
-    /// The name in its certificate, by which it finds a catalog.
+    /// The name in Puppet's certificate, by which Puppet finds a catalog.
     pub certname: Option<String>,
     pub confdir: Option<PathBuf>,
     pub vardir: Option<PathBuf>,
     pub ssldir: Option<PathBuf>,
     pub publicdir: Option<PathBuf>,
-    /// Further arguments. None that says where something is, or who this is.
+    /// Further arguments. They must not set locations or the node's identity.
     pub arguments: Vec<String>,
-    /// For the files of the run at work.
+    /// The directory for the files of the active run.
     pub data_dir: PathBuf,
 }
 
 impl PuppetOptions {
-    /// As Puppet's own defaults are.
+    /// Creates options with Puppet's own defaults.
     pub fn new(data_dir: PathBuf) -> Self {
         Self {
             form: PuppetForm::Agent,
@@ -78,11 +77,11 @@ impl PuppetOptions {
     }
 }
 
-/// Leaves runs to Puppet.
+/// Runs Puppet.
 pub struct PuppetMethod {
     options: PuppetOptions,
     places: KnownPlaces,
-    /// For those that carry out the released catalog.
+    /// The catalogs, for runs that apply the released catalog.
     catalogs: Option<Catalogs>,
 }
 
@@ -94,7 +93,7 @@ impl PuppetMethod {
         }
     }
 
-    /// For what Puppet's own server or manifest says.
+    /// Creates a method that applies what Puppet's own server or manifest says.
     pub fn without_catalogs(options: PuppetOptions) -> Self {
         Self {
             options,
@@ -117,7 +116,7 @@ impl PuppetMethod {
         })
     }
 
-    /// A fresh directory for one run; what earlier ones left is removed.
+    /// Creates a fresh directory for one run, and removes those of earlier runs.
     fn fresh_directory(&self) -> std::io::Result<PathBuf> {
         let directory = self.options.data_dir.join("puppet-run");
         match std::fs::remove_dir_all(&directory) {

@@ -1,8 +1,8 @@
-//! Where Puppet keeps what on this node, by its own word.
+//! The locations of Puppet's files on this node, as Puppet reports them.
 //!
-//! Distributions differ, and a node's `puppet.conf` may say anything, so
-//! Puppet is asked (`puppet config print`). That takes seconds: the answer
-//! counts until `puppet.conf` changes.
+//! Distributions differ, and a node's `puppet.conf` may contain anything, so the agent asks Puppet
+//! (`puppet config print`). That takes seconds, so the answer is cached until `puppet.conf`
+//! changes.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use tokio::sync::Mutex;
 use super::failure::PuppetFailure;
 use super::{PuppetOptions, invocation};
 
-/// Ruby starts slowly on a busy machine.
+/// The time limit for the query: Ruby starts slowly on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Puppet's settings that matter here.
@@ -23,10 +23,10 @@ pub(super) struct Places {
     pub(super) config: PathBuf,
     pub(super) run_lock: PathBuf,
     pub(super) disabled_lock: PathBuf,
-    /// Where Puppet leaves its last report when nobody says otherwise.
+    /// The default location of Puppet's last report.
     pub(super) last_report: PathBuf,
     pub(super) certificate_name: String,
-    /// Where reports go.
+    /// The server that receives reports.
     pub(super) report_server: String,
     pub(super) report_port: String,
 }
@@ -42,13 +42,13 @@ const NAMES: [&str; 8] = [
     "server_list",
 ];
 
-/// What Puppet said last.
+/// Puppet's last answer.
 #[derive(Default)]
 pub(super) struct KnownPlaces {
     known: Mutex<Option<(Stamp, Places)>>,
 }
 
-/// When `puppet.conf` was written, and its size.
+/// The modification time of `puppet.conf`, and its size.
 type Stamp = Option<(SystemTime, u64)>;
 
 impl KnownPlaces {
@@ -115,7 +115,7 @@ fn parse(text: &str) -> Option<Places> {
             .map(PathBuf::from)
             .filter(|path| path.is_absolute())
     };
-    // The first of several servers takes reports, as it does for Puppet.
+    // The first of several servers receives reports, as in Puppet.
     let listed = setting("server_list").and_then(|list| list.split(',').next());
     let (server, port) = match listed {
         None => (setting("report_server")?, setting("report_port")?),

@@ -1,4 +1,4 @@
-//! Finding out what there is to do, without changing anything.
+//! Determines what a run has to do, without changing anything.
 
 use async_trait::async_trait;
 use bunraku_model::Catalog;
@@ -13,7 +13,7 @@ use super::work::PreparedPuppet;
 use super::{PuppetForm, PuppetMethod};
 use crate::catalogs::{Catalogs, KnownTarget};
 
-/// A catalog that Puppet is to carry out.
+/// A catalog for Puppet to apply.
 pub(super) struct Delivery {
     known: KnownTarget,
     catalog: Catalog,
@@ -27,7 +27,7 @@ impl RunMethod for PuppetMethod {
     }
 
     fn knows_environments(&self) -> bool {
-        // A delivered catalog is of the environment that it was compiled in.
+        // A delivered catalog belongs to the environment that it was compiled in.
         self.catalogs.is_none()
     }
 
@@ -73,7 +73,7 @@ impl RunMethod for PuppetMethod {
     }
 }
 
-/// The released catalog, made ready; the order's mode becomes as strict as the release's.
+/// Returns the prepared released catalog. Makes the order's mode as strict as the release's.
 async fn delivery(catalogs: &Catalogs, order: &mut RunOrder) -> Result<Delivery, NotStarted> {
     let Released {
         known,

@@ -1,8 +1,8 @@
 //! A report as Puppet writes it: YAML with Ruby's tags.
 //!
-//! It says what a program did that other people's code ran in, so nothing in
-//! it is trusted: size, depth, counts and aliases are bounded, tags mean
-//! nothing, and values are texts. Absent: what it means for a run (`events`).
+//! The report comes from a program that runs other people's code, so nothing in it is trusted.
+//! Size, depth, counts and aliases are bounded, tags are ignored, and values are text. Not
+//! included: the meaning of a report for a run (`events`).
 
 use std::fmt;
 use std::io::Read;
@@ -12,13 +12,13 @@ use serde::de::{self, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// A larger file is no report: 100,000 resources take about 80 MB.
+/// A larger file is not a report: 100,000 resources take about 80 MB.
 const LARGEST: u64 = 128 << 20;
-/// Nodes of the YAML tree; 100,000 resources have about 6 million.
+/// The maximum number of nodes in the YAML tree. 100,000 resources have about 6 million.
 const MOST_NODES: usize = 12_000_000;
 const DEEPEST: usize = 64;
 
-/// Why there is nothing to be read.
+/// The reason why there is no readable report.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ReportError {
     #[error("there is none")]
@@ -33,7 +33,7 @@ pub(super) enum ReportError {
     Invalid(String),
 }
 
-/// What is used of it.
+/// The parts of the report that are used.
 #[derive(Debug, Deserialize)]
 pub(super) struct PuppetReport {
     pub(super) transaction_uuid: String,
@@ -53,7 +53,7 @@ pub(super) struct PuppetReport {
     pub(super) catalog_uuid: Option<String>,
     #[serde(default)]
     pub(super) job_id: Option<String>,
-    /// It stands behind everything that may be long: a file that was cut off lacks it.
+    /// This field follows everything that may be long. A truncated file lacks it.
     #[serde(rename = "corrective_change")]
     _complete: bool,
     #[serde(default, deserialize_with = "or_default")]
@@ -67,7 +67,7 @@ pub(super) struct PuppetReport {
 /// Seconds by name.
 pub(super) type Times = Vec<(String, f64)>;
 
-/// A line, in reports and in Puppet's log files of JSON lines alike.
+/// A log line, as it appears in reports and in Puppet's JSON log files.
 #[derive(Clone, PartialEq, Debug, Deserialize, Serialize)]
 pub(super) struct PuppetLog {
     pub(super) level: String,
@@ -151,7 +151,7 @@ impl PuppetReport {
     pub(super) fn parse(text: &str) -> Result<Self, ReportError> {
         let options = serde_saphyr::options! {
             with_snippet: false,
-            // What is no text stays as it is written.
+            // Values that are not text stay as they are written.
             ignore_binary_tag_for_string: true,
             budget: serde_saphyr::budget! {
                 max_depth: DEEPEST,
@@ -177,7 +177,7 @@ impl PuppetReport {
     }
 }
 
-/// `null` is nothing.
+/// Deserializes `null` as the default value.
 fn or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -186,7 +186,7 @@ where
     Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// Whatever it is, as people would write it.
+/// Deserializes any value as text, as people would write it.
 fn as_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     Ok(text(&Value::deserialize(deserializer)?).unwrap_or_default())
 }
@@ -199,7 +199,7 @@ pub(super) fn text(value: &Value) -> Option<String> {
     }
 }
 
-/// The statuses without their names, which they repeat, in the order of the run.
+/// Returns the statuses in the order of the run, without their names, which they repeat.
 fn in_order<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<ResourceStatus>, D::Error> {
     struct Statuses;
     impl<'de> Visitor<'de> for Statuses {
@@ -224,7 +224,7 @@ fn in_order<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<ResourceSt
     deserializer.deserialize_any(Statuses)
 }
 
-/// Of all metrics, how long what took.
+/// Returns only the durations from all metrics.
 fn times_only<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Times, D::Error> {
     #[derive(Deserialize)]
     struct Metric {

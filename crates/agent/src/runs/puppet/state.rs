@@ -1,4 +1,4 @@
-//! What Puppet does on this node, by its own files.
+//! Puppet's current state on this node, read from its own files.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -10,33 +10,34 @@ use serde::Deserialize;
 
 use super::places::Places;
 
-/// A lock file is a number, or one line of JSON.
+/// The largest lock file that is read. A lock file contains a number, or one line of JSON.
 const LARGEST: u64 = 64 << 10;
-/// A process can let go of the lock and live on: it is looked at this often.
+/// The interval for checking the lock again: a process can release the lock and continue to run.
 const LOOK_AGAIN: Timespec = Timespec {
     tv_sec: 2,
     tv_nsec: 0,
 };
 
-/// What Puppet's agent is doing.
+/// The state of Puppet's agent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum PuppetState {
     Idle,
     Applying {
         pid: i32,
     },
-    /// Somebody ran `puppet agent --disable`.
+    /// A user ran `puppet agent --disable`.
     Disabled {
         reason: Option<String>,
     },
-    /// A run that was killed left its lock. Puppet removes it.
+    /// A killed run left its lock. Puppet removes it.
     StaleLock {
         pid: Option<i32>,
     },
 }
 
 impl PuppetState {
-    /// Looks. Disabled goes first: then nothing will run, whatever does now.
+    /// Reads the state. `Disabled` takes precedence: nothing will run then, even if a run is active
+    /// now.
     pub(super) fn look(places: &Places) -> io::Result<Self> {
         if let Some(text) = contents(&places.disabled_lock)? {
             let reason = disabled_message(&text);
@@ -53,11 +54,11 @@ impl PuppetState {
     }
 }
 
-/// Waits until the process is gone, or may have let go of the lock.
+/// Waits until the process has ended, or may have released the lock.
 pub(super) async fn wait_for(pid: i32) {
     let watched = tokio::task::spawn_blocking(move || watch(pid)).await;
     if !matches!(watched, Ok(Some(()))) {
-        // It was gone before, or cannot be watched.
+        // The process had already ended, or cannot be watched.
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
@@ -74,7 +75,7 @@ fn disabled_message(text: &str) -> Option<String> {
     struct Disabled {
         disabled_message: Option<String>,
     }
-    // Whatever stands in it: that it is there disables.
+    // The content does not matter: the existence of the file disables Puppet.
     let disabled = serde_json::from_str::<Disabled>(text).ok()?;
     disabled
         .disabled_message
@@ -92,7 +93,8 @@ fn contents(path: &Path) -> io::Result<Option<String>> {
     Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
 }
 
-/// By Puppet's own rule: Ruby with Puppet among its arguments, or a program of that name.
+/// Detects a Puppet process by Puppet's own rule: Ruby with Puppet among its arguments, or a
+/// program of that name.
 fn is_puppet(pid: i32) -> bool {
     let read = |what: &str| std::fs::read(format!("/proc/{pid}/{what}")).unwrap_or_default();
     let stat = String::from_utf8_lossy(&read("stat")).into_owned();
@@ -135,7 +137,7 @@ mod tests {
             PuppetState::look(&places).expect("looked"),
             PuppetState::Idle
         );
-        // This test is alive, and is not Puppet.
+        // This test process is alive, and is not Puppet.
         let own = std::process::id().cast_signed();
         for (text, pid) in [
             (own.to_string(), Some(own)),
@@ -153,7 +155,7 @@ mod tests {
     #[test]
     fn a_process_that_calls_itself_puppet_is_applying() {
         let (node, places) = Node::new();
-        // The name of a program is that of its file.
+        // A program's name is that of its file.
         let program = node.0.path().join("puppet-agent");
         std::fs::copy("/bin/sleep", &program).expect("copied");
         let mut child = std::process::Command::new(&program)
@@ -164,7 +166,7 @@ mod tests {
         node.write("agent_catalog_run.lock", &pid.to_string());
         let before = PuppetState::look(&places).expect("looked");
         child.kill().expect("killed");
-        // Nobody has waited for it yet: a zombie applies nothing.
+        // Nobody has reaped the process yet. A zombie applies nothing.
         let mut zombie = PuppetState::look(&places).expect("looked");
         for _ in 0..1_000 {
             if zombie != before {

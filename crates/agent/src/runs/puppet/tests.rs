@@ -1,5 +1,5 @@
-//! Puppets that misbehave, as shell scripts: real ones cannot be made to.
-//! What real Puppet does is in `real`, and in `crates/cli/tests/binary/puppet_runs.rs`.
+//! Puppet processes that misbehave, as shell scripts: real Puppet cannot be made to do so. The
+//! tests with real Puppet are in `real`, and in `crates/cli/tests/binary/puppet_runs.rs`.
 
 mod real;
 
@@ -21,7 +21,7 @@ use super::*;
 use crate::reports::{Spool, SpoolOptions};
 use crate::runs::method::{RunEnd, RunMethod, RunOrder};
 
-/// What the script can use: `$report`, `$log`, `$job`, `$state`, and `good`,
+/// The variables and functions for the script: `$report`, `$log`, `$job`, `$state`, and `good`,
 /// which writes a good report.
 const BEGINNING: &str = r#"#!/bin/sh
 state=DIRECTORY/state
@@ -245,7 +245,7 @@ async fn an_older_report_or_one_of_another_run_is_never_taken_for_this_one() {
         expect!["Failed (InvalidReport): Puppet's report of this run is not to be trusted: it is of another run (00000000-0000-0000-0000-000000000008)"],
     )
     .await;
-    // Where Puppet usually leaves it: from an earlier run, or from the daemon's.
+    // The usual location has a report of an earlier run, or of the daemon.
     check(
         "mine=$report; report=$state/last_run_report.yaml; good; exit 0",
         expect!["Failed (NoReport): Puppet ended with exit code 0 and left no report of this run"],
@@ -270,7 +270,7 @@ async fn what_is_told_while_it_runs_is_not_told_again_from_the_report() {
     assert_eq!(outcome.resources(), 1);
     let last = std::fs::read_to_string(node.path("state/last_run_report.yaml"));
     assert!(last.expect("left for others").contains("transaction_uuid"));
-    // Without such lines, those of the report are told.
+    // Without such lines, the lines of the report are logged.
     let node = Node::new("good; exit 2");
     let outcome = node.run(RunMode::Enforce, CancellationToken::new()).await;
     assert!(outcome.logs().contains(&"once"));
@@ -347,7 +347,7 @@ async fn no_puppet_and_one_that_cannot_start_are_told_apart() {
     );
 }
 
-/// A process that counts as Puppet, and its lock.
+/// Starts a process that counts as Puppet, and creates its lock.
 fn other_puppet(node: &Node) -> std::process::Child {
     let program = node.path("puppet-other");
     std::fs::copy("/bin/sleep", &program).expect("copied");
@@ -360,7 +360,7 @@ fn other_puppet(node: &Node) -> std::process::Child {
     child
 }
 
-/// Looks until the report says that the run waits for another one.
+/// Polls until the report says that the run waits for another one.
 async fn waits(node: &Node) {
     let spooled = node.path(&format!("spool/{}.events", order(RunMode::Enforce).id));
     let says_so = |text: String| text.contains("waits for");
@@ -426,7 +426,7 @@ good; exit 0";
 
 #[tokio::test]
 async fn stopping_ends_what_puppet_started_too_and_its_report_is_still_told() {
-    // As Puppet runs commands: each in a session of its own.
+    // Puppet runs each command in its own session.
     let script = "trap 'good; exit 1' TERM
 setsid sleep 600 & echo $! > DIRECTORY/child
 wait; wait";

@@ -1,4 +1,4 @@
-//! Starting Puppet, attending to it, and judging what it leaves.
+//! Starts Puppet, supervises it, and evaluates its report.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -22,11 +22,11 @@ use super::report::{PuppetReport, ReportError};
 use super::state::{self, PuppetState};
 use crate::reports::Recorder;
 
-/// How often Puppet's log is looked at. While Puppet works it writes all the
-/// time: a watch on the file would wake no less often.
+/// The interval for reading Puppet's log. A working Puppet writes all the time, so a watch on the
+/// file would not wake less often.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// A run that Puppet can begin.
+/// A run that Puppet can start.
 pub(super) struct PreparedPuppet {
     pub(super) program: PathBuf,
     pub(super) arguments: Vec<OsString>,
@@ -50,7 +50,7 @@ impl PreparedRun for PreparedPuppet {
         stop: CancellationToken,
     ) -> RunEnd {
         let end = self.work(&recorder, &stop).await;
-        // What Puppet was given may hold secrets.
+        // The files that Puppet was given may contain secrets.
         if let Err(error) = std::fs::remove_dir_all(&self.files.directory) {
             tracing::warn!(error = %error, "the files of a run by Puppet cannot be removed");
         }
@@ -65,10 +65,10 @@ impl PreparedRun for PreparedPuppet {
     }
 }
 
-/// What Puppet left.
+/// The outcome of a Puppet process.
 enum Left {
     Report(Box<PuppetReport>),
-    /// Another run had begun in between: this one did not.
+    /// Another run began in between, so this one did not start.
     Collided,
 }
 
@@ -101,7 +101,7 @@ impl PreparedPuppet {
         }
     }
 
-    /// Waits for a run in progress. The run's own time limit bounds it.
+    /// Waits for a run in progress. The run's own time limit bounds the wait.
     async fn wait_until_idle(
         &self,
         recorder: &Recorder,
@@ -187,7 +187,7 @@ impl PreparedPuppet {
         stop: &CancellationToken,
     ) -> Result<Left, PuppetFailure> {
         let path = self.files.report();
-        // Large ones take a while.
+        // Large reports take a while.
         let read = tokio::task::spawn_blocking(move || PuppetReport::read(&path)).await;
         let invalid = |why: String| PuppetFailure::InvalidReport { why };
         match read.map_err(|error| invalid(error.to_string()))? {
@@ -200,7 +200,7 @@ impl PreparedPuppet {
         }
     }
 
-    /// Why there is none, by what can be seen.
+    /// Determines from the available evidence why there is no report.
     fn without_report(&self, status: &ExitStatus, log: &LiveLog) -> Result<Left, PuppetFailure> {
         match PuppetState::look(&self.places) {
             Ok(PuppetState::Disabled { reason }) => {
@@ -221,7 +221,7 @@ impl PreparedPuppet {
         }
     }
 
-    /// Whether the report is of this run, before anything of it is told.
+    /// Checks that the report belongs to this run, before any of it is logged.
     fn check_origin(&self, report: &PuppetReport) -> Result<(), PuppetFailure> {
         let invalid = |why: String| Err(PuppetFailure::InvalidReport { why });
         if self.is_agent && report.job_id.as_deref() != Some(self.order.id.to_string().as_str()) {
@@ -266,7 +266,7 @@ impl PreparedPuppet {
         if let Some(why) = report.failure() {
             return Err(PuppetFailure::Failed(why));
         }
-        // 2: changes. Everything else the report should have told.
+        // Exit code 2 means changes. The report should have explained every other code.
         match status.code() {
             Some(0 | 2) => Ok(()),
             _ => Err(PuppetFailure::ExitCode {
@@ -276,7 +276,7 @@ impl PreparedPuppet {
         }
     }
 
-    /// Leaves the report where others look for Puppet's last one.
+    /// Copies the report to the location where others look for Puppet's last one.
     fn publish_report(&self) {
         let (from, to) = (self.files.report(), &self.places.last_report);
         let written =
@@ -292,7 +292,7 @@ impl PreparedPuppet {
     }
 }
 
-/// Everything that the report says and that was not told before.
+/// Records everything in the report that was not recorded before.
 fn tell(report: &PuppetReport, log: &LiveLog, recorder: &Recorder) {
     for line in report.logs.iter().filter(|line| !log.was_told(line)) {
         recorder.record(ReportEvent::Log(line.line(recorder.now())));

@@ -1,4 +1,4 @@
-//! Reports that real Puppet 7.23 wrote, and what nobody should write.
+//! Reports that real Puppet 7.23 wrote, and malformed ones.
 
 use bunraku_wire::api::{EventStatus, ReportEvent, ResourceEvent};
 use expect_test::{Expect, expect};
@@ -233,7 +233,7 @@ fn a_file_that_is_too_large_is_not_read_to_its_end() {
     let path = directory.path().join("report.yaml");
     assert!(matches!(PuppetReport::read(&path), Err(ReportError::None)));
     let file = std::fs::File::create(&path).expect("created");
-    // A hole: it takes no room on the disk.
+    // The file is sparse: it takes no space on the disk.
     file.set_len(LARGEST + 10).expect("long");
     assert!(matches!(
         PuppetReport::read(&path),

@@ -1,4 +1,4 @@
-//! Released catalogs through real Puppet, with no Puppet server anywhere.
+//! Released catalogs applied by real Puppet, without a Puppet server.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -39,7 +39,7 @@ impl RealNode {
         self.directory.path().join(name)
     }
 
-    /// Puppet's agent wants some, though it will talk to nobody.
+    /// Writes certificates. Puppet's agent requires them, although it contacts nobody.
     fn write_certificates(&self) {
         let key = PrivateKey::generate(KeyKind::EcdsaP256).expect("a key");
         let grant = Grant {
@@ -81,7 +81,7 @@ impl RealNode {
         }
     }
 
-    /// The node's released catalog, as if a server had delivered it.
+    /// Returns the node's released catalog, as if a server had delivered it.
     fn catalogs(&self, resources: serde_json::Value, mode: RunMode) -> Catalogs {
         let text = json!({
             "name": NAME, "version": 7, "code_id": "c0de", "environment": "production",
@@ -91,7 +91,7 @@ impl RealNode {
         let content = ContentId::of(b"from a module\n");
         let file = SourceFile { content, size: 14 };
         (catalog.sources).insert(ADDRESS.to_owned(), CatalogSource::File(file));
-        // No server is there: what is known counts.
+        // There is no server, so the known target applies.
         let tls = ReloadableClientTls::new(&ClientTls {
             authority_pem: self.authority.certificates_pem(),
             revocation_lists_pem: String::new(),
@@ -147,7 +147,7 @@ impl RealNode {
 #[tokio::test]
 async fn puppet_agent_enforces_the_released_catalog_and_nothing_else() {
     let node = RealNode::new();
-    // For noop only: said, and not done.
+    // The catalog is for noop only: changes are reported, and not made.
     let outcome = node
         .run(PuppetForm::Agent, node.resources(), RunMode::Noop)
         .await;
