@@ -1,8 +1,8 @@
-//! A running child, for code that has a thread of its own.
+//! A running child, for code that has its own thread.
 //!
-//! Its pipes, its end, a request to stop and a deadline are waited for
-//! together, so that nothing here waits longer than the deadline, not even
-//! when a process that left the group keeps the output open.
+//! The child's pipes, its end, a request to stop and a deadline are waited for together. So nothing
+//! here waits longer than the deadline, not even when a process that left the group keeps the
+//! output open.
 
 use std::io::{self, Read, Write};
 use std::ops::ControlFlow;
@@ -19,19 +19,19 @@ use crate::Stream;
 use crate::group::ProcessGroup;
 use crate::program::Program;
 
-/// How long a program may be busy being written: it may just be installed, or
-/// a fork in another thread may hold the fresh file for a moment.
+/// The time for which a program file may be busy because it is open for writing: it may be in the
+/// process of installation, or a fork in another thread may hold the new file for a moment.
 const BUSY: Duration = Duration::from_secs(5);
-/// How long a killed process may take to be gone before it is left behind.
+/// The time that a killed process may take to end before it is abandoned.
 const STUCK: Duration = Duration::from_secs(2);
-/// One turn reads no more than this many buffers: a child that prints without
-/// end must not keep its deadline from being seen.
+/// The maximum number of buffers that one read takes: a child that prints endlessly must not hide
+/// its deadline.
 const SHARE: usize = 64;
 const BUFFER: usize = 16 << 10;
 
 /// A running child. Dropping it kills its whole group.
 pub struct BlockingChild {
-    /// Empty once it has been reaped.
+    /// Empty once the child has been reaped.
     child: Option<std::process::Child>,
     exit: OwnedFd,
     group: ProcessGroup,
@@ -39,41 +39,41 @@ pub struct BlockingChild {
     stdin: Option<ChildStdin>,
     stdout: Option<ChildStdout>,
     stderr: Option<ChildStderr>,
-    /// What is still to be written to it.
+    /// Input that is not written to the child yet.
     input: Vec<u8>,
 }
 
-/// How long to wait.
+/// The limits of a wait.
 #[derive(Clone, Copy, Default)]
 pub struct Until<'a> {
     pub deadline: Option<Instant>,
-    /// Becomes readable when the wait should be given up.
+    /// Becomes readable when the wait should end early.
     pub cancelled: Option<BorrowedFd<'a>>,
 }
 
-/// Why a wait ended.
+/// The reason why a wait ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Woken {
     /// A pipe is ready, or nothing in particular happened.
     Ready,
-    /// The child has ended. All it printed is in its pipes.
+    /// The child has ended. All its output is in its pipes.
     Ended,
     Cancelled,
     Late,
 }
 
-/// How following a child ended.
+/// The reason why following a child ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Followed {
     Ended,
     Cancelled,
     Late,
-    /// Whoever took the output wanted no more of it.
+    /// The sink did not want more output.
     Stopped,
 }
 
 impl Program {
-    /// Starts it, for code that may block.
+    /// Starts the program, for code that may block.
     pub fn start_blocking(mut self) -> io::Result<BlockingChild> {
         let (own_group, background_may_stay) = (self.own_group, self.background_may_stay);
         let input = self.input.take();
@@ -130,7 +130,7 @@ impl BlockingChild {
         self.child.as_ref().map_or(0, std::process::Child::id)
     }
 
-    /// Waits until something can be read or written, or the wait is over.
+    /// Waits until data can be read or written, or the wait is over.
     pub fn wait(&self, until: Until<'_>) -> io::Result<Woken> {
         let left =
             (until.deadline).map(|deadline| deadline.saturating_duration_since(Instant::now()));
@@ -148,7 +148,7 @@ impl BlockingChild {
         for (file, flags) in watched {
             files.extend(file.map(|file| PollFd::from_borrowed_fd(file, flags)));
         }
-        // Too long for the kernel's type means: as good as no deadline.
+        // A timeout that is too long for the kernel's type is practically no deadline.
         let timeout = left.and_then(|left| Timespec::try_from(left).ok());
         match poll(&mut files, timeout.as_ref()) {
             Ok(_) => {}
@@ -170,8 +170,8 @@ impl BlockingChild {
         stdin.map(AsFd::as_fd)
     }
 
-    /// Takes its input and its output as pipes that block, for code that talks
-    /// to it from several threads.
+    /// Takes the child's input and output as blocking pipes, for code that communicates with it
+    /// from several threads.
     pub fn take_blocking_pipes(&mut self) -> io::Result<(ChildStdin, ChildStdout)> {
         let (Some(stdin), Some(stdout)) = (self.stdin.take(), self.stdout.take()) else {
             return Err(io::Error::other("its input and output are not pipes"));
@@ -182,7 +182,7 @@ impl BlockingChild {
         Ok((stdin, stdout))
     }
 
-    /// Adds to what is written to the child while it is waited for.
+    /// Adds to the input that is written to the child while it is waited for.
     pub fn push_input(&mut self, bytes: &[u8]) {
         self.input.extend_from_slice(bytes);
     }
@@ -192,8 +192,8 @@ impl BlockingChild {
         self.input.clear();
     }
 
-    /// Writes what the child can take now. A child that closed its input, or
-    /// is gone, gets no more: its output says which.
+    /// Writes as much input as the child can take now. A child that closed its input or has ended
+    /// gets no more. Its output shows which of the two happened.
     pub fn write(&mut self) -> io::Result<()> {
         let Some(stdin) = self.stdin.as_mut().filter(|_| !self.input.is_empty()) else {
             return Ok(());
@@ -212,7 +212,7 @@ impl BlockingChild {
         }
     }
 
-    /// Reads what is there, up to a share of it. Returns whether more can come.
+    /// Reads available output, up to a limit. Returns whether more can follow.
     pub fn read(&mut self, stream: Stream, mut sink: impl FnMut(&[u8]) -> ControlFlow<()>) -> bool {
         match stream {
             Stream::Stdout => drain(&mut self.stdout, &mut sink),
@@ -220,9 +220,8 @@ impl BlockingChild {
         }
     }
 
-    /// Feeds its input and passes its output on until the child has ended: not
-    /// until its pipes are closed, as a process in the background may hold
-    /// them for ever.
+    /// Feeds the child's input and passes its output on until the child has ended. It does not wait
+    /// until the pipes are closed, because a background process may hold them open forever.
     pub fn follow(
         &mut self,
         until: Until<'_>,
@@ -251,18 +250,17 @@ impl BlockingChild {
         }
     }
 
-    /// Ends the group: asks it to, waits for `grace`, and then kills it.
+    /// Ends the group: asks it to end, waits for `grace`, and then kills it.
     ///
-    /// Nothing is returned for a process that is stuck in the kernel (a dead
-    /// disk or file server).
+    /// Returns nothing for a process that is stuck in the kernel (a failed disk or file server).
     pub fn end(&mut self, grace: Duration) -> Option<ExitStatus> {
         self.group.signal(Signal::TERM);
         self.wait_for_exit(grace);
         self.kill_and_reap()
     }
 
-    /// Reaps a child that has ended, or kills one that has not. Members of its
-    /// group are killed with it, unless the background may stay.
+    /// Reaps a child that has ended, or kills one that has not. Kills the members of its group too,
+    /// unless background processes may stay.
     pub fn finish(&mut self) -> Option<ExitStatus> {
         if self.background_may_stay && self.wait_for_exit(Duration::ZERO) {
             return self.child.take()?.wait().ok();
@@ -270,7 +268,7 @@ impl BlockingChild {
         self.kill_and_reap()
     }
 
-    /// Waits for the child's end alone. Returns whether it has ended.
+    /// Waits only for the child's end. Returns whether it has ended.
     pub fn wait_for_exit(&self, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
         loop {
@@ -287,7 +285,7 @@ impl BlockingChild {
 
     fn kill_and_reap(&mut self) -> Option<ExitStatus> {
         let mut child = self.child.take()?;
-        // The leader is not reaped yet, so its number cannot mean another group.
+        // The leader is not reaped yet, so its process id cannot refer to another group.
         self.group.kill();
         if self.wait_for_exit(STUCK) {
             return child.wait().ok();

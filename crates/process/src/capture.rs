@@ -1,16 +1,16 @@
-//! Bounded memory of what a child prints.
+//! Bounded buffers for a child's output.
 //!
-//! Everything here takes bytes and never blocks: what does not fit is dropped,
-//! so that a child never waits for a reader.
+//! Everything here takes bytes and never blocks. Bytes that do not fit are dropped, so that a child
+//! never waits for a reader.
 
-/// How much of a stream is kept.
+/// The part of a stream that is kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Keep {
-    /// The first bytes; the rest is read and dropped.
+    /// Keeps the first bytes; the rest is read and dropped.
     First(usize),
-    /// The last bytes.
+    /// Keeps the last bytes.
     Last(usize),
-    /// All of it. More than this is an error, and the child is killed.
+    /// Keeps everything. More than this is an error, and the child is killed.
     AtMost(usize),
 }
 
@@ -48,7 +48,7 @@ impl Captured {
         !(self.cut && matches!(self.keep, Keep::AtMost(_)))
     }
 
-    /// How many bytes are kept.
+    /// Returns the number of bytes that are kept.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
@@ -57,7 +57,7 @@ impl Captured {
         self.bytes.is_empty()
     }
 
-    /// Whether there was more than is kept.
+    /// Returns whether some bytes were dropped.
     pub fn is_cut(&self) -> bool {
         self.cut
     }
@@ -84,7 +84,8 @@ impl Tail {
 
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
-        // Twice the limit before anything moves: cheap for many small writes.
+        // The buffer grows to twice the limit before bytes are moved: that makes many small writes
+        // cheap.
         if self.bytes.len() > 2 * self.limit {
             drop_front(&mut self.bytes, self.limit);
         }
@@ -109,7 +110,7 @@ fn drop_front(bytes: &mut Vec<u8>, limit: usize) -> bool {
     surplus > 0
 }
 
-/// Splits a stream into lines. A line that is too long comes in pieces.
+/// Splits a stream into lines. A line that is too long is split into pieces.
 #[derive(Debug)]
 pub struct LineSplitter {
     longest: usize,
@@ -124,7 +125,7 @@ impl LineSplitter {
         }
     }
 
-    /// Passes on every line that these bytes complete, without its end.
+    /// Passes on every line that these bytes complete, without its line end.
     pub fn push(&mut self, bytes: &[u8], mut each: impl FnMut(&str)) {
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
             self.line.extend_from_slice(piece);
@@ -134,7 +135,7 @@ impl LineSplitter {
         }
     }
 
-    /// Passes on the last line, which has no end.
+    /// Passes on the last line, which has no line end.
     pub fn finish(&mut self, mut each: impl FnMut(&str)) {
         if !self.line.is_empty() {
             each(String::from_utf8_lossy(&self.line).trim_end_matches(['\n', '\r']));

@@ -24,8 +24,7 @@ pub struct Child {
 }
 
 impl Program {
-    /// Starts it. Bytes given as [`Program::input`] are fed by
-    /// [`Program::output`] only.
+    /// Starts the program. Only [`Program::output`] writes the bytes given as [`Program::input`].
     pub fn start(self) -> io::Result<Child> {
         let (own_group, background_may_stay) = (self.own_group, self.background_may_stay);
         let mut command = Command::from(self.command());
@@ -46,12 +45,12 @@ impl Program {
 }
 
 impl Child {
-    /// The process id, until it has ended.
+    /// Returns the process id, until the child has ended.
     pub fn id(&self) -> Option<u32> {
         self.child.id()
     }
 
-    /// Signals the group, unless the child has ended.
+    /// Sends a signal to the group, unless the child has ended.
     pub fn signal(&self, signal: Signal) {
         if let Some(group) = &self.group {
             group.signal(signal);
@@ -65,8 +64,8 @@ impl Child {
         }
     }
 
-    /// Waits for the child itself. Then it kills what the child left in its
-    /// group, unless [`Program::background_may_stay`] was set.
+    /// Waits for the child itself. Then kills the processes that the child left in its group,
+    /// unless [`Program::background_may_stay`] was set.
     pub async fn wait(&mut self) -> io::Result<ExitStatus> {
         let status = self.child.wait().await?;
         self.settle();
@@ -81,7 +80,7 @@ impl Child {
         ended
     }
 
-    /// Asks the group to end, and kills it when `grace` is over.
+    /// Asks the group to end, and kills it when `grace` has passed.
     pub async fn end(&mut self, grace: Duration) -> io::Result<ExitStatus> {
         self.signal(Signal::TERM);
         if let Ok(status) = timeout(grace, self.wait()).await {
@@ -91,8 +90,8 @@ impl Child {
         self.wait().await
     }
 
-    /// Ends the child with all its descendants, also those that left the group
-    /// (Puppet starts every command in a session of its own).
+    /// Ends the child with all its descendants, including those that left the group (Puppet starts
+    /// every command in its own session).
     pub async fn end_with_descendants(&mut self, grace: Duration) -> io::Result<ExitStatus> {
         let Some(group) = self.group else {
             return self.wait().await;
@@ -110,15 +109,15 @@ impl Child {
                 self.child.wait().await
             }
         };
-        // Those that it left behind, too.
+        // Kill the processes that it left behind, too.
         group.signal(Signal::KILL);
         family.signal(Signal::KILL);
         self.group = None;
         status
     }
 
-    /// The leader was reaped a moment ago: its number is used once more at
-    /// most, and at once.
+    /// Kills the rest of the group, unless background processes may stay. The leader was reaped a
+    /// moment ago, so its process id is used at most once more, and immediately.
     fn settle(&mut self) {
         if let Some(group) = self.group.take()
             && !self.background_may_stay

@@ -1,19 +1,18 @@
 //! The limits under which a program starts.
 //!
-//! Each limit is set by a small program that sets it and then becomes the
-//! program itself (`setpriv` of util-linux, a one-line shell). That needs no
-//! code between fork and exec, and so no `unsafe`. Further limits, such as
-//! resource limits (`prlimit`) and namespaces (`unshare`), belong here.
+//! Each limit is set by a small program that sets it and then becomes the program itself (`setpriv`
+//! of util-linux, a one-line shell). That needs no code between fork and exec, and so no `unsafe`.
+//! Further limits, such as resource limits (`prlimit`) and namespaces (`unshare`), belong here.
 
 use std::ffi::OsString;
 use std::path::Path;
 
 const SETPRIV: &str = "/usr/bin/setpriv";
 
-/// The identity of a program that does not run as ourselves.
+/// The identity of a program that runs as another user or group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RunAs {
-    /// The user. Its supplementary groups come with it.
+    /// The user. The user's supplementary groups apply too.
     pub uid: Option<u32>,
     pub gid: Option<u32>,
 }
@@ -23,12 +22,12 @@ pub struct RunAs {
 pub(crate) struct Confinement {
     pub(crate) run_as: RunAs,
     pub(crate) umask: Option<u32>,
-    /// The kernel kills the program when we end, even by `kill -9`.
+    /// The kernel kills the program when our process ends, even by `kill -9`.
     pub(crate) ends_with_us: bool,
 }
 
 impl Confinement {
-    /// The words to run instead of the program's own.
+    /// Returns the words to run instead of the program's own.
     pub(crate) fn wrap(&self, words: Vec<OsString>) -> Vec<OsString> {
         let mut wrapped = self.setpriv();
         if let Some(umask) = self.umask {
@@ -49,7 +48,7 @@ impl Confinement {
             options.push(format!("--regid={gid}").into());
         }
         if uid.is_some() || gid.is_some() {
-            // With only a group given, we must not pass our own groups on.
+            // If only a group is given, we must not pass on our own groups.
             let groups = if uid.is_some() {
                 "--init-groups"
             } else {
@@ -57,7 +56,7 @@ impl Confinement {
             };
             options.push(groups.into());
         }
-        // Only a safeguard: a system without the program has to do without it.
+        // This is only a safeguard: a system without `setpriv` has to do without it.
         let is_here = Path::new(SETPRIV).exists();
         if self.ends_with_us && (is_here || !options.is_empty()) {
             options.extend(["--pdeathsig".into(), "KILL".into()]);
@@ -65,7 +64,7 @@ impl Confinement {
         if options.is_empty() {
             return options;
         }
-        // By its path where that is known: the environment may have no search path.
+        // Use the path if it is known: the environment may have no search path.
         options.insert(0, if is_here { SETPRIV } else { "setpriv" }.into());
         options.push("--".into());
         options

@@ -1,23 +1,23 @@
 //! The processes that a process started, directly or through others.
 //!
-//! They are found through `/proc` and held by process descriptors, so that a
-//! process id that was given to another process is never signalled.
+//! They are found through `/proc` and held by process descriptors, so that a reused process id is
+//! never signalled.
 
 use std::os::fd::OwnedFd;
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// More are not looked for.
+/// The maximum number of processes to look for.
 const MOST_PROCESSES: usize = 10_000;
 
-/// Descendants of one process, as found so far.
+/// The descendants of one process found so far.
 #[derive(Default)]
 pub(crate) struct Descendants {
     processes: Vec<OwnedFd>,
 }
 
 impl Descendants {
-    /// Adds those that exist now.
+    /// Adds the descendants that exist now.
     pub(crate) fn find(&mut self, root: Pid) {
         let parents = parents();
         let mut family = vec![root.as_raw_nonzero().get()];
@@ -37,7 +37,7 @@ impl Descendants {
             let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else {
                 continue;
             };
-            // It is held now; check that it is still the same process.
+            // The process is held now. Check that it is still the same one.
             if parent_of(id).is_some_and(|parent| parents.contains(&(id, parent))) {
                 self.processes.push(process);
             }
@@ -51,7 +51,7 @@ impl Descendants {
     }
 }
 
-/// Every process with its parent.
+/// Returns every process with its parent.
 fn parents() -> Vec<(i32, i32)> {
     let Ok(entries) = std::fs::read_dir("/proc") else {
         return Vec::new();
@@ -65,7 +65,7 @@ fn parents() -> Vec<(i32, i32)> {
 
 fn parent_of(id: i32) -> Option<i32> {
     let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
-    // The program's name is in parentheses and may contain any.
+    // The program's name is in parentheses and may itself contain parentheses.
     let (_, rest) = stat.rsplit_once(')')?;
     rest.split_ascii_whitespace().nth(1)?.parse().ok()
 }

@@ -1,11 +1,11 @@
-//! A process group, by its leader.
+//! A process group, identified by its leader.
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-/// The group that a child leads, or the child alone where it shares ours.
+/// The group that a child leads, or only the child if it shares our group.
 ///
-/// Signals are sent only while the leader is not reaped, so that its number
-/// cannot mean another group; the handles of this crate see to that.
+/// Signals are sent only while the leader is not reaped, so that its process id cannot refer to
+/// another group. The handles of this crate ensure that.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ProcessGroup {
     leader: Pid,
@@ -13,7 +13,7 @@ pub struct ProcessGroup {
 }
 
 impl ProcessGroup {
-    /// The group of a process that leads one, if the number can be one.
+    /// Returns the group of a process that leads one, if the number is a valid process id.
     pub fn of_leader(id: u32) -> Option<Self> {
         Some(Self {
             leader: pid(id)?,
@@ -21,7 +21,7 @@ impl ProcessGroup {
         })
     }
 
-    /// The process alone.
+    /// Returns a handle to only this process.
     pub(crate) fn only(id: u32) -> Option<Self> {
         Some(Self {
             leader: pid(id)?,
@@ -33,7 +33,7 @@ impl ProcessGroup {
         self.leader
     }
 
-    /// Signals all members. A group that is gone is not an error.
+    /// Sends a signal to all members. A group that no longer exists is not an error.
     pub fn signal(&self, signal: Signal) {
         let _ = if self.whole {
             kill_process_group(self.leader, signal)

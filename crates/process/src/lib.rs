@@ -1,15 +1,13 @@
 //! Child processes: started, bounded and ended in one place.
 //!
-//! A [`Program`] describes what to start and under which limits. It becomes a
-//! [`Child`] for code that runs on tokio, or a [`BlockingChild`] for code that
-//! has a thread of its own; [`Program::output`] covers the common case of one
-//! bounded answer. Each child leads its own process group, and the whole group
-//! is killed when the handle is dropped.
+//! A [`Program`] describes what to start and under which limits. It becomes a [`Child`] for code
+//! that runs on tokio, or a [`BlockingChild`] for code that has its own thread. [`Program::output`]
+//! covers the common case of one bounded answer. Each child leads its own process group, and the
+//! whole group is killed when the handle is dropped.
 //!
-//! Rule: a program is started here and nowhere else, so that a further limit
-//! (resource limits, namespaces, a control group) has one place, the private
-//! `confine` module. Absent: decisions about what to run, logging, and the
-//! meaning of exit codes.
+//! Rule: programs are started only here, so that a further limit (resource limits, namespaces, a
+//! control group) has one place, the private `confine` module. Not included: decisions about what
+//! to run, logging, and the meaning of exit codes.
 
 #![forbid(unsafe_code)]
 
@@ -32,7 +30,7 @@ pub use output::{Output, OutputError, OutputLimits};
 pub use program::Program;
 pub use status::{describe, shell_code};
 
-/// Signals that a child can be sent.
+/// The signals that can be sent to a child.
 pub use rustix::process::Signal;
 
 /// The search path of programs that do not inherit one.

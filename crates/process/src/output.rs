@@ -1,4 +1,4 @@
-//! One bounded answer of a program: started, fed, read and waited for.
+//! A single bounded answer of a program: started, fed, read and waited for.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -13,8 +13,8 @@ use crate::blocking::{Followed, Until};
 use crate::capture::{Captured, Keep};
 use crate::program::Program;
 
-/// How long output may come after the program and its group have ended: a
-/// process in a session of its own may hold the pipe open for ever.
+/// The time for which output is read after the program and its group have ended: a process in its
+/// own session may hold the pipe open forever.
 const DRAIN: Duration = Duration::from_secs(5);
 
 /// Bounds for one answer.
@@ -25,7 +25,7 @@ pub struct OutputLimits {
     pub stderr: Keep,
 }
 
-/// What a program printed, and how it ended.
+/// The output of a program, and its exit status.
 #[derive(Debug)]
 pub struct Output {
     pub status: ExitStatus,
@@ -33,7 +33,7 @@ pub struct Output {
     pub stderr: Vec<u8>,
 }
 
-/// Why there is no output. The program has been killed.
+/// The reason why there is no output. The program has been killed.
 #[derive(Debug, thiserror::Error)]
 pub enum OutputError {
     #[error("cannot be started")]
@@ -47,7 +47,8 @@ pub enum OutputError {
 }
 
 impl OutputLimits {
-    /// Time for a program that prints little: 16 MiB, and 64 KiB of complaints.
+    /// Returns limits for a program that prints little: this time, 16 MiB of output, and 64 KiB of
+    /// standard error.
     pub fn within(time: Duration) -> Self {
         Self {
             time,
@@ -58,7 +59,7 @@ impl OutputLimits {
 }
 
 impl OutputError {
-    /// The operating system's error, if there is one.
+    /// Returns the operating system's error, if there is one.
     pub fn into_io(self) -> io::Error {
         match self {
             Self::Start(error) | Self::Follow(error) => error,
@@ -78,7 +79,7 @@ impl Output {
 }
 
 impl Program {
-    /// Runs it to its end within limits. Dropping the future kills it.
+    /// Runs the program to its end within limits. Dropping the future kills it.
     pub async fn output(mut self, limits: OutputLimits) -> Result<Output, OutputError> {
         let input = self.input.take();
         let mut child = self.start().map_err(OutputError::Start)?;
@@ -107,7 +108,7 @@ impl Program {
                 }
                 status = child.wait() => status.map_err(OutputError::Follow)?,
             };
-            // The group is gone, and with it all that usually holds the pipes.
+            // The group has ended, and with it all processes that usually hold the pipes.
             let streams = timeout(DRAIN, read).await;
             let (stdout, stderr) = streams.map_err(|_| OutputError::TimeOut(limits.time))??;
             Ok((status, stdout, stderr))
@@ -123,7 +124,7 @@ impl Program {
 }
 
 impl Program {
-    /// The same for code that may block.
+    /// Runs the program to its end within limits, for code that may block.
     pub fn output_blocking(self, limits: OutputLimits) -> Result<Output, OutputError> {
         let mut child = self.start_blocking().map_err(OutputError::Start)?;
         let mut stdout = Captured::new(limits.stdout);

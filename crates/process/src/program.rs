@@ -1,4 +1,4 @@
-//! A program to start: its words, its surroundings and its limits.
+//! A program to start: its arguments, its environment and its limits.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
@@ -9,13 +9,13 @@ use crate::confine::{Confinement, RunAs};
 
 /// A program to start.
 ///
-/// Unless told otherwise it inherits the environment, reads nothing, and both
-/// its outputs are pipes. It leads a process group of its own.
+/// By default, it inherits the environment, reads nothing, and both its outputs are pipes. It leads
+/// its own process group.
 #[derive(Debug)]
 pub struct Program {
     words: Vec<OsString>,
     clears_environment: bool,
-    /// In order; `None` removes a variable.
+    /// Variables to set, in order; `None` removes a variable.
     environment: Vec<(OsString, Option<OsString>)>,
     directory: Option<PathBuf>,
     stdin: Stdio,
@@ -54,7 +54,7 @@ impl Program {
         self
     }
 
-    /// Passes nothing of our own environment on.
+    /// Starts the program without our own environment.
     pub fn env_clear(mut self) -> Self {
         self.clears_environment = true;
         self
@@ -90,14 +90,14 @@ impl Program {
         self
     }
 
-    /// Bytes for its standard input, which then ends.
+    /// Sets the bytes for its standard input, which then ends.
     pub fn input(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.input = Some(bytes.into());
         self.stdin = Stdio::piped();
         self
     }
 
-    /// Runs it as another user or group.
+    /// Runs the program as another user or group.
     pub fn run_as(mut self, run_as: RunAs) -> Self {
         self.confinement.run_as = run_as;
         self
@@ -108,21 +108,20 @@ impl Program {
         self
     }
 
-    /// Has the kernel kill it when this process ends, even by `kill -9`.
+    /// Makes the kernel kill the program when this process ends, even by `kill -9`.
     pub fn ends_with_us(mut self) -> Self {
         self.confinement.ends_with_us = true;
         self
     }
 
-    /// Keeps it in our own process group: a program that reads from the
-    /// terminal has to be in the foreground. Only the program itself is then
-    /// ended, not what it starts.
+    /// Keeps the program in our own process group: a program that reads from the terminal has to be
+    /// in the foreground. Then only the program itself is ended, not the processes that it starts.
     pub fn in_our_group(mut self) -> Self {
         self.own_group = false;
         self
     }
 
-    /// Leaves what it started in the background alone when it ends.
+    /// Keeps the program's background processes running when it ends.
     ///
     /// Without this, the group is killed when its leader has ended.
     pub fn background_may_stay(mut self) -> Self {
@@ -130,7 +129,7 @@ impl Program {
         self
     }
 
-    /// The first word, for messages.
+    /// Returns the first word, for messages.
     pub fn name(&self) -> &OsStr {
         &self.words[0]
     }

@@ -1,9 +1,9 @@
-//! Exit statuses in words and as the number that a shell would report.
+//! Exit statuses as text and as the number that a shell would report.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
-/// The status as people read it: `exit code 2`, `signal 9`.
+/// Returns the status as readable text: `exit code 2`, `signal 9`.
 pub fn describe(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit code {code}"),
@@ -12,8 +12,8 @@ pub fn describe(status: ExitStatus) -> String {
     }
 }
 
-/// The exit code that a shell would report: 128 plus the signal's number for a
-/// process that was killed.
+/// Returns the exit code that a shell would report: 128 plus the signal's number for a process that
+/// was killed.
 pub fn shell_code(status: ExitStatus) -> u8 {
     let code = match (status.code(), status.signal()) {
         (Some(code), _) => code,

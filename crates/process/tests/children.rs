@@ -15,7 +15,7 @@ fn shell(script: &str) -> Program {
     Program::new("/bin/sh").args(["-c", script])
 }
 
-/// Waits until the process that wrote its id into this file is gone.
+/// Waits until the process that wrote its id to this file has ended.
 fn wait_until_gone(pid_file: &Path) {
     let pid = std::fs::read_to_string(pid_file).expect("the id was written");
     let status = format!("/proc/{}/stat", pid.trim());
@@ -30,7 +30,7 @@ fn wait_for(path: &Path) {
     eventually("the file is there", || path.exists());
 }
 
-/// Leaves a process in the background and its id in `$0`.
+/// A script that leaves a process in the background and writes its id to `$0`.
 const BACKGROUND: &str = "sleep 600 >/dev/null 2>&1 & echo $! >\"$0.new\"; mv \"$0.new\" \"$0\"";
 
 fn limits() -> OutputLimits {
