@@ -1,9 +1,9 @@
-//! The error of a file or directory that cannot be used.
+//! The error for a file or directory that cannot be used.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What could not be done, and with which file.
+/// A failed operation on a file.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {doing} {}", path.display())]
 pub struct FileError {
@@ -14,7 +14,7 @@ pub struct FileError {
 }
 
 impl FileError {
-    /// Names the file in an error: `.map_err(FileError::when("write", &path))`.
+    /// Adds the file to an error: `.map_err(FileError::when("write", &path))`.
     pub fn when(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self {

@@ -1,12 +1,12 @@
-//! Files that are whole or absent, also after a crash.
+//! Files that are complete or absent, even after a crash.
 //!
-//! New content is written beside its place and synced, then moved into place;
-//! then the directory is synced. A crash leaves the old file or the new one.
+//! New content is written to a temporary file in the same directory and synced. Then it is moved
+//! into place, and the directory is synced. A crash leaves the old file or the new one.
 //!
-//! [`replace`] and [`create`] serve content that is in memory. [`StagedFile`]
-//! serves content that arrives in pieces or has to be checked first, and works
-//! in a directory that is already open. [`move_into_place`] serves what another
-//! program wrote. Absent: reading formats, locks, and retries.
+//! [`replace`] and [`create`] handle content that is in memory. [`StagedFile`] handles content that
+//! arrives in pieces or has to be checked first, and works in a directory that is already open.
+//! [`move_into_place`] handles files that another program wrote. Not included: reading formats,
+//! locks, and retries.
 
 #![forbid(unsafe_code)]
 

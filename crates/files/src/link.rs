@@ -9,8 +9,8 @@ use rustix::fs::{AtFlags, Gid, Uid, chownat, renameat, symlinkat, unlinkat};
 
 use crate::staged::temporary_name;
 
-/// Puts a link in place of whatever file or link has this name. The caller
-/// syncs the directory.
+/// Creates a link and replaces any file or link that has this name. The caller syncs the
+/// directory.
 pub fn replace_link_in(
     directory: impl AsFd,
     name: &OsStr,

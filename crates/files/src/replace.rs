@@ -6,15 +6,15 @@ use std::path::Path;
 
 use crate::staged::StagedFile;
 
-/// A larger text file is not one of ours.
+/// The largest text file that is read. A larger one is not ours.
 const LARGEST: u64 = 64 << 20;
 
-/// Replaces a file, with this mode, in one step.
+/// Replaces a file in one step. The new file has this mode.
 pub fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     replace_for(path, content, mode, None)
 }
 
-/// Replaces a file that belongs to another user and group, in one step.
+/// Replaces a file in one step. The new file belongs to another user and group.
 pub fn replace_for(
     path: &Path,
     content: &[u8],
@@ -24,8 +24,8 @@ pub fn replace_for(
     written(path, content, mode, owner)?.publish()
 }
 
-/// Creates a file in one step. An existing one stays, and is an error of kind
-/// [`io::ErrorKind::AlreadyExists`]: of two at once, one wins.
+/// Creates a file in one step. An existing file stays, and causes an error of kind
+/// [`io::ErrorKind::AlreadyExists`]. Of two concurrent calls, one wins.
 pub fn create(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     written(path, content, mode, None)?.publish_new()
 }

@@ -1,4 +1,4 @@
-//! A file that is written beside its place.
+//! A file that is written under a temporary name in its final directory.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -14,10 +14,10 @@ use rustix::fs::{
 
 use crate::directory::parent_of;
 
-/// The most bytes that a file's name may have.
+/// The maximum length of a file name, in bytes.
 const LONGEST_NAME: usize = 255;
 
-/// A new file, private to us until it is published. Dropping it removes it.
+/// A new file that only we can access until it is published. Dropping it removes it.
 #[derive(Debug)]
 pub struct StagedFile {
     directory: OwnedFd,
@@ -29,7 +29,7 @@ pub struct StagedFile {
 }
 
 impl StagedFile {
-    /// Starts a file that is to have this path.
+    /// Starts a file for this path.
     pub fn create(path: &Path) -> io::Result<Self> {
         let name = path
             .file_name()
@@ -38,8 +38,8 @@ impl StagedFile {
         Self::start(directory, name)
     }
 
-    /// Starts a file that is to have this name in an open directory. Whatever
-    /// becomes of the directory's path, nothing is written elsewhere.
+    /// Starts a file for this name in an open directory. Nothing is written elsewhere, even if the
+    /// directory's path changes.
     pub fn create_in(directory: impl AsFd, name: &OsStr) -> io::Result<Self> {
         Self::start(directory.as_fd().try_clone_to_owned()?, name)
     }
@@ -58,7 +58,7 @@ impl StagedFile {
         })
     }
 
-    /// The name that it has until it is published.
+    /// Returns the file's name before it is published.
     pub fn temporary_name(&self) -> &OsStr {
         &self.beside
     }
@@ -69,8 +69,8 @@ impl StagedFile {
             .ok_or_else(|| io::Error::other("the file is complete"))
     }
 
-    /// Sets owner and mode. The owner comes first, as changing it clears the
-    /// set-user bit; the mode is set whatever the umask is.
+    /// Sets owner and mode. The owner comes first, because changing it clears the set-user bit. The
+    /// mode is set regardless of the umask.
     pub fn set_access(&self, (uid, gid): (Option<u32>, Option<u32>), mode: u32) -> io::Result<()> {
         let file = self.open()?;
         if uid.is_some() || gid.is_some() {
@@ -79,8 +79,8 @@ impl StagedFile {
         Ok(fchmod(file, Mode::from_raw_mode(mode))?)
     }
 
-    /// Puts the content on disk and closes the file: it can be checked, and
-    /// even be run, under its temporary name.
+    /// Writes the content to disk and closes the file. It can then be checked, and even executed,
+    /// under its temporary name.
     pub fn complete(&mut self) -> io::Result<()> {
         match self.file.take() {
             Some(file) => file.sync_all(),
@@ -88,22 +88,22 @@ impl StagedFile {
         }
     }
 
-    /// Moves it into place. Content and name are on disk afterwards.
+    /// Moves the file into place. Content and name are on disk afterwards.
     pub fn publish(mut self) -> io::Result<()> {
         self.complete()?;
         self.rename()?;
         Ok(rustix::fs::fsync(&self.directory)?)
     }
 
-    /// Moves it into place without waiting for the disk: for many files at
-    /// once, whose directory is synced at the end. Call
-    /// [`StagedFile::complete`] first for content that must survive a crash.
+    /// Moves the file into place without waiting for the disk. Use it for many files whose
+    /// directory is synced at the end. Call [`StagedFile::complete`] first for content that must
+    /// survive a crash.
     pub fn publish_unsynced(mut self) -> io::Result<()> {
         self.rename()
     }
 
-    /// Moves it into place unless something has the name: then the error is of
-    /// kind [`io::ErrorKind::AlreadyExists`]. Of two at once, one wins.
+    /// Moves the file into place, unless the name is taken: then the error is of kind
+    /// [`io::ErrorKind::AlreadyExists`]. Of two concurrent calls, one wins.
     pub fn publish_new(mut self) -> io::Result<()> {
         self.complete()?;
         let (directory, flags) = (&self.directory, AtFlags::empty());
@@ -136,9 +136,9 @@ impl Drop for StagedFile {
     }
 }
 
-/// A hidden name beside this one that nobody can guess: in a directory that
-/// others may write to, nobody can take it first. The end of the name stays, as
-/// programs that check a file go by its extension.
+/// Returns a hidden name for a temporary file that nobody can guess. So nobody can take it first in
+/// a directory that others can write to. The end of the name stays, because programs that check a
+/// file use its extension.
 pub(crate) fn temporary_name(name: &OsStr) -> OsString {
     let random = RandomState::new().build_hasher().finish();
     let mut temporary = OsString::from(format!(".bunraku-{random:016x}-"));
