@@ -1,11 +1,11 @@
-//! Our facts beside those of a real Facter on this machine, key by key.
+//! Compares our facts with those of a real Facter on this machine, key by key.
 //!
-//! Every key that Facter prints must be equal here, or close where it changes
-//! all the time, or in [`NOT_COVERED`]. Every key that only we print must be in
-//! [`ONLY_OURS`]. `docs/facts.md` repeats both lists, which a test checks.
+//! Every key that Facter prints must be equal here, or close if it changes all the time, or listed
+//! in [`NOT_COVERED`]. Every key that only we print must be listed in [`ONLY_OURS`].
+//! `docs/facts.md` repeats both lists, which a test checks.
 //!
-//! Needs Debian's `facter`, `ruby-sys-filesystem` (without it Facter has no
-//! mount points) and `virt-what`, which `scripts/setup` installs.
+//! Needs Debian's `facter`, `ruby-sys-filesystem` (without it Facter has no mount points) and
+//! `virt-what`, which `scripts/setup` installs.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -14,7 +14,7 @@ use bunraku_agent::facts::{FactOptions, collect};
 use bunraku_model::VolatileFacts;
 use serde_json::Value;
 
-/// What Facter prints and we do not, and why. A name covers what is below it.
+/// The facts that Facter prints and we do not, with the reason. A name covers everything below it.
 const NOT_COVERED: &[(&str, &str)] = &[
     ("aio_agent_version", "version of Puppet's own package"),
     ("augeas", "version of a library that Bunraku does not use"),
@@ -34,7 +34,7 @@ const NOT_COVERED: &[(&str, &str)] = &[
     ("xen", "requires Xen's own tools"),
 ];
 
-/// What we print and Facter 4.3 does not. `*` stands for any one key.
+/// The facts that we print and Facter 4.3 does not. `*` stands for any single key.
 const ONLY_OURS: &[(&str, &str)] = &[
     ("bunraku_version", "the version of the agent"),
     (
@@ -68,7 +68,7 @@ const ONLY_OURS: &[(&str, &str)] = &[
     ("virtual", "Facter must read /proc/1/environ for it"),
 ];
 
-/// What changes between two looks: same type, and numbers not far apart.
+/// The facts that change between two readings. They must have the same type, and close numbers.
 fn volatile() -> Vec<String> {
     let listed = serde_json::to_value(VolatileFacts::default()).expect("a list");
     let mut paths: Vec<String> = serde_json::from_value(listed).expect("of paths");
@@ -97,7 +97,7 @@ fn every_key_that_facter_prints_is_equal_or_close_or_listed() {
         theirs.len(),
         differences.join("\n")
     );
-    // Facter that prints next to nothing would compare well with anything.
+    // A Facter that prints almost nothing would match anything.
     for group in [
         "os",
         "networking",
@@ -147,7 +147,7 @@ fn our_facts() -> Value {
     Value::Object(collected.facts.into_map())
 }
 
-/// Facter's own facts, and nothing that other packages on this machine add.
+/// The arguments for Facter's own facts, without those that other packages on this machine add.
 const FACTER: [&str; 4] = [
     "facter",
     "--json",
@@ -155,14 +155,14 @@ const FACTER: [&str; 4] = [
     "--no-external-facts",
 ];
 
-/// Runs Facter, where possible in a process namespace of its own: there it may
-/// read /proc/1/environ, without which it leaves some facts out.
+/// Runs Facter, if possible in its own process namespace: there it can read /proc/1/environ,
+/// without which it omits some facts.
 fn facter() -> Value {
     let mut alone = Command::new("unshare");
     alone.args(["--pid", "--fork", "--mount-proc"]).args(FACTER);
     let mut plain = Command::new(FACTER[0]);
     plain.args(&FACTER[1..]);
-    // It exits with 1 where /proc/1/environ is not readable: not a failure.
+    // Facter exits with 1 if /proc/1/environ is not readable. That is not a failure.
     let run = |command: &mut Command| {
         let output = command.env_remove("FACTERLIB").output().ok()?;
         serde_json::from_slice::<Value>(&output.stdout).ok()
@@ -174,7 +174,7 @@ fn facter() -> Value {
 
 type Flat = BTreeMap<Vec<String>, Value>;
 
-/// Leaves by path; lists are leaves, and an empty object is one too.
+/// Returns the leaves by path. Lists and empty objects are leaves.
 fn flatten(value: &Value) -> Flat {
     fn walk(value: &Value, path: &mut Vec<String>, flat: &mut Flat) {
         match value {
@@ -211,14 +211,14 @@ fn listed(list: &[(&str, &str)], key: &[String]) -> bool {
     list.iter().any(|(pattern, _)| matches(pattern, key))
 }
 
-/// Whether a dotted pattern names this key or one above it.
+/// Returns whether a dotted pattern names this key or one above it.
 fn matches(pattern: &str, key: &[String]) -> bool {
     let steps: Vec<&str> = pattern.split('.').collect();
     let same = |(step, name): (&&str, &String)| *step == "*" || step == name;
     steps.len() <= key.len() && steps.iter().zip(key).all(same)
 }
 
-/// Equal in type and form, with numbers that are near each other.
+/// Returns whether two values are equal in type and form, with numbers that are close.
 fn close(ours: &Value, theirs: &Value) -> bool {
     match (ours, theirs) {
         (Value::Number(ours), Value::Number(theirs)) => {
@@ -233,7 +233,8 @@ fn close(ours: &Value, theirs: &Value) -> bool {
     }
 }
 
-/// `1.50 KiB` is 1536 bytes; `12.34%`, `2.30 GHz` and `0:15 hours` keep their unit.
+/// Parses a quantity: `1.50 KiB` is 1536 bytes; `12.34%`, `2.30 GHz` and `0:15 hours` keep their
+/// unit.
 fn quantity(text: &str) -> Option<(f64, &str)> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.' && c != ':')?;
     let (number, unit) = (&text[..end], text[end..].trim());
@@ -250,8 +251,8 @@ fn quantity(text: &str) -> Option<(f64, &str)> {
     })
 }
 
-/// Within a factor that a busy machine may reach in the seconds between the
-/// two looks, but that no wrong unit stays within.
+/// Returns whether two numbers are close: within a factor that a busy machine may reach in the
+/// seconds between the two readings, but that every wrong unit exceeds.
 fn near(ours: f64, theirs: f64) -> bool {
     let (low, high) = (ours.min(theirs), ours.max(theirs));
     high <= 8.0 * low + 10.0

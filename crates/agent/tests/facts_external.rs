@@ -1,4 +1,4 @@
-//! External facts: order, formats, limits, and what must not hang or run.
+//! External facts: order, formats, limits, and files that must not hang or run.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -13,10 +13,10 @@ use rustix::process::{Pid, test_kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// Longer than any of these tests may take on a busy machine.
+/// A timeout longer than any of these tests takes on a busy machine.
 const LONG: Duration = Duration::from_secs(120);
 
-/// A machine without anything, and directories of external facts.
+/// An empty machine, and directories of external facts.
 struct Place {
     root: TempDir,
     directories: Vec<TempDir>,
@@ -66,7 +66,7 @@ fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// Warnings about files, without the temporary directory's name.
+/// Returns the warnings about files, without the temporary directory's name.
 fn said(collected: &Collected, place: &Place) -> Vec<String> {
     let directory = format!("{}/", place.directories[0].path().display());
     let lines = collected.warnings.iter().map(|warning| warning.to_string());
@@ -295,7 +295,7 @@ fn a_slow_executable_cannot_hide_in_another_group() {
     let mut place = Place::new();
     let notes = tempfile::tempdir().unwrap();
     let own = notes.path().join("own");
-    // It joins the group of its parent, which nobody would kill.
+    // The child joins its parent's group, which nobody would kill.
     let path = place.file(
         "hides",
         format!(
@@ -313,7 +313,7 @@ fn a_slow_executable_cannot_hide_in_another_group() {
     eventually("its end", || test_kill_process(own).is_err());
 }
 
-/// Orphans stay as zombies where process 1 does not wait for them.
+/// Detects zombies: orphans stay as zombies if process 1 does not reap them.
 fn is_zombie(pid: Pid) -> bool {
     let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
     stat.is_ok_and(|stat| stat.contains(") Z "))
@@ -324,7 +324,7 @@ fn what_an_executable_leaves_behind_is_killed_and_not_waited_for() {
     let place = Place::new();
     let notes = tempfile::tempdir().unwrap();
     let child = notes.path().join("child");
-    // The child keeps the output open: reading to its end would take 600 s.
+    // The child keeps the output open: reading to the end would take 600 s.
     place.script(
         "leaves.sh",
         &format!("sleep 600 & echo $! > {}; echo done=1", child.display()),

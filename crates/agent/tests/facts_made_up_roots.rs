@@ -1,9 +1,9 @@
-//! Facts of machines that are only directories: several distributions, and
-//! machines where something is missing, broken or hostile.
+//! Facts of machines that are only directories: several distributions, and machines with missing,
+//! broken or hostile files.
 //!
-//! The distributions were checked against Facter 4.3 with the same files laid
-//! over /etc: what is expected here is what it printed, except for Alpine's
-//! `os.distro`, which Facter takes from `lsb_release` where that is installed.
+//! The distributions were checked against Facter 4.3 with the same files laid over /etc. The
+//! expected values are those that it printed, except for Alpine's `os.distro`, which Facter takes
+//! from `lsb_release` if that is installed.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -449,7 +449,7 @@ fn pipes_and_endless_files_do_not_hang_a_group() {
         0,
     )
     .unwrap();
-    // Inside the root this leads nowhere; outside it would never end.
+    // Inside the root, this link leads nowhere; outside it, reading would never end.
     symlink("/dev/zero", root.path().join("proc/cpuinfo")).unwrap();
     let collected = look(&root);
     let said: Vec<String> = collected

@@ -1,4 +1,4 @@
-//! Facts from made-up and real machines.
+//! Facts of simulated and real machines.
 
 mod facts_beside_facter;
 mod facts_external;
