@@ -53,7 +53,7 @@ impl Window {
     }
 
     /// Returns the next open period: its start (now if it is open) and its end. Returns nothing if
-    /// no window opens within a year.
+    /// the window does not open within a year.
     pub fn next_open(&self, now: Timestamp) -> Option<(Timestamp, Timestamp)> {
         let today = now.to_zoned(self.zone.clone()).date();
         // Yesterday's window may extend past midnight.

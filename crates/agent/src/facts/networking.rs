@@ -296,7 +296,7 @@ fn mac(address: &[u8]) -> Option<String> {
     usable.then(|| pairs.join(":"))
 }
 
-/// Detects addresses that do not tell how to reach the machine from other hosts.
+/// Detects addresses that do not show how to reach the machine from other hosts.
 fn is_ignored(address: &IpAddr) -> bool {
     match address {
         IpAddr::V4(ip) => ip.is_loopback() || ip.is_link_local(),

@@ -39,7 +39,7 @@ pub(super) fn processor_type(machine: &Machine, hardware: &str) -> String {
     }
 }
 
-/// The source of a distribution's release number.
+/// A kind of distribution, which determines where its release number comes from.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Flavour {
     Alpine,

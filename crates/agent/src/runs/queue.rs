@@ -230,8 +230,8 @@ impl Queue {
         }
     }
 
-    /// Requests an interrupted run again, unless someone ordered it: whoever ordered it waits for
-    /// its report, and decides.
+    /// Requests an interrupted run again, unless a run or an operator ordered it: they wait for
+    /// its report, and decide.
     pub(crate) fn ask_again(
         &mut self,
         interrupted: QueuedRun,

@@ -16,8 +16,8 @@ use super::queue::QueuedRun;
 use super::{Current, Runs};
 use crate::reports::Recorder;
 
-/// The longest sleep. A clock may be set, so deadlines are checked this often, and only while there
-/// is one.
+/// The longest sleep. A clock may be set, so pending deadlines are checked this often, and only
+/// while there are any.
 const LONGEST_SLEEP: Duration = Duration::from_secs(30);
 
 /// The reason why a run is stopped before its end.

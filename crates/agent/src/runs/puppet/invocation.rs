@@ -140,7 +140,8 @@ pub(super) fn identity(options: &PuppetOptions) -> Vec<OsString> {
     arguments.0
 }
 
-/// Checks that text is a single tag. Puppet takes several tags as one argument.
+/// Checks that text is a single tag. Puppet takes several tags as one argument, so each must be
+/// a single one.
 pub(super) fn is_tag(tag: &str) -> bool {
     let mut characters = tag.chars();
     let first = characters.next();
