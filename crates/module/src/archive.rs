@@ -1,9 +1,8 @@
-//! The package as bytes: a gzip-compressed tar with `module.json`,
-//! `signatures.json`, and `files/…`, in this order.
+//! The package as bytes: a gzip-compressed tar with `module.json`, `signatures.json` and `files/…`,
+//! in this order.
 //!
-//! The same content always gives the same bytes: names are sorted, and times
-//! and owners are not written. Readers bound everything that a package says
-//! of its own size.
+//! The same content always gives the same bytes: names are sorted, and times and owners are not
+//! written. Readers put a limit on every size that a package declares.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -19,7 +18,7 @@ use sha2::{Digest, Sha256};
 use crate::manifest::is_inside;
 use crate::{FileEntry, Manifest, ManifestError, SigningKey};
 
-/// All files of a module together, unpacked.
+/// The largest total size of a module's files, unpacked.
 const LARGEST: u64 = 256 << 20;
 const LARGEST_MANIFEST: u64 = 1 << 20;
 const LARGEST_SIGNATURES: u64 = 64 << 10;
@@ -29,10 +28,10 @@ const MANIFEST: &str = "module.json";
 const SIGNATURES: &str = "signatures.json";
 const FILES: &str = "files/";
 
-/// So that a signature means a module and nothing else.
+/// A prefix that ties a signature to a module manifest and to nothing else.
 const PURPOSE: &[u8] = b"bunraku module manifest, version 1\n";
 
-/// Why bytes are not a package.
+/// Errors from reading a package.
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
     #[error("it cannot be read as a compressed archive")]
@@ -53,7 +52,7 @@ pub enum ArchiveError {
     Signatures(#[source] serde_json::Error),
 }
 
-/// Why files could not be packed.
+/// Errors from packing files.
 #[derive(Debug, thiserror::Error)]
 pub enum PackError {
     #[error("the manifest is refused")]
@@ -98,7 +97,7 @@ mod as_base64 {
     }
 }
 
-/// What a key signs.
+/// Returns the message that a key signs.
 pub(crate) fn message(manifest: &[u8]) -> Vec<u8> {
     [PURPOSE, manifest].concat()
 }
@@ -107,7 +106,7 @@ pub(crate) fn sha256(bytes: &[u8]) -> String {
     hex::encode(Sha256::digest(bytes))
 }
 
-/// Packs a module. The manifest's own list of files is made anew.
+/// Packs a module. Replaces the manifest's own list of files.
 pub fn pack(manifest: &[u8], files: &[File]) -> Result<(Manifest, Vec<u8>), PackError> {
     let mut manifest = Manifest::parse(manifest)?;
     let total: u64 = files.iter().map(|file| file.bytes.len() as u64).sum();
@@ -130,8 +129,8 @@ pub fn pack(manifest: &[u8], files: &[File]) -> Result<(Manifest, Vec<u8>), Pack
     Ok((manifest, bytes))
 }
 
-/// Adds a signature to a package. What is in it is checked when it is
-/// verified, and not here: the signer answers for it.
+/// Adds a signature to a package. The signer is responsible for the content: it is checked during
+/// verification, not here.
 pub fn sign(package: &[u8], key: &SigningKey) -> Result<Vec<u8>, PackError> {
     let head = Head::of(package)?;
     let mut signatures = head.signatures()?;
@@ -157,7 +156,7 @@ fn write(manifest: &[u8], signatures: &[Signature], files: &[File]) -> Vec<u8> {
         header.set_mode(mode);
         header.set_mtime(0);
         header.set_entry_type(tar::EntryType::Regular);
-        // Long paths get an entry of their own, which tar does by itself.
+        // Long paths need an entry of their own. The tar library adds it automatically.
         builder.append_data(&mut header, path, bytes)
     };
     let mut written = add(MANIFEST, manifest, 0o644);
@@ -172,7 +171,7 @@ fn write(manifest: &[u8], signatures: &[Signature], files: &[File]) -> Vec<u8> {
     compressed.expect("memory takes every byte")
 }
 
-/// The beginning of a package: all that is looked at before its signature is.
+/// The beginning of a package: everything that is read before the signature check.
 pub(crate) struct Head {
     pub(crate) manifest: Vec<u8>,
     signatures: Vec<u8>,
@@ -199,7 +198,7 @@ impl Head {
     }
 }
 
-/// The files of a package, as they are in it.
+/// Returns the files of a package, sorted by path.
 pub(crate) fn files(package: &[u8]) -> Result<Vec<File>, ArchiveError> {
     let mut archive = open(package);
     let mut found: BTreeMap<String, File> = BTreeMap::new();
@@ -229,7 +228,7 @@ pub(crate) fn files(package: &[u8]) -> Result<Vec<File>, ArchiveError> {
     Ok(found.into_values().collect())
 }
 
-/// The compression's own checksum is at the very end, and nothing behind it.
+/// Checks the end of the package: the compression's own checksum comes last, with nothing after it.
 fn end(archive: tar::Archive<io::Take<GzDecoder<&[u8]>>>) -> Result<(), ArchiveError> {
     let mut rest = archive.into_inner();
     io::copy(&mut rest, &mut io::sink()).map_err(ArchiveError::Read)?;
@@ -240,12 +239,12 @@ fn end(archive: tar::Archive<io::Take<GzDecoder<&[u8]>>>) -> Result<(), ArchiveE
 }
 
 fn open(package: &[u8]) -> tar::Archive<io::Take<GzDecoder<&[u8]>>> {
-    // Headers and padding come on top of the files.
+    // Headers and padding add to the size of the files.
     let most = LARGEST + LARGEST_MANIFEST + LARGEST_SIGNATURES + (MOST_FILES as u64 + 4) * 4096;
     tar::Archive::new(GzDecoder::new(package).take(most))
 }
 
-/// One member with its whole content, if it is a plain file.
+/// Reads one member with its whole content, if it is a regular file.
 fn read<R: Read>(
     mut entry: tar::Entry<'_, R>,
     most: u64,

@@ -1,7 +1,7 @@
-//! Ed25519 keys, as files hold them.
+//! Ed25519 keys in their file formats.
 //!
-//! A public key is one line: `bunraku-module-key BASE64 COMMENT`. A private
-//! key is PKCS #8 in PEM, as other tools write it too.
+//! A public key is one line: `bunraku-module-key BASE64 COMMENT`. A private key is PKCS #8 in PEM,
+//! as other tools write it too.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 const WORD: &str = "bunraku-module-key";
 const PEM_TAG: &str = "PRIVATE KEY";
 
-/// Why a key cannot be used.
+/// Errors from reading or creating a key.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     #[error("no new key could be made")]
@@ -24,7 +24,7 @@ pub enum KeyError {
     Public,
 }
 
-/// The hash of a public key, by which people speak of it.
+/// The hash of a public key, which identifies the key to people.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fingerprint([u8; 32]);
 
@@ -50,7 +50,7 @@ impl std::str::FromStr for Fingerprint {
     }
 }
 
-/// Who may have signed something.
+/// A key that verifies signatures.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PublicKey {
     bytes: [u8; 32],
@@ -58,7 +58,7 @@ pub struct PublicKey {
 }
 
 impl PublicKey {
-    /// Reads the one line of a key file.
+    /// Parses the single line of a key file.
     pub fn parse(text: &str) -> Result<Self, KeyError> {
         let mut lines = text.lines().filter(|line| !line.trim().is_empty());
         let (Some(line), None) = (lines.next(), lines.next()) else {
@@ -91,7 +91,7 @@ impl PublicKey {
     }
 }
 
-/// What only the author of a module has.
+/// The private key of a module's author.
 pub struct SigningKey {
     pair: Ed25519KeyPair,
     pem: String,
@@ -104,7 +104,7 @@ impl fmt::Debug for SigningKey {
 }
 
 impl SigningKey {
-    /// A new key, from the machine's randomness.
+    /// Creates a new key from the machine's source of randomness.
     pub fn generate() -> Result<Self, KeyError> {
         let random = aws_lc_rs::rand::SystemRandom::new();
         let document = Ed25519KeyPair::generate_pkcs8(&random).map_err(|_| KeyError::Generate)?;
@@ -125,7 +125,7 @@ impl SigningKey {
         })
     }
 
-    /// The key as its file holds it. Whoever has it can sign.
+    /// Returns the key in its file format. Anyone who has it can sign.
     pub fn to_pem(&self) -> &str {
         &self.pem
     }

@@ -1,5 +1,5 @@
-//! The newest version of each module that a machine has seen, so that nobody
-//! can bring back an old one with a known hole: it was signed well, once.
+//! The newest version of each module that a machine has seen. This prevents downgrades: an old
+//! version with a known vulnerability still has a valid signature.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Verified, Version};
 
-/// What was seen, by name.
+/// The newest version seen of each module, by name.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Known(BTreeMap<String, Seen>);
@@ -18,7 +18,7 @@ struct Seen {
     content: String,
 }
 
-/// Why a verified module is refused all the same.
+/// Reasons to reject a verified module.
 #[derive(Debug, thiserror::Error)]
 pub enum KnownError {
     #[error("`{name}` {offered} is older than {newest}, which was here before")]
@@ -44,8 +44,8 @@ impl Known {
         serde_json::to_vec_pretty(self).expect("names and versions are plain data")
     }
 
-    /// Takes note of a module, unless it is older than what was seen. Says
-    /// whether that was news.
+    /// Records a module, unless it is older than the recorded one. Returns whether the record
+    /// changed.
     pub fn take(&mut self, module: &Verified) -> Result<bool, KnownError> {
         let manifest = module.manifest();
         let offered = Seen {

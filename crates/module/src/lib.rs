@@ -1,15 +1,13 @@
-//! Extension modules: their package, who signed it, and whether it may run.
+//! Extension modules: their packages, their signatures, and the checks before they may run.
 //!
-//! A module adds resource types. It is one file: a compressed archive with a
-//! manifest, signatures over the manifest, and the files whose hashes the
-//! manifest names. [`verify`] turns the bytes of a package into a
-//! [`Verified`], and that is the only way to get one: nobody can run, install
-//! or unpack what was not checked.
+//! A module adds resource types. It is one file: a compressed archive with a manifest, signatures
+//! over the manifest, and the files whose hashes the manifest lists. [`verify`] turns the bytes of
+//! a package into a [`Verified`]. This is the only way to get one, so nobody can run, install or
+//! unpack an unchecked package.
 //!
-//! Works on bytes: no files are read or written here, nothing is run, and no
-//! network is used. Packages are hostile input until they are verified, so
-//! every size is bounded and signatures are checked before anything else of a
-//! package is looked at.
+//! This crate works on bytes: it reads and writes no files, runs nothing and uses no network.
+//! Packages are hostile input until they are verified, so every size is bounded, and signatures are
+//! checked before anything else in a package is read.
 
 mod archive;
 mod key;
@@ -32,5 +30,5 @@ pub use trust::{Trust, TrustError};
 pub use verify::{Refused, Verified, verify};
 pub use version::{InvalidVersion, Version};
 
-/// How the name of a package ends.
+/// The file name extension of a package.
 pub const EXTENSION: &str = "bunraku-module";

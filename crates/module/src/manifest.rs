@@ -1,4 +1,4 @@
-//! What a module says of itself. The signature covers exactly these bytes.
+//! The manifest of a module. The signature covers exactly these bytes.
 
 use std::collections::BTreeMap;
 
@@ -34,19 +34,19 @@ pub struct TypeEntry {
     /// One sentence for people.
     #[serde(default)]
     pub summary: String,
-    /// The parameter that the title stands for when it is not given.
+    /// The parameter that defaults to the title.
     #[serde(default = "name")]
     pub name_parameter: String,
-    /// What `observe` tells and a catalog may wish otherwise.
+    /// Parameters that `observe` reports and that a catalog may set.
     pub properties: Vec<ParameterEntry>,
-    /// What else a catalog may say; it is passed on and never compared.
+    /// Other parameters that a catalog may set. They are passed on and never compared.
     #[serde(default)]
     pub parameters: Vec<ParameterEntry>,
-    /// State functions; without any, `TYPE.managed`, and `TYPE.present` and
-    /// `TYPE.absent` where there is a property `ensure`.
+    /// State functions. The default is `TYPE.managed`, and with a property `ensure` also
+    /// `TYPE.present` and `TYPE.absent`.
     #[serde(default)]
     pub states: Vec<StateEntry>,
-    /// How many seconds one answer may take.
+    /// The time limit for one answer, in seconds.
     #[serde(default = "timeout")]
     pub timeout: u32,
 }
@@ -84,7 +84,7 @@ fn timeout() -> u32 {
     300
 }
 
-/// Why a manifest is refused.
+/// Errors from parsing or checking a manifest.
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
     #[error("the manifest is not what a manifest should be")]
@@ -108,9 +108,9 @@ pub enum ManifestError {
 }
 
 impl Manifest {
-    /// Reads and checks.
+    /// Parses and checks a manifest.
     pub fn parse(bytes: &[u8]) -> Result<Self, ManifestError> {
-        // A later protocol may have other members: its number is looked at first.
+        // A later protocol may have other members, so check its number first.
         let value: Value = serde_json::from_slice(bytes).map_err(ManifestError::Json)?;
         match value.get("protocol").and_then(Value::as_u64) {
             Some(protocol) if protocol != u64::from(PROTOCOL) => {
@@ -138,7 +138,7 @@ impl Manifest {
         Ok(())
     }
 
-    /// Whether the program is there. Asked once the files are known.
+    /// Checks that the program exists. Call this once the files are known.
     pub(crate) fn check_program(&self) -> Result<(), ManifestError> {
         let program = self.command.first().cloned().unwrap_or_default();
         match self.files.get(&program) {
@@ -207,7 +207,7 @@ fn once<'a>(names: impl Iterator<Item = &'a String>) -> Result<(), ManifestError
     Ok(())
 }
 
-/// Relative, and without any part that leads elsewhere.
+/// Returns whether the path is relative and has no part that leads elsewhere.
 pub(crate) fn is_inside(path: &str) -> bool {
     !path.is_empty()
         && path.len() <= 200

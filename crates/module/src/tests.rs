@@ -1,4 +1,4 @@
-//! Every way in which a package can be wrong, and that nothing gets past.
+//! Every way in which a package can be wrong, and checks that none of them passes.
 
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
@@ -74,7 +74,7 @@ fn unpacked(package: &[u8]) -> Vec<(tar::Header, Vec<u8>, Vec<u8>)> {
         .collect()
 }
 
-/// The package with one member changed by hand, its signature left as it is.
+/// Changes one member of the package by hand and leaves its signature as it is.
 fn tampered(
     package: &[u8],
     change: impl Fn(&mut tar::Header, &mut Vec<u8>, &mut Vec<u8>),
@@ -142,7 +142,7 @@ fn what_is_unsigned_or_signed_by_a_stranger_is_refused() {
         "{error}"
     );
     assert!(verify(&package, &Trust::default()).is_err());
-    // With a second signature, of somebody who is trusted, it is accepted.
+    // A second signature, by a trusted key, makes it acceptable.
     let package = sign(&package, &author).expect("signed");
     verify(&package, &trusting(&[&author])).expect("verified");
 }
@@ -305,7 +305,7 @@ fn a_bomb_does_not_fill_the_memory() {
     let author = key();
     let trust = trusting(&[&author]);
     let package = sign(&packed("1.2.0"), &author).expect("signed");
-    // Says that it is small, and that the next is larger than all together may be.
+    // The first members claim a small size; the next one claims more than the total limit.
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     for (header, _, bytes) in &unpacked(&package)[..2] {
         std::io::Write::write_all(&mut encoder, header.as_bytes()).expect("written");

@@ -1,4 +1,4 @@
-//! Whose signature counts, and whose does so no more.
+//! Trusted and revoked keys.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ pub struct Trust {
     revoked: BTreeSet<Fingerprint>,
 }
 
-/// Why trust could not be established. Nothing is accepted then.
+/// Errors from reading keys or a revocation list. Nothing is accepted after one.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
     #[error(
@@ -32,8 +32,8 @@ impl Trust {
         Ok(fingerprint)
     }
 
-    /// Takes in a list of revoked keys: a fingerprint on each line; what
-    /// follows it is for people, as is a line that begins with `#`.
+    /// Adds a list of revoked keys, with one fingerprint per line. The text after a fingerprint and
+    /// lines that begin with `#` are comments.
     pub fn revoke(&mut self, list: &str) -> Result<(), TrustError> {
         for (index, line) in list.lines().enumerate() {
             let line = line.trim();

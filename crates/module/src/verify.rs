@@ -1,11 +1,11 @@
-//! The one gate: from bytes of unknown origin to a module that may run.
+//! The only way from bytes of unknown origin to a module that may run.
 
 use std::sync::Arc;
 
 use crate::archive::{self, ArchiveError, File, Head, Signature};
 use crate::{Fingerprint, Manifest, ManifestError, Trust};
 
-/// Why a package is refused. Nothing of it was run.
+/// Reasons to reject a package. Nothing in the package was run.
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
     #[error("it is not a module")]
@@ -30,7 +30,7 @@ pub enum Refused {
     Pinned { expected: String, found: String },
 }
 
-/// A module whose origin and content were checked. Only [`verify`] makes one.
+/// A module whose origin and content were checked. Only [`verify`] creates one.
 #[derive(Clone, Debug)]
 pub struct Verified {
     manifest: Manifest,
@@ -38,7 +38,7 @@ pub struct Verified {
     sha256: String,
     signed_by: Fingerprint,
     signer: String,
-    /// Shared: modules are handed about, and may be large.
+    /// Shared, because modules are passed around and may be large.
     files: Arc<[File]>,
 }
 
@@ -57,7 +57,7 @@ pub fn verify(package: &[u8], trust: &Trust) -> Result<Verified, Refused> {
         }
     }
     for path in manifest.files.keys() {
-        // Sorted by path, as the reader makes them.
+        // The reader returns the files sorted by path.
         if files.binary_search_by(|file| file.path.cmp(path)).is_err() {
             return Err(Refused::Missing(path.clone()));
         }
@@ -72,8 +72,8 @@ pub fn verify(package: &[u8], trust: &Trust) -> Result<Verified, Refused> {
     })
 }
 
-/// One good signature of a trusted key is enough; a revoked key spoils all, as
-/// whoever has it could have made the others look at home.
+/// One valid signature by a trusted key is enough. A signature by a revoked key rejects the
+/// package, because the holder of that key could have made the other signatures look normal.
 fn accepted(
     manifest: &[u8],
     signatures: &[Signature],
@@ -108,12 +108,12 @@ impl Verified {
         &self.manifest
     }
 
-    /// The hash of the whole package, by which a catalog pins it.
+    /// The hash of the whole package, which a catalog uses to pin it.
     pub fn sha256(&self) -> &str {
         &self.sha256
     }
 
-    /// The hash of what was signed: the same, whoever else signed it too.
+    /// The hash of the signed content. Further signatures do not change it.
     pub fn content(&self) -> &str {
         &self.content
     }
@@ -122,7 +122,7 @@ impl Verified {
         self.signed_by
     }
 
-    /// What the trusted key's file calls its owner.
+    /// The owner's name in the file of the trusted key.
     pub fn signer(&self) -> &str {
         &self.signer
     }
@@ -131,7 +131,7 @@ impl Verified {
         &self.files
     }
 
-    /// Whether this is the very package that a catalog pins.
+    /// Checks that this is exactly the package that a catalog pins.
     pub fn check_pin(&self, expected: &str) -> Result<(), Refused> {
         if self.sha256 == expected {
             return Ok(());

@@ -1,4 +1,4 @@
-//! The version of a module: numbers with dots, so that older and newer are plain.
+//! The version of a module: numbers separated by dots, so that their order is unambiguous.
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,13 +20,13 @@ impl FromStr for Version {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let number = |part: &str| {
-            // One way to write each number: `01` and `+1` are none.
+            // Each number has one spelling: `01` and `+1` are invalid.
             let plain = part == "0" || !part.starts_with(['0', '+']);
             part.parse().ok().filter(|_: &u32| plain)
         };
         let numbers: Option<Vec<u32>> = text.split('.').map(number).collect();
         match numbers {
-            // `1.0` and `1.0.0` would be equal for people and not for a map.
+            // `1.0` and `1.0.0` are equal to people but differ as map keys.
             Some(numbers) if (2..=4).contains(&numbers.len()) => Ok(Self(numbers)),
             _ => Err(InvalidVersion(text.chars().take(60).collect())),
         }
