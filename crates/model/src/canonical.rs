@@ -1,8 +1,8 @@
 //! One byte sequence per JSON value, so that equal values have equal hashes.
 //!
-//! Object keys are sorted by their UTF-8 bytes and no white space is written.
-//! Numbers are written as `serde_json` writes them: `1` and `1.0` differ, as
-//! they do for the programs that read catalogs and facts.
+//! Object keys are sorted by their UTF-8 bytes, and no white space is written. Numbers are written
+//! as `serde_json` writes them: `1` and `1.0` differ, as they do for the programs that read
+//! catalogs and facts.
 
 use serde_json::Value;
 

@@ -12,7 +12,7 @@
 use std::fmt;
 use std::ops::Range;
 
-/// A longer line is shown around the mark only.
+/// The longest line shown in full. A longer line is shown only around the mark.
 const LONGEST: usize = 160;
 
 /// A line of source text with a part of it marked.
@@ -20,18 +20,18 @@ const LONGEST: usize = 160;
 pub struct Excerpt {
     /// The file's name; empty for a text that has none.
     pub file: String,
-    /// From 1.
+    /// The line number, from 1.
     pub line: usize,
-    /// From 1, in characters.
+    /// The column, from 1, in characters.
     pub column: usize,
     pub text: String,
-    /// How many characters are marked.
+    /// The number of marked characters.
     pub width: usize,
 }
 
 impl Excerpt {
-    /// The line on which these bytes of a text start. Bytes beyond the text,
-    /// or inside a character, mean the nearest place before them.
+    /// Returns the line on which these bytes of a text start. Bytes beyond the text, or inside a
+    /// character, refer to the nearest place before them.
     pub fn of(file: &str, text: &str, bytes: Range<usize>) -> Self {
         let start = text.floor_char_boundary(bytes.start);
         let end = text.floor_char_boundary(bytes.end).max(start);
@@ -46,12 +46,12 @@ impl Excerpt {
         }
     }
 
-    /// The place that a message is about, with a few words below the mark.
+    /// Shows the place that a message is about, with a few words below the mark.
     pub fn primary(&self, label: &str) -> String {
         self.pointing("-->", '^', label)
     }
 
-    /// Another place that matters.
+    /// Shows another relevant place.
     pub fn secondary(&self, label: &str) -> String {
         self.pointing(":::", '-', label)
     }

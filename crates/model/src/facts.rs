@@ -1,23 +1,23 @@
-//! What a node says of itself, and the id that tells whether it matters.
+//! The facts of a node, and the id that shows whether a relevant fact changed.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::{FactSetId, content_id_of_json};
 
-/// The facts of one node at one moment: a JSON object in Facter's names.
+/// The facts of one node at one moment: a JSON object with Facter's names.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct FactSet(Map<String, Value>);
 
-/// Facts must be an object.
+/// The error for facts that are not an object.
 #[derive(Debug, thiserror::Error)]
 #[error("facts must be a JSON object, not {0}")]
 pub struct FactSetError(&'static str);
 
-/// The facts that change all the time and decide nothing, as dotted paths.
+/// Facts that change all the time and affect no decision, as dotted paths.
 ///
-/// `*` stands for any one key: `mountpoints.*.available_bytes`.
+/// `*` stands for any single key: `mountpoints.*.available_bytes`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct VolatileFacts(Vec<String>);
@@ -43,7 +43,7 @@ impl Default for VolatileFacts {
 }
 
 impl VolatileFacts {
-    /// A list of dotted paths.
+    /// Creates a list from dotted paths.
     pub fn new(paths: impl IntoIterator<Item = String>) -> Self {
         Self(paths.into_iter().collect())
     }
@@ -62,7 +62,7 @@ impl FactSet {
         self.0
     }
 
-    /// The fact at a dotted path: `os.family`, `processors.models.0`.
+    /// Returns the fact at a dotted path: `os.family`, `processors.models.0`.
     pub fn get(&self, path: &str) -> Option<&Value> {
         let mut steps = path.split('.');
         let first = self.0.get(steps.next()?)?;
@@ -73,7 +73,7 @@ impl FactSet {
         })
     }
 
-    /// The id: equal as long as nothing but volatile facts changed.
+    /// Returns the id. It stays equal while only volatile facts change.
     pub fn id(&self, volatile: &VolatileFacts) -> FactSetId {
         let mut steady = Value::Object(self.0.clone());
         for path in &volatile.0 {

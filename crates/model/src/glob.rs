@@ -1,9 +1,9 @@
 //! Shell-style patterns for names.
 //!
-//! Two dialects share one matcher: wildcards (`*` and `?`), and wildcards with
-//! sets as Python's `fnmatch` and Salt have them (`[abc]`, `[a-z]`, `[!abc]`).
-//! Everything else stands for itself; `/` is an ordinary character. A pattern
-//! matches a whole name, in time that grows with the product of both lengths.
+//! Two dialects share one matcher: wildcards (`*` and `?`), and wildcards with sets as in Python's
+//! `fnmatch` and Salt (`[abc]`, `[a-z]`, `[!abc]`). Every other character matches itself; `/` is an
+//! ordinary character. A pattern matches a whole name, in time that grows with the product of both
+//! lengths.
 
 /// A pattern. Parse it once and match many names.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -13,7 +13,7 @@ pub struct Glob(Vec<Token>);
 enum Token {
     /// Any characters, or none.
     Star,
-    /// Any one character.
+    /// Any single character.
     One,
     Char(char),
     Set {
@@ -23,13 +23,13 @@ enum Token {
 }
 
 impl Glob {
-    /// Reads `*` and `?`.
+    /// Parses a pattern with `*` and `?`.
     pub fn with_wildcards(pattern: &str) -> Self {
         Self(pattern.chars().map(Token::of).collect())
     }
 
-    /// Reads `*`, `?` and sets in brackets. A bracket without an end stands
-    /// for itself.
+    /// Parses a pattern with `*`, `?` and sets in brackets. A bracket without an end matches
+    /// itself.
     pub fn with_sets(pattern: &str) -> Self {
         let pattern: Vec<char> = pattern.chars().collect();
         let mut tokens = Vec::new();
@@ -51,7 +51,7 @@ impl Glob {
         Self(tokens)
     }
 
-    /// Whether the pattern stands for exactly one name.
+    /// Returns whether the pattern matches exactly one name.
     pub fn is_literal(&self) -> bool {
         self.0.iter().all(|token| matches!(token, Token::Char(_)))
     }
@@ -59,8 +59,8 @@ impl Glob {
     pub fn matches(&self, name: &str) -> bool {
         let mut rest = name.chars();
         let mut at = 0;
-        // Where to resume after a mismatch: behind the newest star, one
-        // character further. An older star never has to be tried again.
+        // The place to resume after a mismatch: behind the newest star, one character further. An
+        // older star never needs another try.
         let mut retry: Option<(usize, std::str::Chars<'_>)> = None;
         loop {
             if let Some(Token::Star) = self.0.get(at) {
@@ -113,11 +113,11 @@ impl Token {
     }
 }
 
-/// The set that follows an opening bracket, and how many characters it takes.
+/// Parses the set that follows an opening bracket. Also returns its length in characters.
 fn set(rest: &[char]) -> Option<(Token, usize)> {
     let is_negated = rest.first() == Some(&'!');
     let begin = usize::from(is_negated);
-    // A closing bracket in the first place belongs to the set.
+    // A closing bracket in first position belongs to the set.
     let mut end = begin + usize::from(rest.get(begin) == Some(&']'));
     while *rest.get(end)? != ']' {
         end += 1;

@@ -1,8 +1,7 @@
-//! The values that every part of Bunraku speaks of, and their hashes.
+//! The values that every part of Bunraku uses, and their hashes.
 //!
-//! No I/O, no async, no clock and no randomness in here: times and ids are
-//! arguments. Everything that crosses a wire or a disk is defined here or is
-//! built from what is.
+//! This crate has no I/O, no async, no clock and no randomness: times and ids are arguments.
+//! Everything that is sent or stored is defined here, or is built from definitions here.
 
 mod canonical;
 pub mod catalog;

@@ -1,8 +1,7 @@
-//! Names that people give: checked once, at the border.
+//! Names that people choose, checked once on input.
 //!
-//! A name becomes part of store keys, file names and certificates. So it has
-//! no slash, no control character, no upper case (Puppet's rule for
-//! certificate names) and is never `.` or `..`.
+//! A name becomes part of store keys, file names and certificates. So it has no slash, no control
+//! character, no upper case (Puppet's rule for certificate names) and is never `.` or `..`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 const LONGEST: usize = 253;
 
-/// Why a name was refused.
+/// The reason why a name is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{name}` cannot be the name of {what}: {why}")]
 pub struct InvalidName {
@@ -28,7 +27,7 @@ macro_rules! name {
         pub struct $name(String);
 
         impl $name {
-            /// Checks the text and takes it as a name.
+            /// Checks the text and turns it into a name.
             pub fn new(text: impl Into<String>) -> Result<Self, InvalidName> {
                 let name = text.into();
                 let allowed: fn(u8) -> bool = $allowed;
@@ -82,14 +81,14 @@ name! {
 }
 
 name! {
-    /// Code at one revision, by the name people use for it.
+    /// The name that people use for code at one revision.
     EnvironmentName, "an environment",
     |byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_',
     "only a-z, 0-9 and `_` are allowed"
 }
 
 name! {
-    /// A thing that is done once per fleet, by its name.
+    /// The name of a task that is done once per fleet.
     AppName, "a thing done once",
     |byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_'),
     "only A-Z, a-z, 0-9, `.`, `-` and `_` are allowed"
@@ -109,7 +108,7 @@ name! {
     "only A-Z, a-z, 0-9, `.`, `-`, `_`, `:`, `/`, `(`, `)` and spaces are allowed"
 }
 
-/// The environment of a node that nobody gave another.
+/// The environment of a node without an assigned one.
 pub fn default_environment() -> EnvironmentName {
     EnvironmentName("production".to_owned())
 }

@@ -1,27 +1,27 @@
-//! Where a node stands: is it there, may it run, does it run.
+//! The status of a node: its connection, its administration and its activity.
 //!
-//! Three questions with one writer each: the connection is written by the
-//! server that holds it, the administration by operators, the activity by the
-//! node itself. [`NodeStatus::word`] folds them into the one word that lists show.
+//! Each part has one writer: the server that holds the connection writes the connection, operators
+//! write the administration, and the node itself writes the activity. [`NodeStatus::word`] combines
+//! them into the one word that lists show.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::ServerId;
 
-/// Is the node's agent on the line?
+/// The connection of the node's agent.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "lowercase")]
 pub enum Connection {
-    /// Its certificate was signed, and it never connected.
+    /// Its certificate was signed, but it never connected.
     Never { since: Timestamp },
     /// Its command stream is open.
     Connected { since: Timestamp, server: ServerId },
-    /// It was connected and is not any more.
+    /// It was connected and no longer is.
     Lost { since: Timestamp, reason: String },
 }
 
-/// May the node run?
+/// The permission of the node to run.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "lowercase")]
 pub enum Administration {
@@ -35,7 +35,7 @@ pub enum Administration {
     },
 }
 
-/// What the node's agent does now, by its own word.
+/// The current activity of the node's agent, as the agent reports it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "lowercase")]
 pub enum Activity {
@@ -43,7 +43,7 @@ pub enum Activity {
     Running { since: Timestamp, what: String },
 }
 
-/// All three answers for one node.
+/// The three parts of one node's status.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct NodeStatus {
     pub connection: Connection,
@@ -55,7 +55,7 @@ pub struct NodeStatus {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StatusWord {
-    /// Signed, never seen.
+    /// Signed, but never connected.
     New,
     Idle,
     Running,
@@ -64,9 +64,9 @@ pub enum StatusWord {
 }
 
 impl NodeStatus {
-    /// The most telling word, and since when it holds.
+    /// Returns the most informative word, and the time since which it applies.
     ///
-    /// Lost comes before disabled: of a node that is away nobody knows more.
+    /// Lost comes before disabled: nothing more is known about a node that is away.
     pub fn word(&self) -> (StatusWord, Timestamp) {
         match (&self.connection, &self.administration, &self.activity) {
             (Connection::Never { since }, _, _) => (StatusWord::New, *since),

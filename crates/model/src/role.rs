@@ -1,4 +1,4 @@
-//! What a certificate allows its holder to be.
+//! The role that a certificate gives its holder.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,21 +9,21 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// Reaches only its own things.
+    /// A managed machine. Reaches only its own data.
     Node,
-    /// A person or a program that acts for one: runs, releases, signs.
+    /// A person, or a program that acts for one: runs, releases, signs.
     Operator,
     /// A member of the cluster.
     Server,
 }
 
-/// A word that names no role.
+/// A word that is not a role.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a role (node, operator or server)")]
 pub struct InvalidRole(String);
 
 impl Role {
-    /// The word in certificates, flags and output.
+    /// The name in certificates, flags and output.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Node => "node",

@@ -1,4 +1,4 @@
-//! Spans of time as people write them: `30s`, `15m`, `1h 30m`, `365d`.
+//! Spans of time in the form that people write: `30s`, `15m`, `1h 30m`, `365d`.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use jiff::{SpanRelativeTo, Unit};
 #[error("`{0}` is not a span of time; write for example `30s`, `15m`, `1h 30m` or `7d`")]
 pub struct InvalidSpan(String);
 
-/// Reads a span. A day has 24 hours; months and years have no fixed length and are refused.
+/// Parses a span. A day has 24 hours. Months and years have no fixed length and are rejected.
 pub fn parse_span(text: &str) -> Result<Duration, InvalidSpan> {
     let refuse = || InvalidSpan(text.to_owned());
     let span: jiff::Span = text.parse().map_err(|_| refuse())?;

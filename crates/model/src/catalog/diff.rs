@@ -1,11 +1,10 @@
-//! What differs between two catalogs of a node.
+//! The differences between two catalogs of a node.
 //!
-//! Pure, and whole: when two catalogs have different ids, the difference is
-//! never empty. Values that are secret in either catalog are compared and
-//! never shown. What is noise for people (tags, containment of what came or
-//! went) is kept apart or left out.
+//! Pure and complete: when two catalogs have different ids, the difference is never empty. Values
+//! that are secret in either catalog are compared and never shown. Noise for people (tags,
+//! containment of added or removed resources) is kept separate or left out.
 //!
-//! Absent: the content of files. Whoever has it fills in [`Difference::text`].
+//! Absent: the content of files. A caller that has it fills in [`Difference::text`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +14,7 @@ use serde_json::{Map, Value};
 use super::{Catalog, CatalogSource, Place, Resource, ResourceReference, SourceFile};
 use crate::ContentId;
 
-/// A value as it may be shown.
+/// A value in a form that may be shown.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Shown {
@@ -24,7 +23,7 @@ pub enum Shown {
     Secret,
 }
 
-/// One named thing that differs; `None` where it is not there.
+/// One named value that differs; `None` where it does not exist.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Difference {
     pub name: String,
@@ -32,16 +31,16 @@ pub struct Difference {
     pub before: Option<Shown>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<Shown>,
-    /// The lines that differ, where both are texts.
+    /// The lines that differ, if both values are text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
 }
 
-/// What became of one resource.
+/// The change of one resource.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct ResourceDiff {
     pub resource: ResourceReference,
-    /// Where it is declared now, or was.
+    /// The place where it is declared, or was declared before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<String>,
     #[serde(flatten)]
@@ -60,13 +59,13 @@ pub enum ResourceChange {
     Changed {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         parameters: Vec<Difference>,
-        /// What is beside the parameters: tags, requisites, `exported`, …
+        /// Changes outside the parameters: tags, requisites, `exported`, …
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         members: Vec<Difference>,
     },
 }
 
-/// What came and what went.
+/// The added and the removed entries of a list.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct ListDiff {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -83,15 +82,15 @@ pub struct SourceDiff {
     pub before: Option<ContentId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<ContentId>,
-    /// Nothing but that it changed is told.
+    /// Secret: only the fact that it changed is shown.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub secret: bool,
-    /// The lines that differ, where both are texts.
+    /// The lines that differ, if both files are text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
 }
 
-/// Everything that differs.
+/// All differences between two catalogs.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct CatalogDiff {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -100,10 +99,11 @@ pub struct CatalogDiff {
     pub sources: Vec<SourceDiff>,
     #[serde(default, skip_serializing_if = "ListDiff::is_empty")]
     pub edges: ListDiff,
-    /// Of the catalog itself: its environment, members that this build does not know.
+    /// Differences in the catalog itself: its environment, and members that this build does not
+    /// know.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub about: Vec<Difference>,
-    /// What both have comes in another order.
+    /// The resources that both catalogs have are in a different order.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub reordered: bool,
 }
@@ -126,7 +126,7 @@ impl CatalogDiff {
         *self == Self::default()
     }
 
-    /// What must change in `before` to make it `after`.
+    /// Returns the changes that turn `before` into `after`.
     pub fn between(before: &Catalog, after: &Catalog) -> Self {
         let (old, new) = (by_reference(before), by_reference(after));
         let mut diff = Self {
@@ -137,7 +137,7 @@ impl CatalogDiff {
             reordered: in_common(before, &new) != in_common(after, &old),
         };
         if diff.is_empty() && before.id() != after.id() {
-            // Edges that name what is in neither, or that are there twice.
+            // Edges whose resources are in neither catalog, or duplicate edges.
             diff.about.push(Difference {
                 name: "edges".to_owned(),
                 before: Some(Shown::Value(before.edges.len().into())),
@@ -149,8 +149,8 @@ impl CatalogDiff {
     }
 }
 
-/// A reference, and which of several with the same one: a catalog should have
-/// one of each, and a difference must not hide that it does not.
+/// A reference, and an index among the resources that share it. A catalog should have each
+/// reference once, and a difference must not hide duplicates.
 type Slot = (ResourceReference, usize);
 type Resources<'a> = BTreeMap<Slot, &'a Resource>;
 
@@ -221,7 +221,8 @@ fn shown_parameters(resource: &Resource) -> BTreeMap<String, Shown> {
         .collect()
 }
 
-/// Marked as secret, or content that is not to be shown in differences.
+/// Returns whether the parameter is marked as secret, or its content must not appear in
+/// differences.
 fn is_secret(resource: &Resource, parameter: &str) -> bool {
     let kept_quiet = resource.parameters.get("show_diff") == Some(&Value::Bool(false))
         || resource.parameters.get("show_changes") == Some(&Value::Bool(false));
@@ -236,7 +237,7 @@ fn shown(value: &Value, secret: bool) -> Shown {
     }
 }
 
-/// Everything of a resource that is part of the catalog's id and no parameter.
+/// Returns everything of a resource that is part of the catalog's id but is not a parameter.
 fn members(resource: &Resource) -> Map<String, Value> {
     let mut value = serde_json::to_value(resource).expect("a resource is plain data");
     let mut members = std::mem::take(value.as_object_mut().expect("a struct becomes an object"));
@@ -305,7 +306,7 @@ fn sources(before: &Catalog, after: &Catalog) -> Vec<SourceDiff> {
         .collect()
 }
 
-/// Files that a secret parameter names.
+/// Returns the addresses of files that a secret parameter names.
 fn secret_addresses(catalog: &Catalog) -> impl Iterator<Item = &str> {
     catalog.resources.iter().flat_map(|resource| {
         let secret = resource.parameters.iter();
@@ -324,7 +325,7 @@ fn strings(value: &Value) -> Vec<&str> {
     }
 }
 
-/// Every file with its content; a directory has none.
+/// Returns every file with its content; a directory has none.
 fn files(sources: &BTreeMap<String, CatalogSource>) -> BTreeMap<String, Option<ContentId>> {
     let content = |file: &SourceFile| file.content;
     let mut files = BTreeMap::new();
@@ -345,8 +346,8 @@ fn files(sources: &BTreeMap<String, CatalogSource>) -> BTreeMap<String, Option<C
     files
 }
 
-/// Containment between resources that both catalogs have: what came or went
-/// takes its edges along, and says so by itself.
+/// Compares containment between resources that both catalogs have. An added or removed resource
+/// brings or takes its edges with it and is listed separately.
 fn edges(before: &Catalog, after: &Catalog, old: &Resources<'_>, new: &Resources<'_>) -> ListDiff {
     let in_both = |text: &str| {
         text.parse::<ResourceReference>().is_ok_and(|reference| {

@@ -1,10 +1,9 @@
-//! The catalog id: equal means that nothing at all changed for the node.
+//! The catalog id. Equal ids mean that nothing changed for the node.
 //!
-//! In: everything that decides what the engine does, in resource order, and
-//! the checksums of the files that the catalog names. Out: times, uuids,
-//! versions and commits (a commit that changes nothing for this node must not
-//! look like a change), and the places in source files (a new comment above a
-//! resource moves its line, and changes nothing).
+//! Included: everything that determines the engine's actions, in resource order, and the checksums
+//! of the files that the catalog names. Excluded: times, uuids, versions and commits (a commit that
+//! changes nothing for this node must not look like a change), and the places in source files (a
+//! new comment above a resource moves its line and changes nothing else).
 
 use std::fmt;
 use std::str::FromStr;
@@ -36,8 +35,8 @@ impl FromStr for CatalogId {
 }
 
 impl Catalog {
-    /// The id. Works resource by resource, so that a large catalog is never
-    /// held twice.
+    /// Returns the id. Hashes one resource at a time, so that a large catalog is never in memory
+    /// twice.
     pub fn id(&self) -> CatalogId {
         let mut hasher = Sha256::new();
         let mut feed = |value: &Value| {
@@ -66,7 +65,7 @@ impl Catalog {
     }
 }
 
-/// A resource without its place, and with its tags sorted: they are a set.
+/// Returns a resource without its place and with its tags sorted, because they are a set.
 fn steady(resource: &Resource) -> Value {
     let mut value = serde_json::to_value(resource).expect("a resource is plain data");
     let members = value.as_object_mut().expect("a struct becomes an object");

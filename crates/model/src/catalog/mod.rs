@@ -1,12 +1,11 @@
 //! The catalog: all resources of one node with their edges.
 //!
-//! The JSON form is Puppet's (`catalog_format` 2, rich data included),
-//! extended and not forked: what Puppet does not know sits in members that it
-//! ignores (`requisites`, `state`, `register`, …), and what this build does
-//! not know is kept in `other`, so that reading and writing loses nothing.
+//! The JSON form is Puppet's (`catalog_format` 2, including rich data), extended and not forked.
+//! Data that Puppet does not know is in members that it ignores (`requisites`, `state`, `register`,
+//! …). Data that this build does not know is kept in `other`, so that reading and writing loses
+//! nothing.
 //!
-//! Absent on purpose: what a resource type means, and the graph. Both belong
-//! to the engine.
+//! Absent on purpose: the meaning of resource types, and the graph. Both belong to the engine.
 
 mod diff;
 mod id;
@@ -36,10 +35,10 @@ use serde_json::{Map, Value};
 /// One immutable graph of resources for one node.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Catalog {
-    /// The node it was compiled for.
+    /// The node that the catalog was compiled for.
     #[serde(default)]
     pub name: String,
-    /// Whatever the compiler calls this version: often a time, so no part of the id.
+    /// The compiler's name for this version. It is often a time, so it is not part of the id.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -87,7 +86,7 @@ pub struct Catalog {
     pub other: Map<String, Value>,
 }
 
-/// `source` contains `target`; both in the form `Type[title]`.
+/// A containment edge: `source` contains `target`. Both have the form `Type[title]`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ContainmentEdge {
     pub source: String,

@@ -1,4 +1,4 @@
-//! Reading a catalog, and saying where in it something went wrong.
+//! Reads catalogs, and reports the place of an error in them.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::Catalog;
 
-/// Where a resource was declared.
+/// The place where a resource was declared.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Place {
     pub file: Option<String>,
@@ -25,7 +25,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// Why bytes are not a catalog.
+/// Errors from reading a catalog.
 #[derive(Debug, thiserror::Error)]
 pub enum CatalogReadError {
     #[error("not a catalog in JSON")]
@@ -35,8 +35,8 @@ pub enum CatalogReadError {
 }
 
 impl Catalog {
-    /// Reads Puppet's JSON form, also one that is wrapped in `{"data": …}` as
-    /// older tools write it.
+    /// Reads Puppet's JSON form. Also accepts a catalog wrapped in `{"data": …}`, as older tools
+    /// write it.
     pub fn from_json(bytes: &[u8]) -> Result<Self, CatalogReadError> {
         let catalog: Self = serde_json::from_slice(bytes).map_err(CatalogReadError::Json)?;
         if !catalog.resources.is_empty() || catalog.other.is_empty() && !catalog.name.is_empty() {
@@ -54,7 +54,7 @@ impl Catalog {
     }
 }
 
-/// Keeps a `null` that is written apart from a member that is not there.
+/// Distinguishes an explicit `null` from a missing member.
 pub(super) fn present<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Value>, D::Error> {

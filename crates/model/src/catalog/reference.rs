@@ -1,14 +1,14 @@
-//! `Type[title]`: how one resource speaks of another.
+//! References of the form `Type[title]` from one resource to another.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// A resource by its type and title.
+/// A reference to a resource by its type and title.
 ///
-/// The type is kept as Puppet writes it (`File`, `Apache::Vhost`), so two
-/// references are equal exactly when they name the same resource.
+/// The type is kept as Puppet writes it (`File`, `Apache::Vhost`), so two references are equal
+/// exactly when they name the same resource.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ResourceReference {
     type_name: String,
@@ -37,7 +37,7 @@ impl ResourceReference {
     }
 }
 
-/// `apache::vhost` and `Apache::vhost` both become `Apache::Vhost`.
+/// Capitalises a type name: `apache::vhost` and `Apache::vhost` both become `Apache::Vhost`.
 fn capitalised(type_name: &str) -> String {
     let mut out = String::with_capacity(type_name.len());
     let mut first = true;

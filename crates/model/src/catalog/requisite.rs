@@ -1,18 +1,18 @@
 //! Edges beyond Puppet's metaparameters: Salt's requisites, resolved.
 //!
-//! A front end has turned names, wildcards, `sls:` targets and every `_in`
-//! form into plain references before it writes these. Puppet's `require`,
-//! `before`, `notify` and `subscribe` stay metaparameters, as Puppet has them.
+//! A front end turns names, wildcards, `sls:` targets and every `_in` form into plain references
+//! before it writes these. Puppet's `require`, `before`, `notify` and `subscribe` stay
+//! metaparameters, as in Puppet.
 
 use serde::{Deserialize, Serialize};
 
 use super::ResourceReference;
 
-/// What a resource asks of others before it runs.
+/// A condition on other resources for running a resource.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Requisite {
     pub kind: RequisiteKind,
-    /// Whether all targets must agree or one is enough.
+    /// The rule for several targets: all must match, or one is enough.
     #[serde(default, skip_serializing_if = "Group::is_usual")]
     pub group: Group,
     pub targets: Vec<ResourceReference>,
@@ -22,24 +22,24 @@ pub struct Requisite {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RequisiteKind {
-    /// After the targets, if they did not fail.
+    /// Runs after the targets, if they did not fail.
     Require,
-    /// As `Require`, and refreshed when a target changed.
+    /// Like `Require`, and is refreshed when a target changed.
     Watch,
-    /// Before the targets, if they would change.
+    /// Runs before the targets, if they would change.
     Prereq,
-    /// After the targets, if they changed.
+    /// Runs after the targets, if they changed.
     OnChanges,
-    /// After the targets, if they failed.
+    /// Runs after the targets, if they failed.
     OnFail,
-    /// Refreshed once at the very end when a target changed; no order.
+    /// Is refreshed once at the very end when a target changed; implies no order.
     Listen,
 }
 
 /// Salt's `require` and `require_any`, `onfail` and `onfail_all`.
 ///
-/// `Usual` is what the bare word means for its kind: all targets for
-/// `require` and `watch`, any target for `onchanges`, `onfail` and `prereq`.
+/// `Usual` is the meaning of the bare word for its kind: all targets for `require` and `watch`, any
+/// target for `onchanges`, `onfail` and `prereq`.
 #[derive(
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize,
 )]

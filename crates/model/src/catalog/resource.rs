@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::{Place, Requisite, ResourceReference, is_sensitive};
 
-/// A declared thing, with its parameters as the compiler wrote them.
+/// A declared resource, with its parameters as the compiler wrote them.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Resource {
     #[serde(rename = "type")]
@@ -17,10 +17,10 @@ pub struct Resource {
     pub file: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<u64>,
-    /// Exported resources are for other nodes: the engine passes them by.
+    /// Exported resources are for other nodes, so the engine ignores them.
     #[serde(default)]
     pub exported: bool,
-    /// Puppet's word for what made the type: `class`, `defined_type`, `compilable_type`, `unknown`.
+    /// Puppet's name for the kind of type: `class`, `defined_type`, `compilable_type`, `unknown`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     #[serde(default, skip_serializing_if = "Map::is_empty")]
@@ -31,7 +31,7 @@ pub struct Resource {
     /// Salt's requisites, resolved.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub requisites: Vec<Requisite>,
-    /// Where a state came from; a resource without it follows Puppet's rules.
+    /// The origin of a state. A resource without it follows Puppet's rules.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<Box<StateOrigin>>,
     /// Members that this build does not know.
@@ -39,20 +39,20 @@ pub struct Resource {
     pub other: Map<String, Value>,
 }
 
-/// What Salt users know a state by. A resource that has it follows Salt's
-/// rules where they differ from Puppet's.
+/// The names by which Salt users know a state. A resource that has them follows Salt's rules where
+/// they differ from Puppet's.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct StateOrigin {
     /// The id in the state file.
     pub id: String,
-    /// The name it acts on (`name:`, or the id).
+    /// The name that the state acts on (`name:`, or the id).
     pub name: String,
-    /// `file.managed`.
+    /// The function, such as `file.managed`.
     pub function: String,
-    /// The state file as `sls` name.
+    /// The `sls` name of the state file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sls: Option<String>,
-    /// Salt's `order` as resolved by the front end: smaller first.
+    /// Salt's `order`, resolved by the front end. Smaller numbers come first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<i64>,
 }
@@ -69,7 +69,7 @@ impl Resource {
         }
     }
 
-    /// Whether a parameter must never be shown: marked by name, or by a rich
+    /// Returns whether a parameter must never be shown: it is marked by name, or has a rich
     /// `Sensitive` value anywhere inside.
     pub fn is_sensitive(&self, parameter: &str) -> bool {
         self.sensitive_parameters

@@ -1,7 +1,7 @@
-//! Puppet's rich data: values that JSON has no word for.
+//! Puppet's rich data: values that JSON cannot express.
 //!
-//! They are written as `{"__ptype": NAME, "__pvalue": …}`. A catalog keeps
-//! them as they came; [`plain`] gives the value that a resource type reads.
+//! They are written as `{"__ptype": NAME, "__pvalue": …}`. A catalog keeps them unchanged;
+//! [`plain`] returns the value that a resource type reads.
 
 use std::borrow::Cow;
 
@@ -16,7 +16,7 @@ pub struct RichData<'a> {
 }
 
 impl<'a> RichData<'a> {
-    /// Reads the wrapping, if it is one.
+    /// Parses a value with a `__ptype`; `None` for any other value.
     pub fn of(value: &'a Value) -> Option<Self> {
         let members = value.as_object()?;
         Some(Self {
@@ -27,13 +27,13 @@ impl<'a> RichData<'a> {
     }
 }
 
-/// Whether a secret is anywhere inside.
+/// Returns whether a secret is anywhere inside.
 pub fn is_sensitive(value: &Value) -> bool {
     any(value, &mut |rich| rich.type_name == "Sensitive")
 }
 
-/// Whether some rich value inside satisfies the question. Deep values are
-/// bounded by the JSON reader's own limit of 128 levels.
+/// Returns whether any rich value inside matches. The JSON reader's limit of 128 levels bounds the
+/// depth.
 fn any(value: &Value, question: &mut impl FnMut(RichData<'_>) -> bool) -> bool {
     match value {
         Value::Object(members) => {
@@ -45,9 +45,9 @@ fn any(value: &Value, question: &mut impl FnMut(RichData<'_>) -> bool) -> bool {
     }
 }
 
-/// The value without its wrappings: secrets opened, `Default` as the word,
-/// hashes with their keys as text, times and patterns as their text.
-/// `Binary` and `Deferred` stay wrapped: only their reader can decide.
+/// Returns the value without its wrappers: secrets are unwrapped, `Default` becomes the word,
+/// hashes get text keys, and times and patterns become text. `Binary` and `Deferred` stay wrapped,
+/// because only their reader can decide.
 pub fn plain(value: &Value) -> Cow<'_, Value> {
     if any(value, &mut |_| true) {
         Cow::Owned(unwrapped(value))

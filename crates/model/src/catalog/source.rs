@@ -1,9 +1,8 @@
 //! The files that a catalog refers to, by address and by content.
 //!
-//! A *static* catalog names every file that its resources speak of
-//! (`salt://web/nginx.conf`, `puppet:///modules/ntp/ntp.conf`) with the hash
-//! of its content, so that a changed file is a changed catalog, and a node
-//! fetches content by its hash and nothing else.
+//! A *static* catalog lists every file that its resources refer to (`salt://web/nginx.conf`,
+//! `puppet:///modules/ntp/ntp.conf`) with the hash of its content. So a changed file is a changed
+//! catalog, and a node fetches content only by its hash.
 
 use std::collections::BTreeSet;
 
@@ -12,12 +11,12 @@ use serde::{Deserialize, Serialize};
 use super::Catalog;
 use crate::ContentId;
 
-/// What lies at an address.
+/// The file or directory at an address.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum CatalogSource {
     File(SourceFile),
-    /// Everything below it, by path, directories before what is in them.
+    /// Everything below it, by path. Directories come before their contents.
     Directory {
         entries: Vec<SourceEntry>,
     },
@@ -30,7 +29,7 @@ pub struct SourceFile {
     pub size: u64,
 }
 
-/// One thing below a directory; a directory itself if it has no content.
+/// One entry below a directory; an entry without content is a directory itself.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SourceEntry {
     /// Relative to the directory, with slashes.
@@ -40,7 +39,7 @@ pub struct SourceEntry {
 }
 
 impl CatalogSource {
-    /// Every file in it.
+    /// Returns every file in it.
     pub fn files(&self) -> impl Iterator<Item = SourceFile> + '_ {
         let (one, entries) = match self {
             Self::File(file) => (Some(*file), [].as_slice()),
@@ -52,7 +51,7 @@ impl CatalogSource {
 }
 
 impl Catalog {
-    /// The contents that this catalog refers to, each once, in order.
+    /// Returns the contents that this catalog refers to, each once, in order.
     pub fn contents(&self) -> BTreeSet<ContentId> {
         self.sources
             .values()

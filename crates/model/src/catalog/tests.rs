@@ -1,10 +1,10 @@
-//! Catalogs as Puppet writes them, and back.
+//! Reading catalogs as Puppet writes them, and writing them back.
 
 use serde_json::json;
 
 use super::*;
 
-/// As `puppet catalog compile` 7.23 wrote it, shortened.
+/// A catalog as `puppet catalog compile` 7.23 wrote it, shortened.
 const FROM_PUPPET: &str = r#"{
   "tags": ["settings", "a", "class"], "name": "x.y", "version": 1794776647, "code_id": null,
   "catalog_uuid": "c9180fb7-7dc2-492f-b44b-5c1dc849b080", "catalog_format": 2, "environment": "production",
