@@ -1,4 +1,4 @@
-//! What can go wrong in a store.
+//! Errors of store operations.
 
 use std::path::PathBuf;
 
@@ -6,25 +6,25 @@ use crate::{LeaseId, Revision};
 
 type Source = Box<dyn std::error::Error + Send + Sync>;
 
-/// One enum for all operations: a caller handles the same few cases everywhere.
+/// The error of all operations, so that callers handle the same few cases everywhere.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// Nothing was done. Trying again later may help.
+    /// Nothing was done. A later retry may help.
     #[error("the store is not available")]
     Unavailable(#[source] Source),
 
-    /// The connection broke after the request had left: it may have been done.
+    /// The connection broke after the request was sent: it may have been done.
     #[error("the store did not say whether the write was done")]
     OutcomeUnknown(#[source] Source),
 
-    /// The history before `oldest` is gone: read everything anew, then watch on.
+    /// The history before `oldest` is gone: read everything again, then continue to watch.
     #[error("the history at revision {wanted} is gone; the oldest that is left is {oldest}")]
     Compacted { wanted: Revision, oldest: Revision },
 
     #[error("lease {0} does not exist or has ended")]
     LeaseNotFound(LeaseId),
 
-    /// A limit of the store: refused before anything was done.
+    /// The request exceeds a limit of the store. It was refused before anything was done.
     #[error("{what} is {size}, and the store takes at most {limit}")]
     TooLarge {
         what: &'static str,
@@ -32,7 +32,7 @@ pub enum StoreError {
         limit: usize,
     },
 
-    /// A key, a prefix or a request that has no meaning.
+    /// A key, a prefix or a request that is not valid.
     #[error("{0}")]
     Invalid(String),
 
@@ -40,7 +40,7 @@ pub enum StoreError {
     #[error("{} is in use by {owner}", path.display())]
     Locked { path: PathBuf, owner: String },
 
-    /// The files are not what was written: say so, touch nothing.
+    /// The files differ from the written data: report it and change nothing.
     #[error("{} is damaged: {what}", path.display())]
     Damaged { path: PathBuf, what: String },
 

@@ -1,12 +1,12 @@
-//! What is under a prefix, and then everything that becomes of it.
+//! Everything under a prefix, and then all changes to it.
 //!
-//! [`Follow`] is what services use. It gives what is there, then changes, and mends
-//! what a bare watch leaves to its reader: a connection that broke, and history
-//! that was compacted away. Then it reads anew and gives only what differs from
-//! what it gave before. Its consumer misses no key's newest state and sees no
-//! change twice; states in between may be skipped only when history was gone.
+//! Services use [`Follow`]. It returns the existing keys, then changes, and recovers from problems
+//! that a bare watch leaves to its reader: a broken connection, and compacted history. Then it
+//! reads everything again and returns only the differences from what it returned before. Its
+//! consumer misses no key's newest state and sees no change twice; intermediate states may be
+//! skipped only when history was gone.
 //!
-//! It keeps the key and the revision of everything under the prefix, no values.
+//! It keeps the key and the revision of everything under the prefix, but no values.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,23 +21,23 @@ use crate::{
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// What [`Follow::next`] gives.
+/// A result of [`Follow::next`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Followed {
-    /// Everything under the prefix: once, and first. When it took several pages,
-    /// later keys may already be newer than `revision`: what happened meanwhile to
-    /// earlier ones comes as changes.
+    /// Everything under the prefix, once and first. If it took several pages, later keys may
+    /// already be newer than `revision`. Changes that happen to earlier keys meanwhile follow as
+    /// changes.
     Snapshot {
         items: Vec<KeyValue>,
         revision: Revision,
     },
-    /// What changed, in order of revision. After a gap in history, one batch holds
-    /// all that differs, read like a snapshot.
+    /// Changes, in order of revision. After a gap in history, one batch holds all differences, read
+    /// like a snapshot.
     Changes(WatchBatch),
 }
 
 impl Followed {
-    /// What is there or came, for those to whom it does not matter what went.
+    /// Returns the existing or written entries, for consumers that do not care about deletions.
     pub fn into_puts(self) -> Vec<KeyValue> {
         match self {
             Self::Snapshot { items, .. } => items,
@@ -56,12 +56,13 @@ impl Followed {
 pub struct Follow {
     store: SharedStore,
     prefix: String,
-    /// When each key was modified, as the consumer knows it. `None`: nothing was given.
+    /// The revision of each key's last change, as the consumer knows it. `None`: nothing was
+    /// returned yet.
     known: Option<BTreeMap<String, Revision>>,
-    /// What the last full read already showed.
+    /// The state that the last full read already showed.
     shown: Shown,
     stream: Option<WatchStream>,
-    /// The first revision that the watch has not given.
+    /// The first revision that the watch has not returned.
     next: Revision,
     must_read: bool,
     failures: u32,
@@ -83,10 +84,10 @@ impl Follow {
         }
     }
 
-    /// The snapshot, then changes, for ever. Waits as long as it takes.
+    /// Returns the snapshot, then changes, for ever. Waits as long as it takes.
     ///
-    /// An error is one that waiting cannot mend; the next call tries anew. May be
-    /// cancelled at any time without losing anything.
+    /// An error is one that waiting cannot fix; the next call tries again. May be cancelled at any
+    /// time without losing anything.
     pub async fn next(&mut self) -> Result<Followed, StoreError> {
         loop {
             if let Some(until) = self.pause_until {
@@ -140,7 +141,7 @@ impl Follow {
         Ok(())
     }
 
-    /// Leaves out what the last full read already showed.
+    /// Leaves out changes that the last full read already showed.
     fn accept(&mut self, batch: WatchBatch) -> Option<Followed> {
         let revision = batch.revision;
         self.next = Revision(revision.0 + 1);
@@ -160,7 +161,7 @@ impl Follow {
         Some(Followed::Changes(WatchBatch { revision, changes }))
     }
 
-    /// Reads everything; gives all of it the first time, and what differs later.
+    /// Reads everything. Returns all of it the first time, and the differences later.
     async fn read(&mut self) -> Result<Option<Followed>, StoreError> {
         let (items, shown) = read_pages(&self.store, &self.prefix).await?;
         let revision = shown.earliest();
@@ -222,17 +223,17 @@ fn differences(mut before: BTreeMap<String, Revision>, items: Vec<KeyValue>) -> 
     changes
 }
 
-/// Which part of the keys was read at which revision. Pages are read one after
-/// the other; the watch begins where the first was read.
+/// The revision at which each part of the keys was read. Pages are read one after the other; the
+/// watch begins at the revision of the first.
 #[derive(Default)]
 struct Shown {
-    /// The last key of each page (`None`: all the rest) and its revision.
+    /// The last key of each page (`None`: all remaining keys) and its revision.
     pages: Vec<(Option<String>, Revision)>,
 }
 
 impl Shown {
-    /// Where the watch begins: at the page that was read earliest. That is the
-    /// first one, unless they came from datastores that differ (see [`crate::stale`]).
+    /// Returns the start of the watch: the earliest revision of all pages. That is the first
+    /// page's, unless the pages came from datastores that differ (see [`crate::stale`]).
     fn earliest(&self) -> Revision {
         let read = self.pages.iter().map(|page| page.1);
         read.min().unwrap_or(Revision(0))
@@ -260,8 +261,8 @@ fn key_of(change: &Change) -> &str {
     }
 }
 
-/// Doubles with each failure in a row; random, so that those who lost one server
-/// do not all come back to the next at once.
+/// Returns a pause that doubles with each failure in a row. It is random, so that clients of a lost
+/// server do not all connect to the next one at once.
 fn pause(failures: u32) -> Duration {
     let longest = FIRST_PAUSE
         .saturating_mul(1 << failures.min(10))

@@ -1,20 +1,19 @@
-//! Ports for servers that are started on this machine.
+//! Reserved ports for servers that are started on this machine.
 
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::os::fd::OwnedFd;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
 
-/// Below the range from which the kernel takes ports for outgoing connections.
+/// Below the range that the kernel uses for outgoing connections.
 const FIRST: u16 = 20_000;
 const COUNT: u16 = 12_000;
 
-/// A port of 127.0.0.1 that is ours, also while no server listens on it yet, or
-/// while it starts again.
+/// A port of 127.0.0.1 that stays ours, even while no server listens on it yet, or while the server
+/// restarts.
 ///
-/// It is bound, which keeps out everybody who asks for a port of his own, and may
-/// be shared, which lets in a server that says so (`SO_REUSEADDR`, as servers do):
-/// the one that is given the number.
+/// The port is bound, so nobody who asks the kernel for a port gets it. It may be shared with a
+/// server that sets `SO_REUSEADDR`, as servers do: the server that is given the number.
 #[derive(Debug)]
 pub struct HeldPort {
     number: u16,
@@ -22,7 +21,7 @@ pub struct HeldPort {
 }
 
 impl HeldPort {
-    /// Any that is free, for TCP and UDP.
+    /// Reserves any port that is free for TCP and UDP.
     pub fn any() -> std::io::Result<Self> {
         let mut last = None;
         for _ in 0..1_000 {
@@ -50,7 +49,7 @@ impl HeldPort {
         )?;
         bind(&socket, &address)?;
         sockopt::set_socket_reuseaddr(&socket, true)?;
-        // Servers do not share those for UDP, so that they cannot be held.
+        // Servers do not share UDP ports, so these cannot be held.
         UdpSocket::bind(address)?;
         Ok(Self {
             number,
@@ -74,7 +73,7 @@ mod tests {
     fn a_port_that_is_held_is_nobody_elses_until_it_is_let_go() {
         let held = HeldPort::any().expect("one is free");
         assert!(HeldPort::take(held.number()).is_err());
-        // Its server starts, and starts again.
+        // The server starts, and then restarts.
         for _ in 0..2 {
             let server = TcpListener::bind(("127.0.0.1", held.number())).expect("let in");
             assert!(TcpListener::bind(("127.0.0.1", held.number())).is_err());

@@ -1,4 +1,4 @@
-//! Keys with their values and their place in history.
+//! Keys with their values and their position in history.
 
 use std::fmt;
 
@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::LeaseId;
 
-/// A point in the store's history. Every committed transaction that changes
-/// something makes the next one.
+/// A point in the store's history. Every committed transaction that changes something creates the
+/// next one.
 #[derive(
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize,
 )]
@@ -26,31 +26,31 @@ impl fmt::Display for Revision {
 pub struct KeyValue {
     pub key: String,
     pub value: Bytes,
-    /// When the key came to exist (again).
+    /// The revision that created the key (again).
     pub created: Revision,
-    /// When it was written last.
+    /// The revision of the last write.
     pub modified: Revision,
-    /// How often it was written since it was created: 1 for the first time.
+    /// The number of writes since the key was created; the first write is 1.
     pub version: u64,
-    /// The lease that it goes with.
+    /// The lease that the key is bound to.
     pub lease: Option<LeaseId>,
 }
 
-/// Which keys to read.
+/// A selection of keys to read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Range {
     /// Keys that start with this. Empty: all.
     pub prefix: String,
     /// Only keys after this one: the last key of the page before.
     pub after: Option<String>,
-    /// At most so many. 0: as many as the backend gives in one page.
+    /// The maximum number of keys. 0: the backend's page size.
     pub limit: usize,
     /// Leave the values out.
     pub keys_only: bool,
 }
 
 impl Range {
-    /// Everything under a prefix.
+    /// Selects everything under a prefix.
     pub fn prefix(prefix: impl Into<String>) -> Self {
         Self {
             prefix: prefix.into(),
@@ -65,8 +65,8 @@ impl Range {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RangePage {
     pub items: Vec<KeyValue>,
-    /// There are more after the last of these.
+    /// More keys follow after the last of these.
     pub more: bool,
-    /// The store's revision when it was read: watch from the next one.
+    /// The store's revision at the time of the read: watch from the next one.
     pub revision: Revision,
 }

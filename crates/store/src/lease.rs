@@ -1,11 +1,11 @@
-//! Leases: time that someone must keep buying.
+//! Leases: time limits that their owners must keep renewing.
 
 use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// A lease, by the number that the store gave it.
+/// The id of a lease, issued by the store.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct LeaseId(pub i64);
@@ -16,11 +16,11 @@ impl fmt::Display for LeaseId {
     }
 }
 
-/// What is left of a lease.
+/// The remaining time of a lease, and its keys.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LeaseStatus {
     pub granted: Duration,
     pub remaining: Duration,
-    /// The keys that go with it, in order.
+    /// The keys bound to it, in order.
     pub keys: Vec<String>,
 }

@@ -1,12 +1,11 @@
-//! Where everything that must last is kept.
+//! Storage for all durable data.
 //!
-//! [`Store`] holds small values under keys, with transactions, watches and
-//! leases. Two backends keep one contract: the embedded one (a directory, no
-//! other software) and etcd. Every write that depends on a read is a
-//! transaction whose compares name what was read.
+//! [`Store`] holds small values under keys, with transactions, watches and leases. Two backends
+//! implement one contract: the embedded one (a directory, no other software) and etcd. Every write
+//! that depends on a read is a transaction whose compares name the values that were read.
 //!
-//! Keys are UTF-8 paths without a leading slash (`nodes/web-1/facts`). Values
-//! are small: pointers and coordination. What is large belongs in blobs.
+//! Keys are UTF-8 paths without a leading slash (`nodes/web-1/facts`). Values are small: pointers
+//! and coordination. Large data belongs in blobs.
 
 pub mod blobs;
 #[cfg(feature = "contract")]
@@ -39,54 +38,54 @@ pub use stale::NoMajority;
 pub use transaction::{Compare, Operation, Transaction, TransactionOutcome};
 pub use watch::{Change, WatchBatch, WatchStart, WatchStream};
 
-/// A store that is shared by everything in a process.
+/// A store shared by everything in a process.
 pub type SharedStore = Arc<dyn Store>;
 
-/// Keys, transactions, watches and leases. See the module's notes for the contract.
+/// Keys, transactions, watches and leases. See the crate documentation for the contract.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
-    /// The newest value of one key. Linearizable, unless the task allowed otherwise
-    /// (see [`stale`]); the same holds for [`Store::range`].
+    /// Returns the newest value of one key. Linearizable, unless the task allows old data (see
+    /// [`stale`]); the same holds for [`Store::range`].
     async fn get(&self, key: &str) -> Result<Option<KeyValue>, StoreError>;
 
-    /// The newest values under a prefix, in key order, a page at a time. Linearizable.
+    /// Returns the newest values under a prefix, in key order, one page at a time. Linearizable.
     async fn range(&self, range: Range) -> Result<RangePage, StoreError>;
 
     /// Commits all operations if every compare holds, and none otherwise.
     ///
-    /// What changes nothing makes no revision, and is committed at the newest one.
-    /// A key may be written once in a transaction (see [`limits`]).
+    /// A transaction that changes nothing creates no revision, and is committed at the newest one.
+    /// Each key may be written once per transaction (see [`limits`]).
     ///
-    /// When this returns, the outcome is durable. [`StoreError::OutcomeUnknown`]
-    /// means that it may or may not have been committed: read before trying again.
+    /// When this returns, the outcome is durable. [`StoreError::OutcomeUnknown`] means that the
+    /// transaction may or may not have been committed: read before trying again.
     async fn commit(&self, transaction: Transaction) -> Result<TransactionOutcome, StoreError>;
 
-    /// Everything that changes under a prefix, in order of revision, each
-    /// revision's events together, none lost and none twice for as long as the
-    /// stream is read. A connection that breaks underneath is resumed.
+    /// Returns all changes under a prefix, in order of revision, with the events of each revision
+    /// together. No change is lost or repeated while the stream is read. A broken connection is
+    /// resumed automatically.
     async fn watch(&self, prefix: &str, start: WatchStart) -> Result<WatchStream, StoreError>;
 
-    /// For how long no majority of the datastores has answered, as far as is
-    /// known here; nothing while one does. A store of one's own always has one.
+    /// Returns the time since a majority of the datastores last answered, as far as is known here;
+    /// `None` while one answers. A local store always has a majority.
     fn without_majority_for(&self) -> Option<std::time::Duration> {
         None
     }
 
-    /// A new lease that ends `ttl` after its last keep-alive, also across restarts:
-    /// never earlier, and a little later where a backend counts in whole seconds.
+    /// Creates a lease that ends `ttl` after its last keep-alive, even across restarts. It never
+    /// ends earlier, and ends slightly later where a backend counts in whole seconds.
     async fn lease_grant(&self, ttl: std::time::Duration) -> Result<LeaseId, StoreError>;
 
-    /// Starts the lease's time anew. [`StoreError::LeaseNotFound`] once it has ended.
+    /// Restarts the lease's time. Fails with [`StoreError::LeaseNotFound`] once it has ended.
     async fn lease_keep_alive(&self, lease: LeaseId) -> Result<(), StoreError>;
 
-    /// Ends the lease now, and deletes the keys that are bound to it.
+    /// Ends the lease now, and deletes the keys bound to it.
     async fn lease_revoke(&self, lease: LeaseId) -> Result<(), StoreError>;
 
-    /// What is left of the lease.
+    /// Returns the remaining time of the lease, and its keys.
     async fn lease_status(&self, lease: LeaseId) -> Result<Option<LeaseStatus>, StoreError>;
 
-    /// Forgets history before `revision`. The newest value of each key stays, and a
-    /// watch at `revision` is still possible. [`StoreError::Invalid`] if `revision` is
-    /// yet to come; nothing to do if that history is gone already.
+    /// Drops history before `revision`. The newest value of each key stays, and a watch at
+    /// `revision` is still possible. Fails with [`StoreError::Invalid`] if `revision` is in the
+    /// future; does nothing if that history is already gone.
     async fn compact(&self, revision: Revision) -> Result<(), StoreError>;
 }

@@ -1,25 +1,24 @@
-//! What every backend takes, so that what works on one works on all.
+//! The limits of every backend, so that a request that works on one works on all.
 //!
-//! The figures are etcd's defaults with room for its framing: a request that
-//! passes here is never refused by a default etcd, and the embedded store
-//! refuses what etcd would.
+//! The figures are etcd's defaults with room for its framing: a default etcd never refuses a
+//! request that passes here, and the embedded store refuses the same requests as etcd.
 
 use std::collections::BTreeSet;
 
 use crate::{Compare, Operation, StoreError, Transaction};
 
-/// Longest key, in bytes.
+/// The longest key, in bytes.
 pub const MAX_KEY_BYTES: usize = 1024;
-/// Largest value, in bytes.
+/// The largest value, in bytes.
 pub const MAX_VALUE_BYTES: usize = 1024 * 1024;
-/// Most compares, most operations and most reads of one transaction, each.
+/// The maximum number of compares, of operations and of reads in one transaction.
 pub const MAX_OPERATIONS: usize = 128;
-/// All keys and values of one transaction together (etcd's default is 1.5 MiB).
+/// The total size of all keys and values in one transaction (etcd's default is 1.5 MiB).
 pub const MAX_TRANSACTION_BYTES: usize = 1_500_000;
-/// What an entry costs beyond its key and value.
+/// The size of an entry in addition to its key and value.
 const ENTRY_OVERHEAD: usize = 64;
 
-/// A key is a path: not empty, no leading slash, no NUL.
+/// Checks a key. It is a path: not empty, no leading slash, no NUL.
 pub fn check_key(key: &str) -> Result<(), StoreError> {
     if key.is_empty() {
         return Err(StoreError::Invalid("a key must not be empty".to_owned()));
@@ -27,7 +26,7 @@ pub fn check_key(key: &str) -> Result<(), StoreError> {
     check_prefix(key)
 }
 
-/// A prefix is a key or the start of one; empty means everything.
+/// Checks a prefix. It is a key or the start of one; empty means everything.
 pub fn check_prefix(prefix: &str) -> Result<(), StoreError> {
     if prefix.starts_with('/') {
         return Err(StoreError::Invalid(format!(
@@ -42,10 +41,10 @@ pub fn check_prefix(prefix: &str) -> Result<(), StoreError> {
     at_most("a key's length", prefix.len(), MAX_KEY_BYTES)
 }
 
-/// Everything about a transaction that can be refused without looking at the store.
+/// Checks everything about a transaction that does not depend on the store's content.
 ///
-/// No key may be put twice, or put and deleted, in one transaction: etcd refuses
-/// it, because a revision holds one change per key.
+/// No key may be put twice, or put and deleted, in one transaction: etcd refuses it, because a
+/// revision holds one change per key.
 pub fn check_transaction(transaction: &Transaction) -> Result<(), StoreError> {
     for (what, size) in [
         ("the number of compares", transaction.compares.len()),
@@ -68,7 +67,7 @@ pub fn check_transaction(transaction: &Transaction) -> Result<(), StoreError> {
     check_overlap(transaction)
 }
 
-/// The size that [`MAX_TRANSACTION_BYTES`] limits.
+/// Returns the size that [`MAX_TRANSACTION_BYTES`] limits.
 pub fn transaction_bytes(transaction: &Transaction) -> usize {
     let compares = transaction.compares.iter().map(|compare| match compare {
         Compare::Value(key, value) => key.len() + value.len(),

@@ -1,14 +1,12 @@
-//! Reading without a majority.
+//! Reads without a majority.
 //!
-//! Whoever decides anything reads what is newest, or nothing. Whoever only
-//! shows something may say so with [`allow`]: then, while no majority of the
-//! datastores answers, reads are served from what one datastore has, and the
-//! caller learns that they were.
+//! Code that makes decisions reads the newest data or nothing. Code that only displays data may say
+//! so with [`allow`]: then, while no majority of the datastores answers, reads are served from one
+//! datastore's data, and the caller learns about it.
 //!
-//! The permission belongs to the task, not to the store: the same services
-//! answer those who may see old data and those who must not, and what runs in
-//! the background never gets it by accident. What a task starts anew
-//! (`tokio::spawn`) does not inherit it.
+//! The permission belongs to the task, not to the store: the same services answer callers that may
+//! see old data and callers that must not, and background work never gets it by accident. Tasks
+//! that a task spawns (`tokio::spawn`) do not inherit it.
 //!
 //! Absent: old data for writes. A transaction is refused without a majority.
 
@@ -21,8 +19,8 @@ tokio::task_local! {
     static PERMISSION: Permission;
 }
 
-/// No majority of the datastores answers. The source of
-/// [`crate::StoreError::Unavailable`] where that is known.
+/// No majority of the datastores answers. This is the source of [`crate::StoreError::Unavailable`]
+/// where the cause is known.
 #[derive(Debug, thiserror::Error)]
 #[error("no majority of the datastores has answered for {} s", .lasting.as_secs())]
 pub struct NoMajority {
@@ -31,13 +29,13 @@ pub struct NoMajority {
     pub source: Box<dyn std::error::Error + Send + Sync>,
 }
 
-/// That a task may be given what one datastore has, and whether it was.
+/// A task's permission to read one datastore's data, and a record of its use.
 #[derive(Clone, Debug, Default)]
 pub struct Permission(Arc<Mutex<Option<Duration>>>);
 
 impl Permission {
-    /// For how long no majority had answered when old data was given; nothing
-    /// when all that was read was the newest.
+    /// Returns how long no majority had answered when old data was returned; `None` if all reads
+    /// returned the newest data.
     pub fn used(&self) -> Option<Duration> {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -48,12 +46,12 @@ impl Permission {
     }
 }
 
-/// Lets `work` read without a majority, while there is none.
+/// Lets `work` read without a majority while there is none.
 pub async fn allow<F: Future>(permission: Permission, work: F) -> F::Output {
     PERMISSION.scope(permission, work).await
 }
 
-/// The same for a stream whose items are read later, such as a body.
+/// Like [`allow`], for a stream whose items are read later, such as a body.
 pub struct AllowedStream<S> {
     permission: Permission,
     stream: S,
@@ -74,12 +72,12 @@ impl<S: futures::Stream + Unpin> futures::Stream for AllowedStream<S> {
     }
 }
 
-/// Whether the task that runs now may.
+/// Returns whether the current task may read without a majority.
 pub(crate) fn is_allowed() -> bool {
     PERMISSION.try_with(|_| ()).is_ok()
 }
 
-/// The task that runs now was given old data.
+/// Records that the current task got old data.
 pub(crate) fn was_used(lasting: Duration) {
     let _ = PERMISSION.try_with(|permission| permission.note(lasting));
 }

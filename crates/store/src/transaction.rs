@@ -1,10 +1,10 @@
-//! All or nothing, if what was read still holds.
+//! Transactions: all operations or none, if the compared state still holds.
 
 use bytes::Bytes;
 
 use crate::{KeyValue, LeaseId, Revision};
 
-/// What must hold for the operations to be done.
+/// A condition for the operations to be done.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Compare {
     /// The key does not exist.
@@ -40,8 +40,8 @@ pub enum Operation {
 pub struct Transaction {
     pub compares: Vec<Compare>,
     pub operations: Vec<Operation>,
-    /// Keys to read in the same step when a compare fails: what the loser
-    /// must look at before it tries again.
+    /// Keys to read in the same step when a compare fails: the loser must check them before it
+    /// tries again.
     pub reads_on_failure: Vec<String>,
 }
 
@@ -56,7 +56,8 @@ impl Transaction {
         self
     }
 
-    /// Holds when the key is as it was read: absent, or last written when it was.
+    /// Adds a compare that the key is unchanged since it was read: still absent, or with the same
+    /// last revision.
     #[must_use]
     pub fn when_unchanged(self, key: &str, read: Option<&KeyValue>) -> Self {
         self.when(match read {
@@ -111,13 +112,13 @@ impl Transaction {
     }
 }
 
-/// What became of a transaction.
+/// The outcome of a transaction.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum TransactionOutcome {
     /// Every compare held; everything was done, durably, at this revision.
     Committed(Revision),
-    /// A compare did not hold; nothing was done. One entry per key of
-    /// `reads_on_failure`, as it stood in that moment.
+    /// A compare did not hold, and nothing was done. Has one entry per key of `reads_on_failure`,
+    /// as of that moment.
     Refused(Vec<Option<KeyValue>>),
 }
 

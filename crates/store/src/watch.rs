@@ -1,4 +1,4 @@
-//! What changes, in order, without gaps.
+//! Changes, in order and without gaps.
 
 use std::pin::Pin;
 
@@ -6,21 +6,21 @@ use futures::Stream;
 
 use crate::{KeyValue, Revision, StoreError};
 
-/// Where a watch begins.
+/// The start of a watch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WatchStart {
     /// With the first change after the watch was accepted.
     Now,
-    /// With this revision, from history if need be:
-    /// [`StoreError::Compacted`] if that is gone.
+    /// With this revision, from history if needed. Fails with [`StoreError::Compacted`] if that is
+    /// gone.
     At(Revision),
 }
 
-/// What happened to a key.
+/// A change of a key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change {
     Put(KeyValue),
-    /// Deleted, or gone with its lease.
+    /// The key was deleted, or ended with its lease.
     Delete {
         key: String,
     },
@@ -33,8 +33,8 @@ pub struct WatchBatch {
     pub changes: Vec<Change>,
 }
 
-/// Batches until the stream is dropped. After an error it ends.
+/// A stream of batches until it is dropped. It ends after an error.
 ///
-/// It ends with [`StoreError::Compacted`] when the reader was away for longer
-/// than history is kept; everything else that can be mended is mended inside.
+/// It ends with [`StoreError::Compacted`] when the reader was away for longer than history is kept;
+/// the stream recovers from all other recoverable errors internally.
 pub type WatchStream = Pin<Box<dyn Stream<Item = Result<WatchBatch, StoreError>> + Send>>;

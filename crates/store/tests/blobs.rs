@@ -1,4 +1,4 @@
-//! Content-addressed bytes: writing, reading, damage, limits.
+//! Tests of content-addressed bytes: writing, reading, damage, limits.
 
 use bunraku_testkit::eventually;
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -123,7 +123,7 @@ async fn content_above_the_limit_is_refused_and_nothing_is_kept() {
     }
 }
 
-/// Gives some bytes, then fails, as a connection that breaks does.
+/// A source that gives some bytes and then fails, like a broken connection.
 struct Breaks(usize);
 
 impl tokio::io::AsyncRead for Breaks {
@@ -170,7 +170,7 @@ async fn many_writers_of_the_same_content_keep_it_once() {
     }
 }
 
-/// Flips one bit of the only content that is kept.
+/// Flips one bit of the only stored content.
 async fn damage(world: &World, at: u64) {
     if world.in_directory {
         let files = world.files();
@@ -283,7 +283,7 @@ async fn a_file_that_is_cut_swapped_or_gone_is_an_error() {
             "{length}: {cut:?}"
         );
     }
-    // A sound file, of other content.
+    // A valid file, with other content.
     let elsewhere = World::new(true, options()).await;
     let other = elsewhere.open().await;
     other
@@ -337,7 +337,7 @@ async fn what_a_crashed_writer_left_is_cleared_at_the_next_start() {
         blobs.reference(kept.info.id, "test").await.expect("refers");
         let sound = world.kept().await;
 
-        // A source that never ends; the task is gone in the middle.
+        // A source that never ends; the task is dropped in the middle.
         let (mut give, mut take) = tokio::io::duplex(64 * 1024);
         let writer = tokio::spawn({
             let blobs = blobs.clone();
@@ -351,7 +351,7 @@ async fn what_a_crashed_writer_left_is_cleared_at_the_next_start() {
         writer.abort();
         let _ = writer.await;
 
-        // Not while its lease lasts: the writer may be on another server.
+        // Nothing is removed while the lease lasts: the writer may be on another server.
         eventually(async || {
             let reopened = world.open().await;
             let under_way = world.store.range(Range::prefix("blob-uploads/")).await;
@@ -382,7 +382,7 @@ async fn a_source_that_is_silent_for_long_does_not_lose_its_lease() {
             let blobs = blobs.clone();
             async move { blobs.put(&mut take, None).await }
         });
-        // Leases of the same length that nobody renews end meanwhile, one after the other.
+        // Meanwhile, leases of the same length that nobody renews end one after the other.
         for _ in 0..2 {
             let lease = world.store.lease_grant(Duration::from_secs(2)).await;
             let lease = lease.expect("granted");

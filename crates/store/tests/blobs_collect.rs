@@ -1,4 +1,4 @@
-//! What is collected, when, and what takes it back.
+//! Tests of collection: the removed content, the time of removal, and the ways to prevent it.
 
 use std::time::Duration;
 
@@ -107,7 +107,7 @@ async fn a_crash_between_the_record_and_the_bytes_leaves_only_debris() {
             .expect("deletes");
         assert!(!world.kept().await.is_empty());
 
-        // Written again before anyone cleared away: the old bytes are not the new ones.
+        // Written again before the collector ran: the old bytes are not the new ones.
         let again = blobs.put(&mut &b"bytes"[..], None).await.expect("writes");
         let collected = blobs.collect(at(0)).await.expect("collects");
         assert_eq!(

@@ -1,4 +1,5 @@
-//! Killed at any moment: what is referred to is whole, and nothing half is seen.
+//! Kills writers at any moment: referenced content is complete, and partial content is never
+//! visible.
 
 use crate::killed::was_killed;
 use std::collections::BTreeSet;
@@ -16,7 +17,7 @@ use jiff::Timestamp;
 
 const ROUNDS: u64 = 25;
 
-/// Who refers to what, by the words of writers that are dead.
+/// The references that dead writers acknowledged.
 #[derive(Default)]
 struct Acknowledged {
     refers: BTreeSet<(ContentId, String)>,
@@ -40,8 +41,8 @@ impl Acknowledged {
     }
 }
 
-/// Lets the writer say some lines and work on for a while, then kills it.
-/// Gives what it said; the last line may be cut off.
+/// Lets the writer print some lines and continue for a while, then kills it. Returns its output;
+/// the last line may be cut off.
 fn run_and_kill(directory: &Path, place: &str, seed: u64, random: &mut Random) -> String {
     let mut child = Command::new(env!("CARGO_BIN_EXE_bunraku-store-blob-writer"))
         .arg(directory)
@@ -97,7 +98,7 @@ async fn check(
     for _ in 0..3 {
         blobs.collect(Timestamp::now()).await.expect("collects");
     }
-    // There may be more: a writer may have died before it could say so.
+    // There may be more: a writer may have died before it could print a line.
     let mut listed = BTreeSet::new();
     for info in blobs.list(None).await.expect("lists") {
         let referrers = blobs.references(info.id).await.expect("lists");
@@ -113,7 +114,7 @@ async fn check(
     world.directory
 }
 
-/// What time would do: pins and uploads of the dead end.
+/// Ends the pins and uploads of dead writers, as time would.
 async fn end_leases(store: &SharedStore) {
     for prefix in ["blob-uploads/", "blob-pins/"] {
         let page = store.range(Range::prefix(prefix)).await.expect("reads");

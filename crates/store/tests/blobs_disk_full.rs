@@ -1,13 +1,13 @@
-//! A disk that takes no more. The only test of its process: the limit that
-//! stands for a full disk is the whole process's.
+//! A full disk. This test has its own process, because the limit that simulates a full disk applies
+//! to the whole process.
 
 use crate::blob_support::{World, content, options, read};
 use bunraku_store::blobs::{BlobError, CHUNK_SIZE};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// "File too large": the kernel sends it before the write fails, and who does
-/// not handle it is killed.
+/// "File too large": the kernel sends it before the write fails, and kills a process that does not
+/// handle it.
 const SIGXFSZ: i32 = 25;
 
 #[tokio::test]
@@ -27,7 +27,7 @@ async fn a_write_that_the_disk_refuses_is_an_error_and_leaves_nothing() {
         },
     )
     .expect("a limit of our own");
-    // One that fails in the middle, and one that fails at its very end.
+    // One write that fails in the middle, and one that fails at its very end.
     for size in [6 * CHUNK_SIZE, 4 * CHUNK_SIZE] {
         let bytes = content(1, size);
         let refused = blobs.put(&mut &bytes[..], None).await;

@@ -1,4 +1,4 @@
-//! An etcd that takes no more.
+//! An etcd that has reached its quota.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Large content passes through; it is not held. The only test of its
-//! process: what it measures is the whole process's.
+//! Large content is streamed, not held in memory. This test has its own process, because it
+//! measures the whole process.
 
 use crate::blob_support::{World, options};
 use bunraku_model::ContentId;
@@ -10,7 +10,7 @@ use futures::TryStreamExt;
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 
-/// A source that makes its bytes as they are read, each block another.
+/// A source that generates its bytes as they are read. Each block is different.
 struct Generated {
     left: usize,
     blocks: u64,
@@ -86,7 +86,7 @@ async fn hundreds_of_megabytes_pass_through_a_few_of_memory() {
     let grown = peak_kilobytes() - before;
     assert!(grown < 32 * 1024, "the peak grew by {grown} KB");
 
-    // The same content has the same name wherever it is kept.
+    // The same content has the same name in every place.
     let other = pass_through(&directory, 64 << 20).await;
     assert_eq!(one, other);
     assert!(store.has(one).await.expect("asks"));

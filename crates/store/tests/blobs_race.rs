@@ -1,4 +1,4 @@
-//! Collection never removes what is referred to, whoever races with it.
+//! Collection never removes referenced content, regardless of concurrent work.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -19,7 +19,7 @@ fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + seconds).expect("a time")
 }
 
-/// What one worker holds references to, with the bytes that must be there.
+/// The references of one worker, with the bytes that must exist.
 type Held = BTreeMap<(ContentId, String), Arc<Vec<u8>>>;
 
 struct Worker {
@@ -70,8 +70,8 @@ impl Worker {
         self.check_one().await;
     }
 
-    /// A writer that dies: its future is dropped somewhere on the way. Its
-    /// content is its own, or its pin would keep the others' for long.
+    /// Simulates a writer that dies: its future is dropped at some point. Its content is unique,
+    /// because its pin would keep shared content for long.
     async fn give_up_writing(&mut self, number: usize) {
         let bytes = format!("{} gives up in round {number}", self.name).into_bytes();
         let patience = Duration::from_micros(self.random.below(20_000));
@@ -100,7 +100,7 @@ impl Worker {
     }
 }
 
-/// Writers, referrers and collectors on several servers, for many rounds.
+/// Runs writers, referrers and collectors on several servers, for many rounds.
 async fn race(world: World, seed: u64, rounds: usize) {
     let sizes = [0, 10, 1000, 5000, 70_000, CHUNK_SIZE + 1];
     let contents: Vec<_> = (0..6)
@@ -116,7 +116,7 @@ async fn race(world: World, seed: u64, rounds: usize) {
         collectors.push(tokio::spawn(async move {
             let mut random = Random(seed + 1000 + number);
             while !stop.load(Ordering::Relaxed) {
-                // Clocks of servers differ, and jump.
+                // The clocks of servers differ, and jump.
                 let now = at(i64::try_from(random.below(1000)).expect("small"));
                 let collected = blobs.collect(now).await.expect("collects");
                 removed.fetch_add(collected.removed, Ordering::Relaxed);
@@ -155,7 +155,7 @@ async fn race(world: World, seed: u64, rounds: usize) {
     settle(&world, seed, held).await;
 }
 
-/// In the end exactly what is referred to is there.
+/// Checks that in the end exactly the referenced content exists.
 async fn settle(world: &World, seed: u64, held: Held) {
     let blobs = world.open().await;
     for ((id, _), bytes) in &held {
@@ -167,7 +167,7 @@ async fn settle(world: &World, seed: u64, held: Held) {
     let mut wanted: Vec<_> = held.keys().map(|(id, _)| *id).collect();
     wanted.dedup();
     end_leases_of_the_dead(world).await;
-    // Condemn, remove, clear away; more often, as answers may have been lost.
+    // Condemn, remove, clear away. More rounds than needed, because answers may have been lost.
     for round in 10..20 {
         blobs.collect(at(round * 1000)).await.expect("collects");
     }
@@ -185,7 +185,7 @@ async fn settle(world: &World, seed: u64, held: Held) {
     );
 }
 
-/// What time would do, had we the patience: their pins and uploads end.
+/// Ends the pins and uploads of dead writers, as time would.
 async fn end_leases_of_the_dead(world: &World) {
     for prefix in ["blob-uploads/", "blob-pins/"] {
         let page = world
@@ -194,7 +194,7 @@ async fn end_leases_of_the_dead(world: &World) {
             .await
             .expect("reads");
         for lease in page.items.iter().filter_map(|item| item.lease) {
-            // Several keys may be on one.
+            // Several keys may share one lease.
             let _ = world.store.lease_revoke(lease).await;
         }
     }

@@ -1,4 +1,4 @@
-//! The contract, on the embedded store.
+//! The contract on the embedded store.
 
 use std::sync::Arc;
 
@@ -14,8 +14,7 @@ async fn make_store() -> Subject {
     }
 }
 
-/// Keeps next to nothing in memory: every watch that is not at the very end reads
-/// history from disk.
+/// Keeps almost nothing in memory: every watch that is not at the very end reads history from disk.
 mod from_disk {
     use super::*;
 

@@ -1,4 +1,4 @@
-//! Killed at any moment, and nothing that was acknowledged is lost.
+//! Kills the writer at any moment; no acknowledged write is lost.
 
 use crate::killed::was_killed;
 use std::collections::HashMap;
@@ -16,10 +16,10 @@ use futures::StreamExt;
 
 const ROUNDS: u64 = 300;
 const TASKS: u64 = 6;
-/// A new directory now and then, so that its making is interrupted, too.
+/// A new directory now and then, so that its creation is interrupted too.
 const ROUNDS_PER_DIRECTORY: u64 = 60;
 
-/// What one directory's writers have acknowledged over all rounds.
+/// The acknowledged writes of one directory over all rounds.
 #[derive(Default)]
 struct Acknowledged {
     numbers: HashMap<u64, u64>,
@@ -29,7 +29,7 @@ struct Acknowledged {
 }
 
 impl Acknowledged {
-    /// Takes a line that the writer printed whole.
+    /// Takes a complete line of the writer's output.
     fn take(&mut self, line: &str) {
         let words: Vec<&str> = line.split(' ').collect();
         let number = |place: usize| words[place].parse::<u64>().expect("a number");
@@ -80,7 +80,7 @@ fn number_of(value: &[u8]) -> u64 {
         .expect("a number")
 }
 
-/// Opens what the kill left, and compares.
+/// Opens the store after the kill, and compares.
 async fn check(directory: &Path, acknowledged: &mut Acknowledged) {
     let store = EmbeddedStore::open(directory, EmbeddedOptions::default())
         .await
@@ -124,7 +124,7 @@ async fn check(directory: &Path, acknowledged: &mut Acknowledged) {
     store.close().await.expect("it closes");
 }
 
-/// The history that is left has no gap and no half revision.
+/// Checks that the remaining history has no gap and no partial revision.
 async fn check_history(store: &EmbeddedStore, newest: Revision) {
     let start = Revision(newest.0.saturating_sub(100).max(1));
     let mut stream = match store.watch("", WatchStart::At(start)).await {
@@ -159,7 +159,7 @@ async fn every_acknowledged_write_survives_a_kill_at_any_moment() {
         let path = directory.path().join("store");
         let mut acknowledged = Acknowledged::default();
         for round in 0..ROUNDS_PER_DIRECTORY {
-            // Some are killed while they still open the store.
+            // Some are killed while they open the store.
             let longest = if round % 4 == 0 { 15_000 } else { 150_000 };
             let delay = Duration::from_micros(random.below(longest));
             let (path, mut taken) = (path.clone(), std::mem::take(&mut acknowledged));

@@ -1,5 +1,5 @@
-//! Files that are not what was written: an error, never a panic, never less than
-//! was acknowledged without a word.
+//! Damaged files: the result is an error, never a panic, and never a silent loss of acknowledged
+//! data.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use bunraku_store::{
 use futures::StreamExt;
 use tempfile::TempDir;
 
-/// Few enough that the log is not yet folded into the file.
+/// Few enough that the log is not yet merged into the file.
 const WRITES: u64 = 100;
 
 async fn open(directory: &Path) -> Result<EmbeddedStore, StoreError> {
@@ -40,7 +40,7 @@ async fn fill(store: &EmbeddedStore) {
             )
             .put_with_lease(format!("b/{}", number % 3), vec![b'z'; 3000], lease)
             .delete(format!("a/{}", number % 11));
-        // A key that is put and deleted at once is refused: leave those out.
+        // A transaction that puts and deletes the same key is refused: leave those out.
         if number % 50 == number % 11 {
             continue;
         }
@@ -49,7 +49,7 @@ async fn fill(store: &EmbeddedStore) {
     }
 }
 
-/// A store that was closed in order.
+/// Returns a store that was closed in order.
 async fn closed() -> TempDir {
     let directory = tempfile::tempdir().expect("a directory");
     let store = open(directory.path()).await.expect("it opens");
@@ -58,7 +58,7 @@ async fn closed() -> TempDir {
     directory
 }
 
-/// A copy of a store in the middle of its work: as a kill leaves it, with a log.
+/// Returns a copy of a store in the middle of its work, with a log, as after a kill.
 async fn interrupted() -> TempDir {
     let directory = tempfile::tempdir().expect("a directory");
     let store = open(directory.path()).await.expect("it opens");
@@ -76,7 +76,7 @@ fn copy(directory: &Path) -> TempDir {
     let copy = tempfile::tempdir().expect("a directory");
     for entry in std::fs::read_dir(directory).expect("readable") {
         let entry = entry.expect("readable");
-        // The shared memory of a live process means nothing to another.
+        // The shared memory of a live process means nothing to another process.
         if entry.file_name() != "store.sqlite-shm" {
             std::fs::copy(entry.path(), copy.path().join(entry.file_name())).expect("copied");
         }
@@ -98,7 +98,7 @@ fn change(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
     std::fs::write(path, bytes).expect("writable");
 }
 
-/// Everything that the store tells: its keys and its history.
+/// Returns all readable content of the store: its keys and its history.
 async fn content(store: &EmbeddedStore) -> Result<(Vec<KeyValue>, Vec<WatchBatch>), StoreError> {
     let page = store.range(Range::prefix("")).await?;
     assert!(!page.more);
@@ -114,7 +114,7 @@ async fn content(store: &EmbeddedStore) -> Result<(Vec<KeyValue>, Vec<WatchBatch
     Ok((page.items, history))
 }
 
-/// Opens and fails as damaged; the files stay as they are.
+/// Checks that opening fails as damaged, and that the files stay unchanged.
 async fn is_damaged(directory: &Path, what: &str) {
     let files = || -> BTreeMap<PathBuf, Vec<u8>> {
         let entries = std::fs::read_dir(directory).expect("readable");
@@ -224,7 +224,7 @@ async fn a_later_format_is_refused_by_its_number() {
     }
 }
 
-/// Flips one bit at a time; every time, all is as it was or there is an error.
+/// Flips one bit at a time. Each time, the content is unchanged or there is an error.
 async fn flip_bits(options: EmbeddedOptions, rounds: u64) {
     let seed = Random::seed();
     println!("BUNRAKU_TEST_SEED={seed}");
@@ -239,7 +239,7 @@ async fn flip_bits(options: EmbeddedOptions, rounds: u64) {
     let mut damaged = 0;
     for round in 0..rounds {
         let copy = copy(whole.path());
-        // The header, too, bit by bit; then anywhere.
+        // The header bit by bit, then anywhere.
         let bit = match round {
             0..100 => round * 8 + random.below(8),
             _ => random.below(length * 8),
@@ -310,8 +310,8 @@ async fn a_value_that_rotted_in_a_large_file_is_noticed_when_it_is_read() {
         matches!(first, Some(Err(StoreError::Damaged { .. }))),
         "{first:?}"
     );
-    // What depends on the rotten value is refused; the rest goes on, also when both
-    // come at once and share a commit.
+    // Requests that depend on the damaged value are refused. The rest works, even when both arrive
+    // at once and share a commit.
     let writes = (0..40).map(|number| {
         let key = if number % 10 == 5 { "bad" } else { "good" };
         let compare = bunraku_store::Compare::Exists(key.to_owned());

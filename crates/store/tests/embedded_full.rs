@@ -1,5 +1,5 @@
-//! No space left: the one who writes is told, nothing acknowledged is lost, and
-//! the store goes on when there is space again.
+//! No space left: writers get an error, no acknowledged write is lost, and the store continues when
+//! there is space again.
 
 use bunraku_testkit::eventually;
 use std::io::{BufRead, BufReader};
@@ -43,7 +43,7 @@ async fn a_store_at_its_quota_refuses_to_grow_and_still_takes_what_fits() {
     let keys: Vec<_> = page.items.into_iter().map(|item| item.key).collect();
     assert_eq!(keys, taken, "what was acknowledged, and no more");
 
-    // Making room is a write as well, and small enough.
+    // Freeing space is a write as well, but a small one.
     let outcome = store.commit(Transaction::new().delete_prefix("k/0")).await;
     assert!(outcome.expect("it fits").is_committed());
     let again = Transaction::new().put("again", vec![b'y'; 20_000]);
@@ -80,7 +80,7 @@ async fn one_write_that_does_not_fit_does_not_take_others_with_it() {
     }
 }
 
-/// A writer whose files the kernel lets grow only so far, like a full disk.
+/// A writer whose files may grow only to a limit, like on a full disk.
 struct Limited {
     child: Child,
     lines: Receiver<String>,
@@ -88,8 +88,8 @@ struct Limited {
 
 impl Limited {
     fn start(directory: &std::path::Path) -> Self {
-        // The signal that goes with the limit is ignored, so that the write fails
-        // with an error; what is ignored stays so across `exec`.
+        // The signal that comes with the limit is ignored, so that the write fails with an error.
+        // An ignored signal stays ignored across `exec`.
         let mut child = Command::new("/bin/sh")
             .args(["-c", r#"trap "" XFSZ; exec "$0" "$@""#])
             .arg(env!("CARGO_BIN_EXE_bunraku-store-writer"))
@@ -120,7 +120,7 @@ impl Limited {
         prlimit(Some(pid), Resource::Fsize, limit).expect("it is ours to limit");
     }
 
-    /// The lines up to the first that is as wanted.
+    /// Reads lines up to the first that matches.
     fn until(&self, start: &str, acknowledged: &mut [u64]) {
         loop {
             let line = self.lines.recv_timeout(Duration::from_secs(60));

@@ -1,4 +1,4 @@
-//! History: how it goes, what that gives back, and those who lag behind.
+//! Tests of history: its compaction, the space that this frees, and watchers that lag behind.
 
 use bunraku_testkit::eventually;
 use std::path::Path;
@@ -20,7 +20,7 @@ async fn put(store: &EmbeddedStore, key: &str, value: impl Into<bytes::Bytes>) -
     }
 }
 
-/// The oldest revision that can be watched.
+/// Returns the oldest revision that can be watched.
 async fn oldest(store: &EmbeddedStore) -> Revision {
     match store.watch("", WatchStart::At(Revision(1))).await.map(drop) {
         Ok(()) => Revision(1),
@@ -29,7 +29,7 @@ async fn oldest(store: &EmbeddedStore) -> Revision {
     }
 }
 
-/// A store that keeps nothing recent in memory.
+/// Returns a store that keeps nothing recent in memory.
 async fn forgetful() -> (tempfile::TempDir, EmbeddedStore) {
     let directory = tempfile::tempdir().expect("a directory");
     let options = EmbeddedOptions {
@@ -66,7 +66,7 @@ async fn compaction_gives_its_space_back_to_the_disk() {
     assert!(full > 20_000_000, "{full} bytes");
     store.compact(last).await.expect("it is compacted");
     eventually(|| async {
-        // The file follows when its log is folded in, which writes bring about.
+        // The file shrinks when its log is merged, which writes trigger.
         put(&store, "other", vec![0; 100_000]).await;
         store
             .compact(Revision(last.0 + 1))
@@ -167,7 +167,7 @@ async fn following_tells_the_difference_when_history_is_gone() {
     assert!(
         matches!(follow.next().await, Ok(Followed::Snapshot { items, .. }) if items.len() == 4)
     );
-    // Its watch is open and has given something.
+    // The watch is open and has returned something.
     put(&store, "n/first", "x").await;
     assert!(matches!(follow.next().await, Ok(Followed::Changes(_))));
     for number in 0..10 {
@@ -212,7 +212,7 @@ async fn following_tells_the_difference_when_history_is_gone() {
     );
 }
 
-/// Memory that this process has in use, in bytes.
+/// Returns the memory that this process uses, in bytes.
 fn resident() -> u64 {
     let text = std::fs::read_to_string("/proc/self/status").expect("readable");
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -245,7 +245,7 @@ async fn watchers_that_do_not_read_cost_no_memory_and_miss_nothing() {
         put(&store, &format!("k/{number}"), vec![number as u8; 500_000]).await;
     }
     let grown = resident().saturating_sub(before);
-    // All of it once is 75 MB; a queue for each watcher would be 3.7 GB.
+    // One copy of everything is 75 MB; a queue for each watcher would be 3.7 GB.
     assert!(
         grown < 60_000_000,
         "{grown} bytes for watchers that do not read"

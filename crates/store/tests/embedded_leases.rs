@@ -1,4 +1,4 @@
-//! Leases when clocks jump and processes restart.
+//! Tests of leases when clocks jump and processes restart.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -10,7 +10,7 @@ use bunraku_store::{
 };
 use futures::StreamExt;
 
-/// Clocks that go when the test says so.
+/// Clocks that the test controls.
 struct Hands {
     since_boot: Duration,
     wall: Duration,
@@ -33,14 +33,14 @@ impl TestClock {
         self.0.lock().expect("no test panics with it")
     }
 
-    /// Time goes by.
+    /// Lets time pass.
     fn pass(&self, time: Duration) {
         let mut hands = self.hands();
         hands.since_boot += time;
         hands.wall += time;
     }
 
-    /// Someone sets the wall clock.
+    /// Sets the wall clock.
     fn set_wall(&self, wall: Duration) {
         self.hands().wall = wall;
     }
@@ -49,7 +49,7 @@ impl TestClock {
         self.hands().wall
     }
 
-    /// The machine was off for a while.
+    /// Reboots the machine after some time off.
     fn reboot(&self, off: Duration) {
         let mut hands = self.hands();
         hands.since_boot = seconds(5);
@@ -86,7 +86,7 @@ async fn open(directory: &Path, clock: &TestClock) -> EmbeddedStore {
         .expect("the store opens")
 }
 
-/// A lease of 100 seconds with one key.
+/// Creates a lease of 100 seconds with one key.
 async fn bound_lease(store: &EmbeddedStore) -> LeaseId {
     let lease = store.lease_grant(seconds(100)).await.expect("granted");
     let bind = Transaction::new().put_with_lease("key", "x", lease);
@@ -101,7 +101,7 @@ async fn remaining(store: &EmbeddedStore, lease: LeaseId) -> Option<u64> {
     Some(status.remaining.as_secs())
 }
 
-/// Waits until the key is gone, which must come without anyone asking.
+/// Waits until the key is gone, which must happen without a request.
 async fn key_goes(store: &EmbeddedStore) {
     let mut stream = store.watch("key", WatchStart::Now).await.expect("accepted");
     let gone = async {
@@ -141,7 +141,7 @@ async fn a_restart_leaves_a_lease_what_was_left_of_it() {
     clock.pass(seconds(10));
     store.close().await.expect("it closes");
     clock.pass(seconds(40));
-    // Not even a wall clock that is set meanwhile matters within one boot.
+    // Within one boot, not even a change of the wall clock matters.
     clock.set_wall(seconds(9_000_000));
     let store = open(directory.path(), &clock).await;
     assert_eq!(remaining(&store, lease).await, Some(50));
@@ -213,7 +213,7 @@ async fn a_wall_clock_that_was_set_before_a_reboot_does_not_end_leases_after_it(
     let clock = TestClock::new();
     let store = open(directory.path(), &clock).await;
     let lease = bound_lease(&store).await;
-    // An hour ahead while running; the store notices while it keeps house.
+    // An hour ahead while running; the store notices during housekeeping.
     clock.set_wall(clock.wall_now() + seconds(3600));
     for _ in 0..2 {
         assert_eq!(remaining(&store, lease).await, Some(100));
@@ -233,7 +233,7 @@ async fn a_keep_alive_counts_from_when_it_was_asked_for_and_a_late_one_is_refuse
     clock.pass(seconds(99));
     store.lease_keep_alive(lease).await.expect("alive");
     assert_eq!(remaining(&store, lease).await, Some(100));
-    // Let the store come to rest: it looks at the clock again when it is asked.
+    // Let the store become idle: it checks the clock again on the next request.
     tokio::time::sleep(Duration::from_millis(100)).await;
     clock.pass(seconds(100));
     let late = store.lease_keep_alive(lease).await;

@@ -1,4 +1,4 @@
-//! Opening, closing, and who may.
+//! Tests of opening, closing and ownership.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -104,7 +104,7 @@ async fn a_second_owner_is_refused_and_told_whose_it_is() {
         Err(StoreError::Locked { owner, .. }) => assert_eq!(owner, format!("process {pid}")),
         other => panic!("not refused: {other:?}"),
     }
-    // The lock went with its owner.
+    // The lock was released with its owner.
     open(directory.path()).await;
 }
 
@@ -205,7 +205,7 @@ async fn a_request_that_nobody_waits_for_any_more_is_still_done() {
     let store = open(directory.path()).await;
     {
         let commit = store.commit(Transaction::new().put("a", "1"));
-        // Polled once: it is on its way. Then its owner loses interest.
+        // Polled once: the request is sent. Then its owner loses interest.
         let polled = futures::poll!(std::pin::pin!(commit));
         drop(polled);
     }

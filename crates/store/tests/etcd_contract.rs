@@ -1,4 +1,4 @@
-//! The suite that every backend must pass, on real etcd: a member for each case.
+//! The contract on real etcd, with a member for each case.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Three members, of which the leader dies again and again.
+//! Three members, whose leader dies again and again.
 
 use bunraku_testkit::eventually;
 use std::collections::BTreeMap;
@@ -26,8 +26,8 @@ fn impatient(cluster: &EtcdCluster) -> EtcdOptions {
     }
 }
 
-/// Adds one to the counter, once, whatever happens on the way: the marker is
-/// in the same transaction, so reading it tells what became of an attempt.
+/// Adds one to the counter exactly once, despite all failures. The marker is in the same
+/// transaction, so reading it shows the outcome of an attempt.
 async fn add_one(store: &EtcdStore, marker: &str, unknown: &AtomicUsize) -> Option<Revision> {
     loop {
         if store
@@ -62,7 +62,7 @@ async fn add_one(store: &EtcdStore, marker: &str, unknown: &AtomicUsize) -> Opti
     }
 }
 
-/// Reads the watch until the counter is complete: value by revision.
+/// Reads the watch until the counter is complete. Returns values by revision.
 async fn follow_counter(store: EtcdStore, start: Revision) -> BTreeMap<Revision, usize> {
     let mut watch = store
         .watch("counter", WatchStart::At(start))
@@ -102,7 +102,7 @@ async fn no_write_and_no_event_is_lost_or_doubled_when_leaders_die() {
     let writers: Vec<_> = (0..WRITERS)
         .map(|writer| {
             let (unknown, done) = (Arc::clone(&unknown), Arc::clone(&done));
-            // Connections of its own: each is at whatever member it found.
+            // Each has its own connections, to the member that it found.
             let options = impatient(&cluster);
             tokio::spawn(async move {
                 let store = EtcdStore::connect(options).await.expect("connects");
@@ -124,7 +124,7 @@ async fn no_write_and_no_event_is_lost_or_doubled_when_leaders_die() {
         reaches(round * WRITERS * EACH / 5).await;
         let leader = cluster.leader().await;
         if round == 2 {
-            // Silence instead of a closed connection, until writers got on without it.
+            // Silence instead of a closed connection, until writers made progress without it.
             cluster.pause(leader);
             reaches(done.load(Ordering::Relaxed) + 2 * WRITERS).await;
             cluster.resume(leader);
@@ -214,7 +214,7 @@ async fn a_watch_goes_on_after_all_members_were_away() {
 #[tokio::test(flavor = "multi_thread")]
 async fn following_outlives_its_member_and_its_history() {
     let mut cluster = EtcdCluster::start(3).await;
-    // Asks the first member first, and so its watch is there too.
+    // Asks the first member first, so its watch is at that member too.
     let follower = EtcdStore::connect(impatient(&cluster))
         .await
         .expect("connects");
@@ -230,7 +230,7 @@ async fn following_outlives_its_member_and_its_history() {
                 match writer.commit(put).await {
                     Ok(TransactionOutcome::Committed(at)) => return at,
                     Ok(TransactionOutcome::Refused(_)) => panic!("there was no compare"),
-                    // The same put again does no harm here.
+                    // Repeating the same put does no harm here.
                     Err(StoreError::OutcomeUnknown(_) | StoreError::Unavailable(_)) => {}
                     Err(other) => panic!("{other}"),
                 }
@@ -250,7 +250,7 @@ async fn following_outlives_its_member_and_its_history() {
     for number in 20..170 {
         last = put(number).await;
     }
-    // More than the watch holds for a reader that is away, and longer.
+    // More batches than the watch holds for an absent reader, and a longer absence.
     tokio::time::sleep(Duration::from_millis(1500)).await;
     writer.compact(last).await.expect("compacts");
     for number in 170..200 {
@@ -277,7 +277,7 @@ async fn following_outlives_its_member_and_its_history() {
     );
 }
 
-/// What a follower believes, and a check that nothing comes twice.
+/// A follower's view, with a check that nothing comes twice.
 #[derive(Default)]
 struct View {
     values: BTreeMap<String, Revision>,

@@ -1,5 +1,4 @@
-//! Answers and requests that get lost on the way to a member: what is done
-//! again, and what is not.
+//! Answers and requests that get lost on the way to a member: some are repeated, others are not.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -18,7 +17,7 @@ const PASS: u8 = 0;
 const LOSE_ANSWERS: u8 = 1;
 const LOSE_REQUESTS: u8 = 2;
 
-/// A way to a member on which things get lost.
+/// A connection to a member that can lose messages.
 struct Line {
     endpoint: String,
     mode: Arc<AtomicU8>,
@@ -68,15 +67,15 @@ async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, loses: u8, mode:
 
 struct Setting {
     line: Line,
-    /// Over the line first, then straight.
+    /// Uses the line first, then the direct connection.
     store: EtcdStore,
-    /// Straight only.
+    /// Uses the direct connection only.
     witness: EtcdStore,
     _cluster: EtcdCluster,
 }
 
 impl Setting {
-    /// A new line for each case: one on which something was lost is of no use after.
+    /// Creates a new line for each case: a line that lost something is useless afterwards.
     async fn new() -> Self {
         let cluster = EtcdCluster::start(1).await;
         let straight = cluster.options("/lost/");
@@ -103,7 +102,7 @@ impl Setting {
         self.witness.get("key").await.expect("reads")
     }
 
-    /// Nobody can say what became of this write.
+    /// Checks that the outcome of this write is unknown.
     async fn is_unknown(&self, transaction: Transaction) {
         let outcome = self.store.commit(transaction).await;
         assert!(

@@ -1,5 +1,5 @@
-//! Two of three members are gone: reading where it is allowed, writing
-//! nothing. And a leader that swallowed a request.
+//! Two of three members are gone: reads work where they are allowed, and writes fail. Also a leader
+//! that lost a request.
 
 use bunraku_testkit::eventually;
 use std::sync::Arc;
@@ -88,7 +88,7 @@ async fn without_a_majority_old_data_is_read_where_allowed_and_nothing_is_writte
     .await;
 }
 
-/// A store that comes when two are gone already, and one who follows through it.
+/// Creates a store when two members are already gone, and a follower on it.
 async fn begins_without_a_majority(cluster: &EtcdCluster) -> (EtcdStore, Follow) {
     let strict = EtcdStore::connect(options(cluster)).await;
     assert!(strict.is_err(), "not for those who need a majority");
@@ -110,7 +110,7 @@ async fn a_request_that_a_dead_leader_swallowed_is_not_waited_for() {
     let mut cluster = EtcdCluster::start(3).await;
     let leader = cluster.leader().await;
     let mut options = options(&cluster);
-    // A follower is asked, and passes it on. Nobody waits for so long.
+    // A follower gets the request and passes it on. The timeouts are too long to wait for.
     options.endpoints.rotate_left((leader + 1) % 3);
     options.request_timeout = Duration::from_secs(3600);
     options.retry_for = Duration::from_secs(3600);
@@ -119,7 +119,7 @@ async fn a_request_that_a_dead_leader_swallowed_is_not_waited_for() {
     put("first").await.expect("it is written");
     cluster.kill(leader);
     let again = async {
-        // What became of the first try is not known; of a later one it is.
+        // The outcome of the first attempt is unknown; that of a later one is known.
         while put("second").await.is_err() {}
     };
     tokio::time::timeout(PATIENCE, again)

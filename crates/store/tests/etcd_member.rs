@@ -1,4 +1,4 @@
-//! What etcd does that the contract does not speak of, on one real member.
+//! Behaviour of etcd that the contract does not cover, on one real member.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ async fn next(watch: &mut WatchStream) -> Result<bunraku_store::WatchBatch, Stor
         .expect("the watch goes on")
 }
 
-/// One member for all of these: starting it costs more than they do.
+/// One member for all of these checks: starting it takes longer than they do.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_member_keeps_its_particulars_behind_the_contract() {
     let cluster = EtcdCluster::start(1).await;

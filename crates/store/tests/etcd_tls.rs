@@ -1,4 +1,4 @@
-//! The store on etcd over TLS, and what people are told when it does not work.
+//! The store on etcd over TLS, and the error messages when it does not work.
 
 use std::error::Error;
 use std::time::Duration;

@@ -8,7 +8,7 @@ use bunraku_store::testing::EtcdCluster;
 
 const TTL: Duration = Duration::from_secs(180);
 
-/// Runs etcdctl as it was when v2 was all there was.
+/// Runs etcdctl with the v2 API.
 fn etcdctl(cluster: &EtcdCluster, arguments: &[&str]) -> String {
     let output = Command::new("etcdctl")
         .env("ETCDCTL_API", "2")

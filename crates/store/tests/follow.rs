@@ -1,4 +1,4 @@
-//! Following a store whose connection keeps breaking.
+//! Follows a store whose connection keeps breaking.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,15 +15,15 @@ use bunraku_store::{
 use futures::StreamExt;
 use tokio::sync::Notify;
 
-/// A real store behind a bad connection: reads fail, watches are refused, break
-/// after a few batches with an error or without a word, or have lost history.
+/// A real store behind a bad connection: reads fail. Watches are refused, break after a few batches
+/// (with an error or silently), or have lost history.
 struct Flaky {
     store: SharedStore,
     random: Arc<Mutex<Random>>,
     loses_history: bool,
-    /// The newest revision that any page was read at.
+    /// The newest revision at which any page was read.
     read_at: Arc<AtomicU64>,
-    /// Told when the snapshot has come.
+    /// Notified when the snapshot has arrived.
     snapshot: Arc<Notify>,
 }
 
@@ -47,7 +47,7 @@ impl Overlay for Flaky {
 
     async fn do_range(&self, range: Range) -> Result<RangePage, StoreError> {
         self.fails(8)?;
-        // Small pages and slow ones, so that much happens between two of them.
+        // Small and slow pages, so that many changes happen between two of them.
         tokio::time::sleep(Duration::from_millis(5)).await;
         let page = self.store.range(Range { limit: 8, ..range }).await?;
         self.read_at.fetch_max(page.revision.0, Ordering::SeqCst);
@@ -96,7 +96,7 @@ async fn write_last(store: &EmbeddedStore) {
     store.commit(last).await.expect("an answer");
 }
 
-/// What a consumer was told.
+/// The state that a consumer received.
 #[derive(Default)]
 struct Told {
     known: BTreeMap<String, Revision>,
@@ -123,7 +123,7 @@ impl Told {
     }
 }
 
-/// Follows until everything is known; every change on the way.
+/// Follows until everything is known. Returns every change on the way.
 async fn follow_all(flaky: Flaky) -> Vec<WatchBatch> {
     let (store, came) = (flaky.store.clone(), Arc::clone(&flaky.snapshot));
     let mut follow = Follow::new(Arc::new(flaky), "n/");
@@ -136,7 +136,7 @@ async fn follow_all(flaky: Flaky) -> Vec<WatchBatch> {
     let page = store.range(Range::prefix("n/")).await.expect("an answer");
     let items = page.items.into_iter();
     let expected: BTreeMap<_, _> = items.map(|item| (item.key, item.modified)).collect();
-    // Where the last read took several pages, something may be on its way.
+    // Where the last read took several pages, a change may still arrive.
     while told.known != expected {
         told.follow(&mut follow).await;
     }
@@ -176,7 +176,7 @@ async fn check(loses_history: bool, writes: u64) -> (EmbeddedStore, Revision, Ve
     let writer = {
         let store = store.clone();
         tokio::spawn(async move {
-            // Half of it while the snapshot is read, half of it after.
+            // Half of the writes while the snapshot is read, half of them after.
             write(&store, writes / 2).await;
             snapshot.notified().await;
             write(&store, writes / 2).await;
@@ -191,8 +191,8 @@ async fn check(loses_history: bool, writes: u64) -> (EmbeddedStore, Revision, Ve
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_that_keeps_breaking_loses_and_doubles_nothing() {
     let (store, read_at, batches) = check(false, 400).await;
-    // History was never gone: every single change after the snapshot's last page
-    // must have come, in order.
+    // History was never gone: every single change after the snapshot's last page must have arrived,
+    // in order.
     let start = Revision(read_at.0 + 1);
     let mut stream = store
         .watch("n/", WatchStart::At(start))
@@ -236,7 +236,7 @@ async fn a_wait_that_is_given_up_loses_nothing() {
         write_last(&store).await;
     });
     while !known.contains_key("n/last") {
-        // Most waits are cut short.
+        // Most waits are cancelled early.
         let next = tokio::time::timeout(Duration::from_micros(300), follow.next());
         match next.await {
             Err(_) => {}

@@ -1,4 +1,4 @@
-//! The stores as their users see them: one contract, real disks, real etcd.
+//! The stores from their users' view: one contract, real disks, real etcd.
 
 mod blob_support;
 mod blobs;

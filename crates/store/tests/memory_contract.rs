@@ -1,4 +1,4 @@
-//! The contract, on the store in memory: what a simulation shows holds for the others.
+//! The contract on the store in memory, so that the results of simulations apply to the others.
 
 use std::sync::Arc;
 

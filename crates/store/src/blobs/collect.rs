@@ -1,10 +1,9 @@
-//! Removing what nothing refers to, and never anything else.
+//! Removes content that nothing refers to, and never anything else.
 //!
-//! The record's revision is read first, then whether anything refers to it.
-//! Whatever comes to refer to it later writes the record, and the transaction
-//! that condemns or removes compares the revision. The clock only decides how
-//! long the grace is: when it jumps, something is kept longer or for less
-//! time, but nothing that is referred to is removed.
+//! The collector reads the record's revision first, then checks for references. Every later
+//! reference writes the record, and the transaction that condemns or removes compares the revision.
+//! The clock only determines the length of the grace time: when it jumps, some content is kept for
+//! a longer or shorter time, but referenced content is never removed.
 
 use std::collections::BTreeSet;
 
@@ -18,21 +17,21 @@ use super::place::{Place, Stored, UploadId};
 use super::record::{Record, UPLOADS, pins_prefix, record_key, references_prefix};
 use crate::{Compare, Range, StoreError, Transaction, TransactionOutcome};
 
-/// Contents that are judged at the same time.
+/// The number of contents that are checked at the same time.
 const AT_ONCE: usize = 16;
 
-/// What one collection did.
+/// The results of one collection.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Collected {
-    /// Found without references, and given a grace time.
+    /// Contents without references that got a grace time.
     pub condemned: usize,
-    /// Removed after it.
+    /// Contents removed after their grace time.
     pub removed: usize,
-    /// Left by writers that did not finish, and cleared away.
+    /// Leftovers of writers that did not finish, cleared away.
     pub debris: usize,
 }
 
-/// What to do with a content that nothing refers to.
+/// The action for a content without references.
 enum Sentence {
     Condemn,
     Remove,
@@ -88,7 +87,7 @@ impl<P: Place> KeptBlobs<P> {
             Sentence::Remove => {
                 let transaction = unchanged(id, &found).delete(record_key(id));
                 if self.try_commit(transaction).await? {
-                    // If this is never reached, the bytes are debris.
+                    // If this line is never reached, the bytes are debris.
                     let stored = Stored {
                         upload: found.record.upload,
                         id: Some(id),
@@ -118,7 +117,7 @@ impl<P: Place> KeptBlobs<P> {
     fn sentence(&self, record: &Record, now: Timestamp) -> Sentence {
         match record.condemned {
             None => Sentence::Condemn,
-            // The clock went back: count from now, or it would stay for ever.
+            // The clock went back: count from now, or the content would stay for ever.
             Some(since) if since > now => Sentence::Condemn,
             Some(since) => {
                 let waited = now.duration_since(since).unsigned_abs();
@@ -131,7 +130,8 @@ impl<P: Place> KeptBlobs<P> {
         }
     }
 
-    /// Whether it was done. If that is not known, the next collection sees.
+    /// Returns whether the transaction was committed. If that is unknown, the next collection finds
+    /// out.
     async fn try_commit(&self, transaction: Transaction) -> Result<bool, BlobError> {
         match self.store.commit(transaction).await {
             Ok(TransactionOutcome::Committed(_)) => Ok(true),
@@ -140,11 +140,11 @@ impl<P: Place> KeptBlobs<P> {
         }
     }
 
-    /// Removes bytes that no record names and that no writer is at.
+    /// Removes bytes that no record names and that no writer is writing.
     ///
-    /// The order of the three readings matters: what is stored, then whether
-    /// it is under way, then the records. An upload that is not under way any
-    /// more has its record already, or never will.
+    /// The order of the three reads matters: the stored bytes, then the uploads in progress, then
+    /// the records. An upload that is no longer in progress has its record already, or never gets
+    /// one.
     pub(super) async fn clear_debris(&self) -> Result<usize, BlobError> {
         let stored = self.place.stored().await?;
         let under_way = self.uploads_under_way().await?;

@@ -1,9 +1,9 @@
 //! Bytes as files in a directory.
 //!
-//! `incoming/<upload>` while it is written; then, durable and renamed,
-//! `content/<aa>/<id>.<upload>`, where `aa` are the id's first two digits. A
-//! file holds the content, then its manifest, so that one rename makes both
-//! appear: `head -c SIZE FILE | sha256sum` gives the id.
+//! An upload is written to `incoming/<upload>`. Once durable, it is renamed to
+//! `content/<aa>/<id>.<upload>`, where `aa` are the id's first two digits. A file holds the
+//! content, then its manifest, so that one rename publishes both: `head -c SIZE FILE | sha256sum`
+//! gives the id.
 
 use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ use crate::SharedStore;
 pub type DirectoryBlobs = KeptBlobs<DirectoryPlace>;
 
 impl DirectoryBlobs {
-    /// Opens or makes the directory, and clears away what crashed writers left.
+    /// Opens or creates the directory, and clears away leftovers of crashed writers.
     pub async fn in_directory(
         directory: impl Into<PathBuf>,
         store: SharedStore,
@@ -147,7 +147,7 @@ impl PlaceWriter for DirectoryWriter {
     }
 }
 
-/// Renames, and makes the new name durable with all that leads to it.
+/// Renames the file, and makes the new name and its parent directories durable.
 fn publish(from: &Path, target: &Path, content: &Path) -> Result<(), BlobError> {
     let parent = target.parent().unwrap_or(content);
     make_directory(parent)?;
@@ -155,7 +155,7 @@ fn publish(from: &Path, target: &Path, content: &Path) -> Result<(), BlobError> 
         .map_err(BlobError::io(format!("rename to {}", target.display())))
         .and_then(|()| sync_directory(content));
     if durable.is_err() {
-        // Nobody knows of it yet.
+        // Nothing refers to it yet.
         let _ = std::fs::remove_file(target);
     }
     durable
@@ -204,7 +204,7 @@ fn read_manifest(id: ContentId, path: &Path, file: &std::fs::File) -> Result<Man
     let from = length
         .checked_sub(encoded)
         .ok_or_else(|| damaged("it is cut off"))?;
-    // No longer than the file, so a wrong size cannot ask for all of memory.
+    // At most the size of the file, so that a wrong size cannot exhaust memory.
     let mut bytes = vec![0; usize::try_from(encoded).map_err(|_| damaged("it is too long"))?];
     file.read_exact_at(&mut bytes, from).map_err(doing())?;
     let manifest = Manifest::decode(&bytes).map_err(damaged)?;
@@ -238,7 +238,7 @@ impl PlaceReader for DirectoryReader {
     }
 }
 
-/// What our names say; other files are left alone.
+/// Lists the files that match our naming scheme; other files are left alone.
 fn list(incoming: &Path, content: &Path) -> Result<Vec<Stored>, BlobError> {
     let mut all = Vec::new();
     for name in names(incoming)? {

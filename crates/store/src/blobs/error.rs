@@ -1,4 +1,4 @@
-//! What can go wrong with blobs.
+//! Errors of blob operations.
 
 use bunraku_model::ContentId;
 
@@ -9,7 +9,7 @@ pub enum BlobError {
     #[error("content {0} does not exist")]
     Missing(ContentId),
 
-    /// Never handed out as if it were right. Writing it again mends it.
+    /// Damaged content is never returned as valid. Writing it again repairs it.
     #[error("content {id} is damaged: {what}")]
     Damaged { id: ContentId, what: String },
 
@@ -30,7 +30,7 @@ pub enum BlobError {
         end: u64,
     },
 
-    /// The upload's or the pin's time ran out while it was needed.
+    /// The lease of the upload or the pin ended while it was needed.
     #[error("the writing took longer than its lease lasted; write it again")]
     LeaseEnded,
 
@@ -73,7 +73,7 @@ impl BlobError {
         move |source| Self::Io { doing, source }
     }
 
-    /// The bytes are not what they should be, however often they are read.
+    /// Returns whether the bytes themselves are wrong, so that another read cannot help.
     pub(super) fn is_damage(&self) -> bool {
         matches!(self, Self::Damaged { .. } | Self::Missing(_))
     }

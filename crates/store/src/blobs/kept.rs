@@ -1,4 +1,4 @@
-//! Blobs with their account in a store and their bytes in a place.
+//! Blobs with their records in a store and their bytes in a place.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use super::refer::Pin;
 use super::{BlobError, BlobInfo, BlobStream, Blobs, Collected, PinnedBlob, Scrubbed};
 use crate::{KeyValue, Range as KeyRange, SharedStore, StoreError, Transaction};
 
-/// Times and limits.
+/// Times and limits for blobs.
 #[derive(Clone, Debug)]
 pub struct BlobOptions {
-    /// How long a writer has to refer to what it wrote, and how long a writer
-    /// that died blocks the clearing of what it left.
+    /// The time that a writer has to refer to the content it wrote. A writer that died blocks the
+    /// removal of its leftovers for this long.
     pub pin_for: Duration,
-    /// How long what nothing refers to is kept.
+    /// The time for which content without references is kept.
     pub grace: Duration,
     /// Larger content is refused. `None`: no limit.
     pub max_size: Option<u64>,
@@ -54,7 +54,7 @@ impl<P> Clone for KeptBlobs<P> {
     }
 }
 
-/// A record, and the very value and revision that were read.
+/// A record, with the exact value and revision that were read.
 pub(super) struct Found {
     pub(super) record: Record,
     pub(super) stored: KeyValue,
@@ -77,7 +77,7 @@ impl<P: Place> KeptBlobs<P> {
         Ok(Some(Found { record, stored }))
     }
 
-    /// A page of records; an empty one is the end.
+    /// Returns a page of records; an empty page is the end.
     pub(super) async fn records(
         &self,
         after: Option<ContentId>,
@@ -89,7 +89,7 @@ impl<P: Place> KeptBlobs<P> {
         let page = self.store.range(range).await?;
         let mut records = Vec::with_capacity(page.items.len());
         for stored in page.items {
-            // Going on without it might take the bytes that it names for debris.
+            // Skipping it could make the bytes that it names look like debris.
             let id = stored.key[RECORDS.len()..].parse().map_err(|error| {
                 StoreError::Invalid(format!("`{}` is not a blob's record: {error}", stored.key))
             })?;

@@ -1,13 +1,12 @@
-//! The hashes of a content's chunks, as they are kept beside it.
+//! The hashes of a content's chunks, stored next to it.
 //!
-//! The same bytes follow the content in a file and are a value in the store:
-//! all hashes, then a footer with the size and a hash over everything in the
-//! manifest, so that a damaged manifest is known for what it is.
+//! The same bytes follow the content in a file and are a value in the store: all hashes, then a
+//! footer with the size and a hash over the whole manifest, which reveals a damaged manifest.
 
 use bunraku_model::ContentId;
 use sha2::{Digest, Sha256};
 
-/// Small enough for a value of the store, large enough to be few.
+/// The chunk size: small enough for a value of the store, large enough to keep chunks few.
 pub const CHUNK_SIZE: usize = 512 * 1024;
 
 const HASH: usize = 32;
@@ -22,7 +21,7 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// How many bytes chunk `index` has.
+    /// Returns the length of chunk `index` in bytes.
     pub(super) fn chunk_length(&self, index: usize) -> usize {
         let before = (index as u64) * (CHUNK_SIZE as u64);
         usize::try_from(self.size.saturating_sub(before))
@@ -43,7 +42,7 @@ impl Manifest {
         bytes
     }
 
-    /// How long the encoded manifest is that ends with this footer.
+    /// Returns the length of the encoded manifest that ends with this footer.
     pub(super) fn encoded_length(footer: &[u8; FOOTER]) -> Result<u64, &'static str> {
         let size = size_in(footer)?;
         let chunks = size.div_ceil(CHUNK_SIZE as u64);

@@ -1,7 +1,7 @@
-//! Where bytes are kept: what a directory and the store have in common.
+//! The storage of bytes: the interface that the directory and the store share.
 //!
-//! A place knows nothing of records, references or time. Whatever it holds
-//! under an upload number is written once and by one writer.
+//! A place knows nothing about records, references or time. The bytes under an upload number are
+//! written once, by one writer.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ use uuid::Uuid;
 use super::BlobError;
 use super::manifest::Manifest;
 
-/// One writing of some content.
+/// The id of one write of some content.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct UploadId(pub(super) Uuid);
@@ -35,7 +35,7 @@ impl UploadId {
     }
 }
 
-/// Something under an upload number; the content's id once that was known.
+/// The bytes under an upload number, with the content's id once it is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stored {
     pub(super) upload: UploadId,
@@ -46,17 +46,17 @@ pub struct Stored {
 pub trait Place: Send + Sync + 'static {
     async fn begin(&self, upload: UploadId) -> Result<Box<dyn PlaceWriter>, BlobError>;
 
-    /// Finds what was finished.
+    /// Opens a finished upload.
     async fn open(
         &self,
         id: ContentId,
         upload: UploadId,
     ) -> Result<Box<dyn PlaceReader>, BlobError>;
 
-    /// Removes whatever is there under the number. No error if nothing is.
+    /// Removes everything under the number. It is not an error if nothing exists.
     async fn remove(&self, stored: Stored) -> Result<(), BlobError>;
 
-    /// Everything that is there, finished or not.
+    /// Returns all uploads, finished or not.
     async fn stored(&self) -> Result<Vec<Stored>, BlobError>;
 }
 
@@ -64,7 +64,7 @@ pub trait Place: Send + Sync + 'static {
 pub trait PlaceWriter: Send {
     async fn chunk(&mut self, hash: ContentId, bytes: Bytes) -> Result<(), BlobError>;
 
-    /// When this returns, everything is durable.
+    /// Finishes the upload. When this returns, everything is durable.
     async fn finish(self: Box<Self>, id: ContentId, manifest: &Manifest) -> Result<(), BlobError>;
 }
 
@@ -72,6 +72,6 @@ pub trait PlaceWriter: Send {
 pub trait PlaceReader: Send + Sync {
     fn manifest(&self) -> &Manifest;
 
-    /// The bytes as they are found: the caller verifies them.
+    /// Returns the bytes unchecked: the caller verifies them.
     async fn chunk(&self, index: usize) -> Result<Bytes, BlobError>;
 }

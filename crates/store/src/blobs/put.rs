@@ -1,4 +1,4 @@
-//! Writing: bytes first, then the record that makes them exist.
+//! Writes content: bytes first, then the record that publishes them.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::{Compare, LeaseId, StoreError, Transaction, TransactionOutcome};
 
 type Source<'a> = &'a mut (dyn AsyncRead + Send + Unpin);
 
-/// A writing under way.
+/// A write in progress.
 struct Upload {
     id: UploadId,
     lease: LeaseId,
@@ -34,7 +34,7 @@ impl<P: Place> KeptBlobs<P> {
         let written = match self.write_upload(source, expected, &upload).await {
             Ok(info) => self.register(info, &upload).await.map(|()| info),
             Err(error) => {
-                // Never registered, so nobody can miss it.
+                // It was never registered, so nobody can miss it.
                 let stored = Stored {
                     upload: upload.id,
                     id: None,
@@ -53,7 +53,7 @@ impl<P: Place> KeptBlobs<P> {
                 },
             }),
             Err(error) => {
-                // Whatever is left of it is debris now, and the collector's.
+                // The remains are debris now, which the collector removes.
                 let _ = self.store.lease_revoke(upload.lease).await;
                 Err(error)
             }
@@ -121,8 +121,8 @@ impl<P: Place> KeptBlobs<P> {
         }
     }
 
-    /// A full chunk, or what is left. The lease is kept alive also when the
-    /// source has nothing to give for long.
+    /// Reads a full chunk, or the rest. Keeps the lease alive even when the source is silent for
+    /// long.
     async fn next_chunk(
         &self,
         source: Source<'_>,
@@ -146,8 +146,8 @@ impl<P: Place> KeptBlobs<P> {
         Ok(buffer.freeze())
     }
 
-    /// Makes the content exist and pins it. If it exists already and is
-    /// sound, our own bytes are not needed; if it is not, ours replace it.
+    /// Publishes the content and pins it. If it already exists and is sound, our own bytes are not
+    /// needed; otherwise they replace it.
     async fn register(&self, info: BlobInfo, upload: &Upload) -> Result<(), BlobError> {
         let pin = new_pin_key(info.id);
         let mut unknown = 0;
@@ -180,8 +180,8 @@ impl<P: Place> KeptBlobs<P> {
         }
     }
 
-    /// Whether an attempt with an unknown outcome was done after all. An
-    /// upload whose lease has ended never will be.
+    /// Returns whether an attempt with an unknown outcome succeeded after all. After its lease has
+    /// ended, an upload can no longer succeed.
     async fn is_registered(&self, upload: &Upload, pin: &str) -> Result<bool, BlobError> {
         if self.store.get(pin).await?.is_some() {
             return Ok(true);
@@ -192,7 +192,7 @@ impl<P: Place> KeptBlobs<P> {
         Err(BlobError::LeaseEnded)
     }
 
-    /// Looks at the manifest only: reading everything is [`super::Blobs::scrub`]'s work.
+    /// Checks the manifest only. [`super::Blobs::scrub`] reads everything.
     async fn is_sound(&self, info: BlobInfo, record: &Record) -> Result<bool, BlobError> {
         if record.damaged {
             return Ok(false);

@@ -1,4 +1,4 @@
-//! Reading: nothing is handed out before it is verified.
+//! Reads content, and verifies it before returning any of it.
 
 use std::ops::Range;
 
@@ -12,14 +12,14 @@ use super::manifest::CHUNK_SIZE;
 use super::place::{Place, PlaceReader};
 use super::{BlobError, BlobStream};
 
-/// Where a reading is.
+/// The state of a read.
 struct Reading {
     id: ContentId,
     reader: Box<dyn PlaceReader>,
     next: usize,
-    /// The bytes that are wanted.
+    /// The requested bytes.
     wanted: Range<u64>,
-    /// Of everything, when everything is read.
+    /// The hash of the whole content, if all of it is read.
     whole: Option<Sha256>,
 }
 
@@ -136,7 +136,7 @@ impl Reading {
     }
 }
 
-/// A position inside one chunk.
+/// Returns the position within its chunk.
 fn within(position: u64) -> usize {
     usize::try_from(position).expect("a chunk is smaller than memory")
 }

@@ -1,4 +1,4 @@
-//! What the store knows of a content, and under which keys.
+//! The store's records about contents, and their keys.
 
 use bunraku_model::ContentId;
 use bytes::Bytes;
@@ -13,10 +13,10 @@ use super::{BlobError, BlobInfo};
 pub(super) struct Record {
     pub(super) upload: UploadId,
     pub(super) size: u64,
-    /// The bytes were read and found wrong.
+    /// The bytes were read and did not match.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) damaged: bool,
-    /// Since when nothing refers to it.
+    /// The time since which nothing refers to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) condemned: Option<Timestamp>,
 }
@@ -40,7 +40,7 @@ impl Record {
         }
     }
 
-    /// The same, wanted again.
+    /// Returns the same record, no longer condemned.
     pub(super) fn reprieved(&self) -> Self {
         Self {
             condemned: None,

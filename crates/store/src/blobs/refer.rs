@@ -1,8 +1,8 @@
-//! Pins and references: what keeps a content from being collected.
+//! Pins and references, which protect content from collection.
 //!
-//! Both are added in a transaction that compares the record's value and writes
-//! the record again. Two that are added at once write the same value and do
-//! not hinder each other; the collector, who compares the revision, loses.
+//! Both are added in a transaction that compares the record's value and writes the record again.
+//! Two that are added at once write the same value and do not conflict. The collector compares the
+//! revision and loses.
 
 use bunraku_model::ContentId;
 use uuid::Uuid;
@@ -15,7 +15,7 @@ use crate::{
     Compare, LeaseId, Range, SharedStore, StoreError, Transaction, TransactionOutcome, limits,
 };
 
-/// Keeps a content for a time. When it is dropped, its time runs on.
+/// Keeps a content for a limited time. Dropping the pin does not end that time early.
 pub struct Pin {
     pub(super) id: ContentId,
     pub(super) lease: LeaseId,
@@ -36,12 +36,12 @@ impl Pin {
         self.id
     }
 
-    /// Starts its time anew. [`BlobError::LeaseEnded`] if it is over.
+    /// Restarts its time. Fails with [`BlobError::LeaseEnded`] if it has ended.
     pub async fn keep_alive(&self) -> Result<(), BlobError> {
         Ok(self.store.lease_keep_alive(self.lease).await?)
     }
 
-    /// No longer needed: referred to, or not wanted after all.
+    /// Ends the pin: the content is referenced now, or is not needed after all.
     pub async fn release(self) -> Result<(), BlobError> {
         match self.store.lease_revoke(self.lease).await {
             Ok(()) | Err(StoreError::LeaseNotFound(_)) => Ok(()),
@@ -54,7 +54,7 @@ pub(super) fn new_pin_key(id: ContentId) -> String {
     format!("{}{}", pins_prefix(id), Uuid::new_v4().simple())
 }
 
-/// The part that every pin and every reference has.
+/// Adds the conditions and writes that every pin and every reference needs.
 pub(super) fn wanted(transaction: Transaction, id: ContentId, found: &Found) -> Transaction {
     let key = record_key(id);
     transaction
@@ -63,7 +63,7 @@ pub(super) fn wanted(transaction: Transaction, id: ContentId, found: &Found) -> 
 }
 
 impl<P: Place> KeptBlobs<P> {
-    /// What is there and sound, as far as is known.
+    /// Finds content that exists and is not known to be damaged.
     async fn find_sound(&self, id: ContentId) -> Result<Found, BlobError> {
         let found = self.find(id).await?.ok_or(BlobError::Missing(id))?;
         if found.record.damaged {
@@ -108,8 +108,8 @@ impl<P: Place> KeptBlobs<P> {
             .await
     }
 
-    /// Repeats until it is committed: writing the same key again changes
-    /// nothing, so an unknown outcome is no obstacle.
+    /// Repeats the transaction until it is committed. Writing the same key again changes nothing,
+    /// so an unknown outcome does not matter.
     async fn commit_wanted(
         &self,
         id: ContentId,
@@ -168,10 +168,10 @@ impl<P: Place> KeptBlobs<P> {
     }
 }
 
-/// How often something with an unknown outcome is tried.
+/// The maximum number of attempts when the outcome is unknown.
 pub(super) const ATTEMPTS: usize = 5;
 
-/// For transactions that do the same when they are done twice.
+/// Commits an idempotent transaction, and repeats it if the outcome is unknown.
 pub(super) async fn commit_repeatable(
     store: &SharedStore,
     transaction: &Transaction,

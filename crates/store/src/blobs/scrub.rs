@@ -1,4 +1,4 @@
-//! Reading everything, to find damage before someone needs the bytes.
+//! Reads everything, to find damage before someone needs the bytes.
 
 use bunraku_model::ContentId;
 use futures::TryStreamExt;
@@ -10,11 +10,12 @@ use super::record::{Record, record_key};
 use super::refer::commit_repeatable;
 use crate::{Compare, Transaction};
 
-/// What one scrubbing found.
+/// The results of one scrub.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Scrubbed {
     pub checked: usize,
-    /// Wrong or missing bytes: no longer handed out, and mended by writing again.
+    /// Contents with wrong or missing bytes. They are no longer returned. Writing them again
+    /// repairs them.
     pub damaged: Vec<ContentId>,
 }
 
@@ -36,7 +37,7 @@ impl<P: Place> KeptBlobs<P> {
         }
     }
 
-    /// Whether it is sound, or was removed meanwhile.
+    /// Returns whether the content is sound, or was removed meanwhile.
     async fn check(&self, id: ContentId, found: &Found) -> Result<bool, BlobError> {
         let read = async {
             let mut stream = self.read_whole(id).await?;
@@ -57,7 +58,7 @@ impl<P: Place> KeptBlobs<P> {
             .when(Compare::Value(key.clone(), found.stored.value.clone()))
             .put(key, damaged.encode());
         commit_repeatable(&self.store, &note).await?;
-        // Another upload, or none: then what was read is of no account.
+        // If the upload changed or was removed, the bytes just read no longer matter.
         let now = self.find(id).await?;
         Ok(now.is_none_or(|now| now.record.upload != found.record.upload))
     }

@@ -1,7 +1,7 @@
-//! Bytes as chunks in the store: every server of a cluster has them.
+//! Bytes as chunks in the store, available to every server of a cluster.
 //!
-//! `blob-chunks/<upload>/<hash>` holds a chunk, `blob-chunks/<upload>/manifest`
-//! their order. A chunk that occurs twice in a content is kept once.
+//! `blob-chunks/<upload>/<hash>` holds a chunk, and `blob-chunks/<upload>/manifest` holds their
+//! order. A chunk that occurs twice in a content is stored once.
 
 use std::collections::BTreeSet;
 
@@ -20,14 +20,15 @@ use crate::{Compare, Range, SharedStore, Transaction};
 /// Content in the store, for clusters.
 pub type StoreBlobs = KeptBlobs<StorePlace>;
 
-/// etcd holds everything in memory-mapped pages and sends it to every member:
-/// what is larger than this belongs elsewhere.
+/// The default size limit. etcd keeps everything in memory-mapped pages and sends it to every
+/// member, so larger content belongs elsewhere.
 const DEFAULT_MAX_SIZE: u64 = 256 * 1024 * 1024;
 /// The manifest must fit into one value.
 const MOST_CHUNKS: u64 = 16 * 1024;
 
 impl StoreBlobs {
-    /// Without a limit of its own, content above 256 MiB is refused.
+    /// Creates blobs in the store. Without a limit in the options, content above 256 MiB is
+    /// rejected.
     pub fn in_store(store: SharedStore, options: BlobOptions) -> Self {
         let most = MOST_CHUNKS * CHUNK_SIZE as u64;
         let max_size = options.max_size.unwrap_or(DEFAULT_MAX_SIZE).min(most);
@@ -102,7 +103,7 @@ impl Place for StorePlace {
                 return Ok(all);
             };
             let name = first.key[CHUNKS.len()..].split('/').next().unwrap_or("");
-            // Past everything of this upload: `~` follows every letter.
+            // Skip the rest of this upload: `~` sorts after every letter.
             range.after = Some(format!("{CHUNKS}{name}/~"));
             if let Some(upload) = UploadId::parse(name) {
                 all.push(Stored { upload, id: None });
@@ -118,8 +119,8 @@ struct StoreWriter {
 }
 
 impl StoreWriter {
-    /// Only while the upload is under way: what is written after it was given
-    /// up would stay for ever.
+    /// Writes only while the upload is in progress: anything written after it was given up would
+    /// stay for ever.
     async fn put(&self, key: String, value: Bytes) -> Result<(), BlobError> {
         let transaction = Transaction::new()
             .when(Compare::Exists(upload_key(self.upload)))

@@ -1,4 +1,4 @@
-//! Each kind of compare, and what a refused transaction tells.
+//! Tests of each kind of compare, and of the answer to a refused transaction.
 
 use super::{commit, get, newest, put, text};
 use crate::{Compare, Revision, SharedStore, Transaction, TransactionOutcome};
@@ -28,7 +28,7 @@ pub async fn modified_holds_only_for_the_last_write(store: SharedStore) {
     assert!(!holds(&store, Compare::Modified("a".into(), first)).await);
     assert!(holds(&store, Compare::Modified("a".into(), second)).await);
     assert!(!holds(&store, Compare::Modified("b".into(), second)).await);
-    // Nothing was ever written at revision 0: it stands for a key that is not there.
+    // Revision 0 was never written. It stands for a missing key.
     assert!(holds(&store, Compare::Modified("b".into(), Revision(0))).await);
     assert!(!holds(&store, Compare::Modified("a".into(), Revision(0))).await);
 }

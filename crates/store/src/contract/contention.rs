@@ -1,4 +1,4 @@
-//! Many at once.
+//! Tests with many concurrent clients.
 
 use std::collections::BTreeSet;
 

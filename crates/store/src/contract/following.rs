@@ -1,4 +1,4 @@
-//! `Follow` on this backend: while others write and history is compacted away.
+//! Tests of `Follow` on this backend, during concurrent writes and compaction.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ async fn next_changes(follow: &mut Follow) -> WatchBatch {
     }
 }
 
-/// What a consumer knows, and the check that it is told nothing twice.
+/// The state that a consumer knows, with a check that it sees nothing twice.
 #[derive(Default)]
 struct Consumer {
     known: BTreeMap<String, Revision>,
@@ -114,7 +114,7 @@ pub async fn following_survives_compaction_without_loss_or_double(store: SharedS
             put(&store, "n/last", "x").await;
         })
     };
-    // The consumer dawdles, so that history goes away under it now and then.
+    // The consumer is slow, so that history is sometimes compacted away under it.
     while !consumer.known.contains_key("n/last") {
         consumer.take(next(&mut follow).await);
         if consumer.changes.is_multiple_of(16) {
@@ -137,8 +137,8 @@ async fn write_round(store: &SharedStore, round: usize) {
     }
 }
 
-/// Follows on until the consumer knows what the store holds. The last write was
-/// seen; where a read took several pages, an earlier one may still be on its way.
+/// Follows until the consumer's state matches the store. The consumer has seen the last write, but
+/// where a read took several pages, an earlier one may still arrive.
 async fn check_same(store: &SharedStore, follow: &mut Follow, consumer: &mut Consumer) {
     let items = super::all(store, "n/").await;
     let expected: BTreeMap<String, Revision> = items

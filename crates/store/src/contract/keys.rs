@@ -1,4 +1,4 @@
-//! Single keys, deletes and the numbering of revisions.
+//! Tests of single keys, deletes and the numbering of revisions.
 
 use super::{commit, delete, get, keys, newest, put, text};
 use crate::{SharedStore, Transaction};
@@ -55,7 +55,7 @@ pub async fn every_transaction_that_changes_something_makes_exactly_one_revision
         assert_eq!(revision.0, last.0 + 1);
         last = revision;
     }
-    // Writing the same value again is a change, too.
+    // Writing the same value again is also a change.
     assert_eq!(put(&store, "c", "c").await.0, last.0 + 1);
 }
 
@@ -91,7 +91,7 @@ pub async fn deleting_a_prefix_deletes_what_starts_with_it_and_nothing_else(stor
     }
     commit(&store, Transaction::new().delete_prefix("a/")).await;
     assert_eq!(keys(&store, "").await, ["B", "a", "a0", "ab", "b", "ä"]);
-    // Overlapping deletes are no contradiction.
+    // Overlapping deletes do not conflict.
     let twice = Transaction::new().delete("ab").delete_prefix("a");
     commit(&store, twice).await;
     assert_eq!(keys(&store, "").await, ["B", "b", "ä"]);

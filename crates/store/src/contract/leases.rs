@@ -1,6 +1,6 @@
-//! Leases and the keys that go with them.
+//! Tests of leases and the keys bound to them.
 //!
-//! A backend may round a lease's time up and may end it late, never early.
+//! A backend may round a lease's time up and may end it late, but never early.
 
 use std::time::{Duration, Instant};
 

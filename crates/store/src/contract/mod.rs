@@ -1,16 +1,15 @@
-//! What every backend must do: one suite, run on each.
+//! The contract of all backends: one suite, run on each.
 //!
-//! A backend's test file names a function that makes a fresh, empty store which
-//! nobody else uses:
+//! A backend's test file names a function that creates a new, empty store without other users:
 //!
 //! ```ignore
 //! async fn make_store() -> bunraku_store::contract::Subject { … }
 //! bunraku_store::contract_suite!(make_store);
 //! ```
 //!
-//! Each case becomes a test. Nothing here knows which backend it runs on: no case
-//! relies on the number of the first revision, on how fast a lease ends beyond "not
-//! before its time", or on what compaction leaves beyond what the trait promises.
+//! Each case becomes a test. Nothing here depends on the backend: no case relies on the number of
+//! the first revision, on the exact end of a lease (except that it is not early), or on the history
+//! that compaction leaves beyond the trait's guarantees.
 
 mod compares;
 mod contention;
@@ -44,16 +43,16 @@ pub use ranges::*;
 pub use refusals::*;
 pub use watches::*;
 
-/// A store to test, and whatever must live as long as it does.
+/// A store to test, and a value that must live as long as the store.
 pub struct Subject {
     pub store: SharedStore,
     pub keep: Box<dyn Any + Send>,
 }
 
-/// Far longer than anything takes: who waits for this long waits for ever.
+/// Far longer than any operation takes: a test that waits this long would wait for ever.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Makes one test of each case, with `$make` as the source of stores.
+/// Creates one test per case, with `$make` as the source of stores.
 #[macro_export]
 macro_rules! contract_suite {
     ($make:path) => {
@@ -126,7 +125,7 @@ macro_rules! contract_suite {
     };
 }
 
-/// The revision of a transaction that must be committed.
+/// Commits a transaction that must succeed, and returns its revision.
 async fn commit(store: &SharedStore, transaction: Transaction) -> Revision {
     match store.commit(transaction).await {
         Ok(TransactionOutcome::Committed(revision)) => revision,
@@ -146,13 +145,13 @@ async fn get(store: &SharedStore, key: &str) -> Option<KeyValue> {
     store.get(key).await.expect("the store answers")
 }
 
-/// The value of a key as text, or `None`.
+/// Returns the value of a key as text, or `None`.
 async fn text(store: &SharedStore, key: &str) -> Option<String> {
     let found = get(store, key).await?;
     Some(String::from_utf8_lossy(&found.value).into_owned())
 }
 
-/// Every key under a prefix, whatever the number of pages.
+/// Returns every entry under a prefix, across all pages.
 async fn all(store: &SharedStore, prefix: &str) -> Vec<KeyValue> {
     let mut items: Vec<KeyValue> = Vec::new();
     loop {
@@ -170,13 +169,13 @@ async fn all(store: &SharedStore, prefix: &str) -> Vec<KeyValue> {
     }
 }
 
-/// Every key under a prefix.
+/// Returns every key under a prefix.
 async fn keys(store: &SharedStore, prefix: &str) -> Vec<String> {
     let items = all(store, prefix).await;
     items.into_iter().map(|item| item.key).collect()
 }
 
-/// The store's newest revision.
+/// Returns the store's newest revision.
 async fn newest(store: &SharedStore) -> Revision {
     let page = store.range(crate::Range::prefix("none/such")).await;
     page.expect("the store answers").revision
@@ -203,7 +202,7 @@ async fn next_batch(stream: &mut WatchStream) -> WatchBatch {
     }
 }
 
-/// A batch as one line: `put a=1, delete b`.
+/// Formats a batch as one line: `put a=1, delete b`.
 fn describe(batch: &WatchBatch) -> String {
     let changes = batch.changes.iter().map(describe_change);
     changes.collect::<Vec<_>>().join(", ")

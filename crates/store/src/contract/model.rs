@@ -1,4 +1,4 @@
-//! Random operations beside a model that is too simple to be wrong.
+//! Random operations, compared with a model that is too simple to be wrong.
 
 use std::collections::BTreeMap;
 
@@ -90,7 +90,7 @@ impl Model {
     }
 }
 
-/// Numbers that look random and are the same for the same seed (SplitMix64).
+/// A reproducible pseudo-random sequence for each seed (SplitMix64).
 pub struct Random(pub u64);
 
 impl Random {
@@ -106,7 +106,7 @@ impl Random {
         self.number() % limit
     }
 
-    /// A new seed each time, or the one of `BUNRAKU_TEST_SEED`.
+    /// Returns the seed in `BUNRAKU_TEST_SEED`, or else a new one each time.
     pub fn seed() -> u64 {
         match std::env::var("BUNRAKU_TEST_SEED") {
             Ok(text) => text.parse().expect("BUNRAKU_TEST_SEED is a number"),
@@ -132,7 +132,7 @@ fn transaction(random: &mut Random, model: &Model) -> Transaction {
     let mut transaction = Transaction::new();
     for _ in 0..random.below(3) {
         let key = KEYS[random.below(9) as usize].to_owned();
-        // Mostly what holds, so that much is committed.
+        // Mostly compares that hold, so that many transactions are committed.
         let found = model.keys.get(&key).filter(|_| random.below(8) != 0);
         transaction = transaction.when(match (random.below(5), found) {
             (0, Some(_)) => Compare::Exists(key),

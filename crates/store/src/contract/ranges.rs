@@ -1,4 +1,4 @@
-//! Ranges and their pages.
+//! Tests of ranges and their pages.
 
 use super::{all, commit, delete, keys, newest, put};
 use crate::{Range, RangePage, SharedStore, Transaction};

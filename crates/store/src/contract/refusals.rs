@@ -1,4 +1,4 @@
-//! What a store does not take.
+//! Tests of requests that a store rejects.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Watches: order, completeness, history and its end.
+//! Tests of watches: order, completeness, history and its end.
 
 use futures::StreamExt;
 
@@ -62,7 +62,7 @@ pub async fn a_watch_goes_from_history_to_live_without_gap_or_double(store: Shar
             }
         })
     };
-    // Some begin while the writer is at it, all from the same revision.
+    // Some begin while the writer is still writing, all from the same revision.
     let watchers: Vec<_> = (0..4)
         .map(|turn| {
             let store = store.clone();
@@ -169,11 +169,11 @@ pub async fn a_watcher_that_was_away_for_long_misses_nothing(store: SharedStore)
     }
 }
 
-/// Whether a watch from there fails because that history is gone.
+/// Returns the oldest revision if a watch from `start` fails because its history is gone.
 async fn compacted(store: &SharedStore, start: Revision) -> Option<Revision> {
     let error = match store.watch("", WatchStart::At(start)).await {
         Err(error) => error,
-        // A backend may notice only when it begins to send.
+        // A backend may notice only when it starts to send.
         Ok(mut stream) => match within("a first batch", stream.next()).await {
             Some(Err(error)) => error,
             _ => return None,
@@ -221,7 +221,7 @@ pub async fn compaction_keeps_the_newest_values(store: SharedStore) {
     assert_eq!(found.version, 20);
     assert_eq!(newest(&store).await, last);
     assert_eq!(put(&store, "a", "20").await.0, last.0 + 1);
-    // A watch that was there before goes on, or says that it lost its place.
+    // An existing watch continues, or reports that it lost its place.
     match within("the watch", stream.next()).await {
         Some(Ok(batch)) => assert_eq!(describe(&batch), "put a=0"),
         Some(Err(StoreError::Compacted { .. })) => {}

@@ -1,19 +1,20 @@
 //! The two clocks that leases need.
 //!
-//! While the machine is up, leases are counted on the time since boot, which
-//! nobody can set. The wall clock only bridges a reboot.
+//! While the machine is up, leases use the time since boot, which nobody can set. The wall clock is
+//! used only across a reboot.
 
 use std::time::Duration;
 
-/// Where the embedded store reads time. Tests bring their own.
+/// The embedded store's source of time. Tests provide their own.
 pub trait Clock: Send + Sync + 'static {
-    /// Never goes back and never jumps; goes on while the machine sleeps.
+    /// Returns the time since boot. It never goes back and never jumps, and it keeps counting while
+    /// the machine sleeps.
     fn since_boot(&self) -> Duration;
 
-    /// Since 1970. May be set by anyone, at any time, to anything.
+    /// Returns the time since 1970. Anyone may set it, at any time, to anything.
     fn wall(&self) -> Duration;
 
-    /// Which boot [`Clock::since_boot`] counts from.
+    /// Returns the id of the boot that [`Clock::since_boot`] counts from.
     fn boot(&self) -> String;
 }
 
@@ -33,8 +34,8 @@ impl Clock for SystemClock {
         Duration::from_millis(u64::try_from(milliseconds).unwrap_or(0))
     }
 
-    /// Where the kernel does not tell, every start counts as another boot: leases
-    /// then go by the wall clock.
+    /// If the kernel has no boot id, every start counts as another boot, and leases use the wall
+    /// clock.
     fn boot(&self) -> String {
         match std::fs::read_to_string("/proc/sys/kernel/random/boot_id") {
             Ok(id) => id.trim().to_owned(),

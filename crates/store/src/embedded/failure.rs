@@ -1,4 +1,4 @@
-//! What SQLite says, in the store's words.
+//! Translates SQLite's errors into store errors.
 
 use std::io;
 use std::path::Path;
@@ -8,16 +8,16 @@ use rusqlite::ffi;
 
 use crate::StoreError;
 
-/// Something below the store's own rules went wrong.
+/// A failure below the level of the store's own rules.
 #[derive(Debug)]
 pub(super) enum Failure {
     Sqlite(rusqlite::Error),
-    /// A row is not what was written.
+    /// A row differs from its written content.
     Damaged(String),
 }
 
-/// The outer error stops a whole group; the inner one is only this request's
-/// answer, and is given before anything of the request was written.
+/// The result of one request in a group. The outer error stops the whole group. The inner error is
+/// only this request's answer, and is returned before the request writes anything.
 pub(super) type Performed<T> = Result<Result<T, StoreError>, Failure>;
 
 impl From<rusqlite::Error> for Failure {
@@ -27,10 +27,9 @@ impl From<rusqlite::Error> for Failure {
 }
 
 impl Failure {
-    /// The write was handed to the disk, and the disk did not say that it has it.
+    /// Returns whether the write was handed to the disk and the disk did not confirm it.
     ///
-    /// Any other failure leaves the write-ahead log without the frame that would
-    /// make the transaction count.
+    /// After any other failure, the write-ahead log lacks the frame that commits the transaction.
     pub(super) fn leaves_outcome_unknown(&self) -> bool {
         match self {
             Self::Sqlite(rusqlite::Error::SqliteFailure(error, _)) => matches!(
@@ -64,8 +63,8 @@ impl Failure {
                 io_error(io::ErrorKind::PermissionDenied, doing, error)
             }
             Some(_) => io_error(io::ErrorKind::Other, doing, error),
-            // Not from the library but from reading a column: a type or a number
-            // that was never written.
+            // The error comes from reading a column, not from the library: its type or number was
+            // never written.
             None => StoreError::Damaged {
                 path: path.to_owned(),
                 what: error.to_string(),

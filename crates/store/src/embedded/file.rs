@@ -1,13 +1,13 @@
-//! The database file: made once, checked at every open.
+//! The database file: created once, checked at every open.
 //!
-//! What is checked, and why in this order: nothing is written to the file before
-//! all of it holds, so that whoever has to repair it finds it as it was.
+//! The checks run in this order. Nothing is written to the file before all of them pass, so that a
+//! person who has to repair it finds it unchanged.
 //!
-//! 1. It is an SQLite file of ours, whole, of a format that we know.
-//! 2. Up to a size (`verify_up_to_bytes`): SQLite's own check of its trees, then
-//!    every row's checksum. A check after unclean ends only would miss what rots
-//!    while nobody runs; a check without limit would make a start take minutes.
-//!    Above the size, a damaged row is found when it is read.
+//! 1. It is a complete SQLite file of ours, in a known format.
+//! 2. Up to a size (`verify_up_to_bytes`): SQLite's own check of its trees, then every row's
+//!    checksum. Checks only after unclean shutdowns would miss decay while the store is closed; a
+//!    check without a limit would make a start take minutes. Above the size, a damaged row is found
+//!    when it is read.
 //! 3. It has everything that was acknowledged (see `witness`).
 
 use std::fs::{File, OpenOptions};
@@ -30,8 +30,8 @@ const FORMAT: u64 = 1;
 /// "Bnrk": marks the file as ours.
 const APPLICATION: i64 = 0x426e_726b;
 pub(super) const PAGE_BYTES: i64 = 4096;
-/// Beyond the quota, so that a full store can still delete, which writes history,
-/// and end leases.
+/// Pages beyond the quota, so that a full store can still end leases and delete keys, which writes
+/// history.
 const RESERVE_PAGES: i64 = 1024;
 const MAGIC: &[u8] = b"SQLite format 3\0";
 
@@ -48,7 +48,7 @@ const SCHEMA: [&str; 5] = [
      checksum INTEGER NOT NULL) WITHOUT ROWID",
 ];
 
-/// The writer's connection, and where the store stands.
+/// The writer's connection, and the state of the store.
 pub(super) struct Opened {
     pub(super) connection: Connection,
     pub(super) witness: Witness,
@@ -60,7 +60,7 @@ pub(super) fn database_path(directory: &Path) -> PathBuf {
     directory.join("store.sqlite")
 }
 
-/// Makes the directory if need be, so that it lasts.
+/// Creates the directory if needed, and makes it durable.
 pub(super) fn make_directory(directory: &Path) -> Result<(), StoreError> {
     if directory.is_dir() {
         return Ok(());
@@ -78,13 +78,13 @@ pub(super) fn make_directory(directory: &Path) -> Result<(), StoreError> {
             empty if empty.as_os_str().is_empty() => Path::new("."),
             other => other,
         };
-        // A parent that we may not read was not made by us.
+        // A parent that we cannot read was not created by us.
         let _ = sync_directory(ancestor);
     }
     Ok(())
 }
 
-/// Opens the file under a lock that the caller holds.
+/// Opens the file. The caller holds the lock.
 pub(super) fn open(directory: &Path, options: &EmbeddedOptions) -> Result<Opened, StoreError> {
     let path = database_path(directory);
     let acknowledged = Witness::read(directory)?;
@@ -121,7 +121,7 @@ pub(super) fn open(directory: &Path, options: &EmbeddedOptions) -> Result<Opened
     })
 }
 
-/// A connection that reads. The writer must be open.
+/// Opens a connection for reading. The writer must be open.
 pub(super) fn connect_reader(path: &Path) -> Result<Connection, Failure> {
     let connection = Connection::open_with_flags(
         path,
@@ -137,7 +137,7 @@ fn connect(path: &Path) -> Result<Connection, Failure> {
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
     )?;
     connection.busy_timeout(std::time::Duration::from_secs(10))?;
-    // Until all checks have passed, closing must not fold a damaged log into the file.
+    // Until all checks have passed, closing must not merge a damaged log into the file.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
     connection.pragma_update(None, "trusted_schema", false)?;
@@ -145,7 +145,7 @@ fn connect(path: &Path) -> Result<Connection, Failure> {
     Ok(connection)
 }
 
-/// Made whole under another name, then renamed: there is no half-made store.
+/// Creates the file under another name, then renames it, so that an incomplete store never exists.
 fn create(directory: &Path, path: &Path) -> Result<(), StoreError> {
     let fail = |source| StoreError::Io {
         doing: format!("create {}", path.display()),
@@ -160,7 +160,7 @@ fn create(directory: &Path, path: &Path) -> Result<(), StoreError> {
             _ => {}
         }
     }
-    // SQLite gives its log the permissions of the file.
+    // SQLite gives its log the same permissions as the file.
     let file = OpenOptions::new()
         .write(true)
         .create_new(true)
@@ -190,11 +190,11 @@ fn write_schema(path: &Path) -> Result<(), Failure> {
     connection.close().map_err(|(_, error)| error.into())
 }
 
-/// Looks at the bare file: SQLite takes a file of no bytes for a new database, and
-/// one that was cut short for whole as long as nobody asks for the rest.
+/// Checks the bare file. SQLite treats an empty file as a new database, and treats a truncated file
+/// as complete until the missing part is read.
 ///
-/// While there is a log, the file may rightly be shorter than its header says:
-/// the log was being folded in when the process before died.
+/// While a log exists, the file may be shorter than its header says: the previous process died
+/// while it merged the log into the file.
 fn check_header(path: &Path) -> Result<(), StoreError> {
     let failed = |source| StoreError::Io {
         doing: format!("read {}", path.display()),
@@ -295,7 +295,7 @@ fn verify_rows(connection: &Connection) -> Result<(), Failure> {
     Ok(())
 }
 
-/// From here on the file is written.
+/// Prepares the checked file. This is the first step that writes to it.
 fn prepare(connection: &Connection, quota_bytes: i64) -> Result<(), Failure> {
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
@@ -304,12 +304,12 @@ fn prepare(connection: &Connection, quota_bytes: i64) -> Result<(), Failure> {
     let pages = quota_bytes / PAGE_BYTES + RESERVE_PAGES;
     connection.pragma_update(None, "max_page_count", pages)?;
     connection.set_prepared_statement_cache_capacity(64);
-    // Starts with an empty log, so that the log's size is bounded across restarts.
+    // Start with an empty log, so that its size stays bounded across restarts.
     connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
     Ok(())
 }
 
-/// The quota, within what SQLite can hold.
+/// Returns the quota, limited to the size that SQLite can hold.
 pub(super) fn quota(options: &EmbeddedOptions) -> i64 {
     let most = (0xffff_fffe - RESERVE_PAGES) * PAGE_BYTES;
     i64::try_from(options.quota_bytes)
@@ -335,8 +335,8 @@ fn damaged(path: &Path, what: String) -> StoreError {
 mod tests {
     use super::{EmbeddedOptions, open};
 
-    /// Nothing else shows it: a kill leaves what the kernel holds, only a loss of
-    /// power does not.
+    /// No other test shows this: after a kill the kernel still has the data, only a power failure
+    /// loses it.
     #[test]
     fn every_commit_waits_for_the_disk() {
         let directory = tempfile::tempdir().expect("a directory");

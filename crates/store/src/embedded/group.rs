@@ -1,11 +1,10 @@
 //! Many requests, one fsync.
 //!
-//! A [`Group`] carries out requests one after the other inside one SQLite
-//! transaction; each that changes something gets its own revision and sees what
-//! those before it did. Nothing of it counts, in memory or on disk, until the
-//! writer has committed it.
+//! A [`Group`] performs requests one after the other inside one SQLite transaction. Each request
+//! that changes something gets its own revision and sees the effects of those before it. Nothing
+//! takes effect, in memory or on disk, until the writer has committed the group.
 //!
-//! Rule: a request that is refused is refused before its first write.
+//! Rule: a request is refused before its first write, or not at all.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -21,7 +20,7 @@ use crate::{
     TransactionOutcome, WatchBatch,
 };
 
-/// What a group would change in memory.
+/// The pending changes of a group to the state in memory.
 #[derive(Default)]
 pub(super) struct Staged {
     pub(super) batches: Vec<WatchBatch>,
@@ -29,8 +28,8 @@ pub(super) struct Staged {
     pub(super) oldest: Option<u64>,
 }
 
-/// What the compares of a transaction read. A transaction writes a key once,
-/// so that its write may take it from here.
+/// The keys that the compares of a transaction read. A transaction writes each key once, so its
+/// write may reuse the value.
 type ReadKeys<'a> = HashMap<&'a str, Option<KeyValue>>;
 
 pub(super) struct Group<'a> {
@@ -38,10 +37,11 @@ pub(super) struct Group<'a> {
     leases: &'a Leases,
     revision: u64,
     oldest: u64,
-    /// When the request at hand arrived, since boot. Leases are judged by it: a
-    /// keep-alive that waited for the disk still counts as of when it was sent.
+    /// The arrival time of the current request, since boot. Leases are judged by it: a keep-alive
+    /// that waited for the disk counts from the time it was sent.
     pub(super) arrived: Duration,
-    /// What may be put before the quota is reached; what makes room is always done.
+    /// The number of bytes that may be added before the quota is reached. Operations that free
+    /// space are always performed.
     pub(super) room_bytes: i64,
     pub(super) staged: Staged,
 }
@@ -99,7 +99,7 @@ impl<'a> Group<'a> {
             return Ok(Err(StoreError::LeaseNotFound(id)));
         };
         let lease = Lease {
-            // A later request may have come first.
+            // A request that arrived later may have been performed first.
             end: lease.end.max(self.arrived + lease.granted),
             ..lease
         };
@@ -143,7 +143,7 @@ impl<'a> Group<'a> {
         Ok(())
     }
 
-    /// From now on history before `oldest` is gone; the rows go bit by bit.
+    /// Marks history before `oldest` as gone. The rows are deleted gradually.
     pub(super) fn compact(&mut self, oldest: u64) -> Performed<()> {
         if oldest > self.revision {
             return Ok(Err(StoreError::Invalid(format!(
@@ -159,7 +159,7 @@ impl<'a> Group<'a> {
         Ok(Ok(()))
     }
 
-    /// The lease, unless it had ended when the request arrived.
+    /// Returns the lease, unless it had ended when the request arrived.
     fn alive(&self, id: LeaseId) -> Option<Lease> {
         let lease = match self.staged.leases.get(&id) {
             Some(staged) => *staged,
@@ -201,7 +201,7 @@ impl<'a> Group<'a> {
                 Operation::Delete { .. } => {}
             }
         }
-        // Once under its key, once in history.
+        // Each put is stored twice: under its key and in history.
         let needed = i64::try_from(2 * put_bytes).unwrap_or(i64::MAX);
         if put_bytes > 0 && needed > self.room_bytes {
             return Ok(Err(quota_reached()));
@@ -268,7 +268,7 @@ impl<'a> Group<'a> {
         Ok(())
     }
 
-    /// What changed nothing makes no revision.
+    /// Ends the current revision. Without changes, no revision is created.
     fn end_revision(&mut self, changes: Vec<Change>) {
         if changes.is_empty() {
             return;

@@ -1,12 +1,11 @@
-//! Who watches what, and the newest revisions in memory.
+//! The watchers, and the newest revisions in memory.
 //!
-//! A watcher holds no queue: only the revision where something for it begins. It
-//! takes batches from the shared recent ones, and from history on disk when it
-//! has fallen behind those. So memory is bounded by one setting, however many
-//! watchers there are and however slow they are.
+//! A watcher has no queue, only the first revision that may contain something for it. It reads
+//! batches from the shared recent ones, and from history on disk when it has fallen behind those.
+//! So one setting bounds the memory, regardless of the number and speed of watchers.
 //!
-//! A write looks up the beginnings of its keys among the watched prefixes: its
-//! cost grows with the watchers that it wakes, not with those that there are.
+//! A write looks up the prefixes of its keys among the watched prefixes: its cost grows with the
+//! number of watchers that it wakes, not with the total number.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,10 +14,10 @@ use tokio::sync::Notify;
 
 use crate::{Change, Revision, StoreError, WatchBatch};
 
-/// What a watcher finds when it looks.
+/// The result of a watcher's check for new batches.
 pub(super) enum Look {
     Found(WatchBatch),
-    /// In history on disk, from the first revision up to the second.
+    /// The batches are in history on disk, from the first revision up to the second.
     OnDisk(u64, u64),
     Nothing,
     Closed,
@@ -30,33 +29,33 @@ pub(super) struct Hub {
 }
 
 struct State {
-    /// Without gaps, the last one being `head`.
+    /// The recent batches, without gaps. The last one is `head`.
     recent: VecDeque<(usize, Arc<WatchBatch>)>,
     recent_bytes: usize,
     head: u64,
     oldest: u64,
     watchers: HashMap<String, HashMap<u64, Watcher>>,
-    /// How many watched prefixes have which length.
+    /// The number of watched prefixes by length.
     lengths: BTreeMap<usize, usize>,
     next_watcher: u64,
     closed: bool,
-    /// Closed by a writer that had answered everything it touched.
+    /// Closed by a writer that had answered all requests it started.
     in_order: bool,
 }
 
 struct Watcher {
     wake: Arc<Notify>,
-    /// There may be something from this revision on.
+    /// The first revision that may contain something for the watcher.
     pending: Option<u64>,
 }
 
-/// A watcher's place in the hub, until it is dropped.
+/// A watcher's registration in the hub. It ends when it is dropped.
 pub(super) struct Registration {
     hub: Arc<Hub>,
     prefix: String,
     id: u64,
     pub(super) wake: Arc<Notify>,
-    /// The first revision that was not looked at yet.
+    /// The first revision that was not checked yet.
     pub(super) next: u64,
 }
 
@@ -78,7 +77,7 @@ impl Hub {
         }
     }
 
-    /// A watcher from `start` on, or from the next revision on.
+    /// Registers a watcher from `start` on, or from the next revision on.
     pub(super) fn register(
         self: &Arc<Self>,
         prefix: &str,
@@ -90,7 +89,7 @@ impl Hub {
         }
         let next = match start {
             None => state.head + 1,
-            // There is no revision 0: who asks for it means the beginning.
+            // Revision 0 does not exist, so it stands for the beginning.
             Some(start) => start.0.max(1),
         };
         if start.is_some() && next < state.oldest {
@@ -116,7 +115,7 @@ impl Hub {
         })
     }
 
-    /// Makes committed revisions known. In order, each once.
+    /// Publishes committed revisions, in order, each once.
     pub(super) fn publish(&self, batches: Vec<WatchBatch>) {
         let mut state = self.lock();
         for batch in batches {
@@ -142,7 +141,7 @@ impl Hub {
         self.abandon();
     }
 
-    /// Ends all watches, whatever became of the writer.
+    /// Ends all watches, regardless of the writer's state.
     pub(super) fn abandon(&self) {
         let mut state = self.lock();
         state.closed = true;
@@ -209,7 +208,7 @@ impl State {
 }
 
 impl Registration {
-    /// The next batch for this watcher, if there is one in memory.
+    /// Returns the next batch for this watcher, if one is in memory.
     pub(super) fn look(&mut self) -> Look {
         let mut guard = self.hub.lock();
         let state = &mut *guard;

@@ -1,4 +1,4 @@
-//! A request on its way to the writer and back.
+//! A request to the writer, and its answer.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use super::failure::{Failure, Performed};
 use super::group::Group;
 use crate::StoreError;
 
-/// What the writer does with any request. `perform` may come more than once: what
-/// counts is the last time before `finish`.
+/// The writer's interface to any request. `perform` may run more than once; the last time before
+/// `finish` counts.
 pub(super) trait Job: Send {
     fn bytes(&self) -> usize;
     fn perform(&mut self, group: &mut Group<'_>) -> Result<(), Failure>;
@@ -23,7 +23,7 @@ pub(super) struct JobOf<W, T> {
     pub(super) arrived: Duration,
     pub(super) answer: Option<Result<T, StoreError>>,
     pub(super) reply: oneshot::Sender<Result<T, StoreError>>,
-    /// The request's place in the queue, free again when it is answered.
+    /// The request's slot in the queue, released with the answer.
     pub(super) _place: OwnedSemaphorePermit,
 }
 
@@ -45,7 +45,7 @@ where
     fn finish(self: Box<Self>) {
         let this = *self;
         if let Some(answer) = this.answer {
-            // Who asked may be gone; what was done is done.
+            // The requester may be gone; the request is done anyway.
             let _ = this.reply.send(answer);
         }
     }

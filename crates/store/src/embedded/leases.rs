@@ -1,9 +1,9 @@
-//! Leases in memory: what is alive, and what ends next.
+//! Leases in memory: the active ones, and the next to end.
 //!
-//! A lease ends by the time since boot, which no one can set. That time is on
-//! disk too, so a restart within one boot changes nothing at all. Across a reboot
-//! the wall clock stands in: beside the leases lies what it showed at boot, kept
-//! true when somebody sets it. A lease never gets more than it was granted.
+//! A lease ends by the time since boot, which nobody can set. That time is on disk too, so a
+//! restart within one boot changes nothing. Across a reboot the wall clock is used: its value at
+//! boot is stored with the leases, and is updated when somebody sets the clock. A lease never gets
+//! more time than it was granted.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::failure::Failure;
 use super::rows;
 use crate::LeaseId;
 
-/// The wall clock was set, rather than slewed, when it moved by more than this.
+/// A larger move than this means that the wall clock was set, not slewed.
 const STEP: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,7 +25,7 @@ pub(super) struct Lease {
     pub(super) end: Duration,
 }
 
-/// All leases that were committed.
+/// All committed leases.
 #[derive(Debug, Default)]
 pub(super) struct Leases {
     by_id: HashMap<LeaseId, Lease>,
@@ -56,7 +56,7 @@ impl Leases {
         self.by_end.first().map(|(end, _)| *end)
     }
 
-    /// Those that have ended, the first to end first.
+    /// Returns the leases that have ended, in the order of their ends.
     pub(super) fn ended(&self, now: Duration, at_most: usize) -> Vec<LeaseId> {
         self.by_end
             .iter()
@@ -67,7 +67,7 @@ impl Leases {
     }
 }
 
-/// What the wall clock showed when the machine booted, as far as it knows now.
+/// The wall clock's value at boot, according to the current wall clock.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Boot {
     id: String,
@@ -82,13 +82,13 @@ impl Boot {
         }
     }
 
-    /// Whether the wall clock was set since `self` was written.
+    /// Returns whether the wall clock was set since `self` was written.
     pub(super) fn was_set(&self, clock: &dyn Clock) -> bool {
         let wall = clock.wall().saturating_sub(clock.since_boot());
         wall.abs_diff(self.wall) > STEP
     }
 
-    /// The same boot by another wall clock.
+    /// Returns the same boot, according to the current wall clock.
     pub(super) fn with_wall_of(&self, clock: &dyn Clock) -> Self {
         Self {
             id: self.id.clone(),
@@ -119,7 +119,7 @@ impl Boot {
     }
 }
 
-/// Takes over the leases of the process before, counted from this boot.
+/// Restores the leases of the previous process, relative to this boot.
 pub(super) fn take_over(
     connection: &mut Connection,
     clock: &dyn Clock,

@@ -1,7 +1,7 @@
-//! One process per directory.
+//! Allows one process per directory.
 //!
-//! The kernel's lock is what counts: it goes with the process, however that
-//! ends. The file's text only tells people whose it is.
+//! Only the kernel's lock counts: it is released with the process, regardless of how the process
+//! ends. The file's text only tells people who owns the lock.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
@@ -13,7 +13,7 @@ use crate::StoreError;
 
 const RETRY: Duration = Duration::from_millis(20);
 
-/// Held for as long as it lives.
+/// The lock, held as long as this value exists.
 #[derive(Debug)]
 pub(super) struct DirectoryLock {
     _file: File,

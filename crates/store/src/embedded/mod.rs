@@ -1,16 +1,16 @@
-//! A store in one directory, with no other software.
+//! A store in one directory, without other software.
 //!
-//! SQLite keeps the data (write-ahead log, synchronous=FULL); one thread writes,
-//! in groups (`writer`, `group`); others read snapshots (`readers`). Watches are
-//! served from memory and from the history table (`hub`, `watching`).
+//! SQLite keeps the data (write-ahead log, synchronous=FULL). One thread writes, in groups
+//! (`writer`, `group`); others read snapshots (`readers`). Watches are served from memory and from
+//! the history table (`hub`, `watching`).
 //!
 //! The directory holds `store.sqlite` with its log, `lock` and `acknowledged`.
 //!
-//! What an acknowledged write survives: the end of the process at any moment, and
-//! the loss of power, as far as the disk keeps its word about fsync.
+//! An acknowledged write survives the end of the process at any moment, and a power failure,
+//! provided that the disk honours fsync.
 //!
-//! Leases are counted on time that nobody can set. After a restart a lease has
-//! what was left of it: time goes on while the store is closed.
+//! Leases use a clock that nobody can set. After a restart, a lease has the rest of its time: time
+//! continues to count while the store is closed.
 
 mod clock;
 mod failure;
@@ -53,13 +53,13 @@ use crate::{
     TransactionOutcome, WatchStart, WatchStream, limits,
 };
 
-/// Requests that may wait for the writer; more wait for a place.
+/// The number of requests that may wait for the writer. Further requests wait for a free slot.
 const QUEUE: usize = 4096;
-/// A year: longer than anyone waits for silence.
+/// The longest lease: a year, more than any client stays silent.
 const LONGEST_LEASE: Duration = Duration::from_secs(366 * 24 * 3600);
 
-/// A handle. Cheap to clone; the store closes after the last one is dropped, or
-/// with [`EmbeddedStore::close`].
+/// A handle. Cheap to clone. The store closes after the last one is dropped, or with
+/// [`EmbeddedStore::close`].
 #[derive(Clone)]
 pub struct EmbeddedStore {
     inner: Arc<Inner>,
@@ -74,9 +74,9 @@ struct Inner {
 }
 
 impl EmbeddedStore {
-    /// Opens the store in `directory`, which is made if it is not there.
+    /// Opens the store in `directory`, and creates the directory if needed.
     ///
-    /// Needs a tokio runtime; the work is done off its async threads.
+    /// Needs a tokio runtime. The work runs outside its async threads.
     pub async fn open(directory: &Path, options: EmbeddedOptions) -> Result<Self, StoreError> {
         let directory = directory.to_owned();
         let opened = tokio::task::spawn_blocking(move || open(directory, options));
@@ -86,10 +86,10 @@ impl EmbeddedStore {
         }
     }
 
-    /// Finishes what is waiting, flushes and gives the directory free.
+    /// Finishes waiting requests, flushes and releases the directory.
     ///
-    /// For all handles: what they ask for afterwards is refused with
-    /// [`StoreError::Closed`], and watches end with it.
+    /// This affects all handles: later requests fail with [`StoreError::Closed`], and watches end
+    /// with it.
     pub async fn close(&self) -> Result<(), StoreError> {
         let (reply, closed) = oneshot::channel();
         self.send(Message::Close(reply))?;
@@ -105,7 +105,7 @@ impl EmbeddedStore {
             .map_err(|_| StoreError::Closed)
     }
 
-    /// Has the writer do `work`, and waits until that is durable.
+    /// Makes the writer perform `work`, and waits until the result is durable.
     async fn write<T, W>(&self, bytes: usize, work: W) -> Result<T, StoreError>
     where
         T: Send + 'static,
@@ -126,9 +126,9 @@ impl EmbeddedStore {
         })))?;
         match answered.await {
             Ok(answer) => answer,
-            // The writer ended in order, without having touched this request ...
+            // The writer ended in order, and never started this request ...
             Err(_) if self.inner.hub.closed_in_order() => Err(StoreError::Closed),
-            // ... or it did not.
+            // ... or it ended otherwise.
             Err(error) => Err(StoreError::OutcomeUnknown(Box::new(error))),
         }
     }
@@ -170,7 +170,7 @@ fn open(directory: PathBuf, options: EmbeddedOptions) -> Result<EmbeddedStore, S
     std::thread::Builder::new()
         .name("store-writer".to_owned())
         .spawn(move || {
-            // Also when it panics: nobody must wait for a writer that is gone.
+            // Applies to a panic too: nobody may wait for a writer that is gone.
             let _ends = EndWatches(Arc::clone(&writer.hub));
             writer.run();
         })
@@ -261,7 +261,7 @@ impl Drop for EndWatches {
     }
 }
 
-/// Random, so that a number is never given twice and none need be remembered.
+/// Random, so that no number is issued twice and none needs to be remembered.
 fn new_lease() -> LeaseId {
     let (high, _) = uuid::Uuid::new_v4().as_u64_pair();
     LeaseId(rows::signed((high >> 1).max(1)))

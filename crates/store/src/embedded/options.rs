@@ -1,4 +1,4 @@
-//! What can be set for an embedded store.
+//! The options of an embedded store.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,22 +6,22 @@ use std::time::Duration;
 
 use super::clock::{Clock, SystemClock};
 
-/// The defaults suit a server; change what you need.
+/// Options for opening a store. The defaults suit a server.
 #[derive(Clone)]
 pub struct EmbeddedOptions {
-    /// History older than this is forgotten (counted anew at each start).
+    /// The maximum age of history. Ages restart from zero at each start.
     pub keep_history_for: Duration,
-    /// At most so many revisions of history are kept, however young.
+    /// The maximum number of revisions in history, regardless of their age.
     pub keep_revisions: u64,
-    /// With this many bytes in use, what would add to them is refused; deletes are
-    /// done still. The write-ahead log and a reserve of 4 MiB come on top.
+    /// The quota in bytes. When it is reached, writes that add data are refused; deletes still
+    /// work. The write-ahead log and a reserve of 4 MiB are not included.
     pub quota_bytes: u64,
-    /// Files up to this size are verified in whole when opened (some 300 MB per
-    /// second); larger ones are verified row by row as they are read.
+    /// Files up to this size are verified completely when opened (about 300 MB per second). Larger
+    /// ones are verified row by row as they are read.
     pub verify_up_to_bytes: u64,
-    /// The newest revisions that are kept in memory for watches, in bytes.
+    /// The amount of recent revisions kept in memory for watches, in bytes.
     pub recent_bytes: usize,
-    /// How long to wait for another owner to go before saying that it is there.
+    /// The time to wait for another owner to release the lock before reporting it.
     pub lock_wait: Duration,
     pub clock: Arc<dyn Clock>,
 }

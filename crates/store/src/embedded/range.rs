@@ -6,7 +6,7 @@ use super::failure::Failure;
 use super::rows;
 use crate::{Range, RangePage, Revision};
 
-/// A page ends when it has reached one of these.
+/// A page ends when it reaches one of these limits.
 const PAGE_KEYS: usize = 1000;
 const PAGE_BYTES: usize = 2 << 20;
 
@@ -22,7 +22,7 @@ pub(super) fn read_page(connection: &Connection, range: &Range) -> Result<RangeP
         "SELECT {} FROM keys WHERE key >= ?1 AND key < ?2 AND key > ?3 ORDER BY key",
         rows::KEY_COLUMNS
     ))?;
-    // The later of the two beginnings, so that no skipped key is read.
+    // The later of the two starts, so that no skipped key is read.
     let start = start.max(after.to_vec());
     let mut found = statement.query((start, end, after))?;
     let mut page = RangePage {

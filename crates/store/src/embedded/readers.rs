@@ -1,7 +1,7 @@
-//! Connections that read, off the async threads.
+//! Connections for reading, outside the async threads.
 //!
-//! A reader sees a whole number of commits, and only durable ones: SQLite shows a
-//! commit to readers after its log is synced.
+//! A reader sees only whole and durable commits: SQLite shows a commit to readers after its log is
+//! synced.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -66,7 +66,7 @@ impl Readers {
             .unchecked_transaction()
             .map_err(Failure::from)
             .and_then(|snapshot| work(&snapshot));
-        // A connection that failed is not used again.
+        // A failed connection is not used again.
         let value = result.map_err(fail)?;
         if !self.permits.is_closed() {
             self.lock().push(connection);
@@ -74,11 +74,11 @@ impl Readers {
         Ok(value)
     }
 
-    /// Refuses new reads and waits for those under way.
+    /// Refuses new reads and waits for those in progress.
     pub(super) fn close(&self) {
         self.permits.close();
         let mut waited = 0;
-        // The writer's thread is ending: it may block, but not for ever.
+        // This is the end of the writer's thread: it may block, but not for ever.
         while self.permits.available_permits() < CONNECTIONS && waited < 1000 {
             std::thread::sleep(std::time::Duration::from_millis(5));
             waited += 1;
@@ -87,7 +87,7 @@ impl Readers {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Connection>> {
-        // A list of connections is whole whatever happened to the one who held it.
+        // A panic of the lock's holder cannot leave the list of connections incomplete.
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

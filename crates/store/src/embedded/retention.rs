@@ -1,8 +1,8 @@
-//! How much history to keep.
+//! The retention of history.
 //!
-//! Ages are counted while the store runs and on the time since boot: the moment
-//! of a revision is not on disk, so nothing depends on a clock that can be set.
-//! After a restart all history counts as new; its number stays bounded.
+//! Ages are counted on the time since boot, while the store runs. The time of a revision is not on
+//! disk, so nothing depends on a clock that can be set. After a restart all history counts as new;
+//! its number of revisions stays bounded.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,7 +13,7 @@ const LONGEST_PERIOD: Duration = Duration::from_secs(60);
 pub(super) struct Retention {
     keep_for: Duration,
     keep_revisions: u64,
-    /// Up to which revision there was at which time.
+    /// The newest revision at each sampled time.
     samples: VecDeque<(Duration, u64)>,
     next: Duration,
 }
@@ -22,19 +22,19 @@ impl Retention {
     pub(super) fn new(keep_for: Duration, keep_revisions: u64) -> Self {
         Self {
             keep_for,
-            // The newest revision must stay: it is what tells where the store stands.
+            // The newest revision must stay, because it is the record of the current revision.
             keep_revisions: keep_revisions.max(1),
             samples: VecDeque::new(),
             next: Duration::ZERO,
         }
     }
 
-    /// When [`Retention::oldest`] wants to be asked again, since boot.
+    /// Returns the time, since boot, of the next call to [`Retention::oldest`].
     pub(super) fn next(&self) -> Duration {
         self.next
     }
 
-    /// The oldest revision to keep.
+    /// Returns the oldest revision to keep.
     pub(super) fn oldest(&mut self, now: Duration, revision: u64) -> u64 {
         self.next = now + (self.keep_for / 60).clamp(SHORTEST_PERIOD, LONGEST_PERIOD);
         if self

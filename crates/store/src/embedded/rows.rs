@@ -1,8 +1,7 @@
-//! Rows as they lie on disk, each with a checksum.
+//! Rows as stored on disk, each with a checksum.
 //!
-//! SQLite verifies its log but not its pages. A flipped bit in a value would be
-//! given out as the value; the checksum over everything in the row turns it into
-//! an error.
+//! SQLite verifies its log but not its pages. A flipped bit in a value would be returned as the
+//! value. The checksum over everything in the row turns it into an error.
 
 use bytes::Bytes;
 use rusqlite::types::ValueRef;
@@ -13,7 +12,7 @@ use crate::{Change, KeyValue, LeaseId, Revision};
 
 /// A history row's id is its revision followed by its place within the revision.
 const ORDINAL_BITS: u32 = 20;
-/// Most changes of one revision.
+/// The maximum number of changes in one revision.
 pub(super) const MAX_CHANGES: usize = 1 << ORDINAL_BITS;
 
 pub(super) fn history_id(revision: u64, ordinal: usize) -> i64 {
@@ -24,7 +23,7 @@ pub(super) fn revision_of(id: i64) -> u64 {
     unsigned(id) >> ORDINAL_BITS
 }
 
-/// Bits as they are: what was stored comes back as it was.
+/// Reinterprets the bits, so that a stored number is read back unchanged.
 pub(super) fn signed(number: u64) -> i64 {
     i64::from_ne_bytes(number.to_ne_bytes())
 }
@@ -33,11 +32,11 @@ pub(super) fn unsigned(number: i64) -> u64 {
     u64::from_ne_bytes(number.to_ne_bytes())
 }
 
-/// The prefix as bounds of a query: from the first, up to before the second.
+/// Returns the prefix as bounds of a query: from the first, up to but excluding the second.
 pub(super) fn bounds(prefix: &str) -> (Vec<u8>, Vec<u8>) {
     let mut end = prefix.as_bytes().to_vec();
     match end.last_mut() {
-        // UTF-8 has no byte 0xff, so the last byte can always be raised ...
+        // UTF-8 has no byte 0xff, so the last byte can always be incremented ...
         Some(last) => *last += 1,
         // ... and 0xff sorts after every key.
         None => end.push(0xff),
@@ -45,8 +44,8 @@ pub(super) fn bounds(prefix: &str) -> (Vec<u8>, Vec<u8>) {
     (prefix.as_bytes().to_vec(), end)
 }
 
-/// Over everything that a row says. `place` is where it belongs: the revision of
-/// a key, the id of a piece of history.
+/// Returns the checksum over everything in a row. `place` is the row's position: the revision of a
+/// key, the id of a piece of history.
 fn checksum(place: u64, key: &[u8], value: Option<&[u8]>, numbers: [i64; 3]) -> i64 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&place.to_le_bytes());
@@ -73,12 +72,12 @@ fn numbers(entry: &KeyValue) -> [i64; 3] {
 }
 
 pub(super) const KEY_COLUMNS: &str = "key, value, created, version, lease, checksum, modified";
-/// [`KEY_COLUMNS`] of one key. Written out: it is asked for at every write.
+/// Selects [`KEY_COLUMNS`] of one key. A constant, because every write uses it.
 const GET_KEY: &str =
     "SELECT key, value, created, version, lease, checksum, modified FROM keys WHERE key = ?1";
 pub(super) const HISTORY_COLUMNS: &str = "key, value, created, version, lease, checksum, id";
 
-/// The columns of [`KEY_COLUMNS`], verified.
+/// Reads the columns of [`KEY_COLUMNS`] and verifies them.
 pub(super) fn read_key(row: &Row<'_>) -> Result<KeyValue, Failure> {
     let modified = unsigned(row.get(6)?);
     match read_row(row, modified, modified)? {
@@ -87,7 +86,7 @@ pub(super) fn read_key(row: &Row<'_>) -> Result<KeyValue, Failure> {
     }
 }
 
-/// The columns of [`HISTORY_COLUMNS`], verified.
+/// Reads the columns of [`HISTORY_COLUMNS`] and verifies them.
 pub(super) fn read_history(row: &Row<'_>) -> Result<(u64, Change), Failure> {
     let id: i64 = row.get(6)?;
     let revision = revision_of(id);
@@ -205,7 +204,7 @@ pub(super) fn put_history(
     Ok(())
 }
 
-/// The newest revision. History always keeps at least that one.
+/// Returns the newest revision. History always keeps at least that one.
 pub(super) fn newest_revision(connection: &Connection) -> Result<u64, Failure> {
     let id: Option<i64> = connection
         .prepare_cached("SELECT max(id) FROM history")?
@@ -213,7 +212,7 @@ pub(super) fn newest_revision(connection: &Connection) -> Result<u64, Failure> {
     Ok(id.map_or(0, revision_of))
 }
 
-/// A named value beside the keys.
+/// Returns a named value that is not a key.
 pub(super) fn get_meta(connection: &Connection, name: &str) -> Result<String, Failure> {
     let row: Option<(String, i64)> = connection
         .prepare_cached("SELECT value, checksum FROM meta WHERE name = ?1")?
@@ -239,7 +238,7 @@ fn meta_checksum(name: &str, value: &str) -> i64 {
     checksum(0, name.as_bytes(), Some(value.as_bytes()), [0; 3])
 }
 
-/// The oldest revision whose history is whole.
+/// Returns the oldest revision whose history is complete.
 pub(super) fn oldest_revision(connection: &Connection) -> Result<u64, Failure> {
     let text = get_meta(connection, "oldest")?;
     text.parse()
@@ -250,7 +249,7 @@ pub(super) fn put_oldest_revision(connection: &Connection, oldest: u64) -> Resul
     put_meta(connection, "oldest", &oldest.to_string())
 }
 
-/// A lease as it lies on disk: id, time granted and end since boot, in milliseconds.
+/// Writes a lease: id, granted time and end since boot, in milliseconds.
 pub(super) fn put_lease(
     connection: &Connection,
     id: LeaseId,

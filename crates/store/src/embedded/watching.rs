@@ -11,7 +11,7 @@ use super::readers::Readers;
 use super::rows;
 use crate::{Change, Revision, StoreError, WatchBatch, WatchStream};
 
-/// A page of history ends with the revision in which it reaches one of these.
+/// A page of history ends with the revision in which it reaches one of these limits.
 const PAGE_CHANGES: usize = 256;
 const PAGE_BYTES: usize = 256 * 1024;
 
@@ -22,7 +22,7 @@ struct Watching {
     page: VecDeque<WatchBatch>,
 }
 
-/// The batches of one registered watcher.
+/// Returns the batches of one registered watcher.
 pub(super) fn stream(
     registration: Registration,
     prefix: String,
@@ -75,7 +75,7 @@ impl Watching {
 
 struct Page {
     batches: VecDeque<WatchBatch>,
-    /// Everything up to here is in it.
+    /// The page contains everything up to this revision.
     through: u64,
 }
 

@@ -1,15 +1,15 @@
-//! The newest revision that was acknowledged, beside the database.
+//! The newest acknowledged revision, stored next to the database.
 //!
-//! SQLite ends its log at the first frame that does not verify: right for a
-//! write that was cut short, but it would drop acknowledged ones as silently
-//! when a frame in the middle rots or the log is cut. The witness makes that
-//! visible: a store that opens with less than was acknowledged is damaged.
+//! SQLite ends its log at the first frame that does not verify. That is right for an interrupted
+//! write. But when a frame in the middle decays or the log is truncated, it silently drops
+//! acknowledged writes too. The witness makes that visible: a store that opens with less than was
+//! acknowledged is damaged.
 //!
-//! It is written after the database's own fsync and not synced itself, so it can
-//! only ever be behind: it costs no disk wait, and it never accuses wrongly. In
-//! exchange, what rots within the seconds before a power cut may go unseen.
+//! The witness is written after the database's own fsync and is not synced itself, so it can only
+//! be behind. It costs no disk wait and never causes a false alarm. In exchange, damage within the
+//! seconds before a power failure may go unnoticed.
 //!
-//! Who wants to go on with what is left removes the file.
+//! To continue with the remaining data, remove the file.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use crate::StoreError;
 
 const NAME: &str = "acknowledged";
-/// Twenty digits, a space, the checksum, a line feed: within one disk sector.
+/// Twenty digits, a space, the checksum and a line feed. Fits into one disk sector.
 const LENGTH: usize = 30;
 
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub(super) struct Witness {
 }
 
 impl Witness {
-    /// What an earlier process acknowledged; `None` if there is no witness.
+    /// Returns the revision that an earlier process acknowledged; `None` without a witness.
     pub(super) fn read(directory: &Path) -> Result<Option<u64>, StoreError> {
         let path = path(directory);
         match std::fs::read(&path) {
@@ -47,7 +47,7 @@ impl Witness {
         }
     }
 
-    /// Opens the file, and makes sure that it lasts.
+    /// Opens the file, and makes it durable.
     pub(super) fn open(directory: &Path, revision: u64) -> Result<Self, StoreError> {
         let path = path(directory);
         let opened = || {

@@ -1,8 +1,8 @@
-//! The one thread that writes.
+//! The single thread that writes.
 //!
-//! It takes whatever is waiting as one group (see `group`), commits it with one
-//! fsync, and only then answers. While the disk works, the next group gathers: the
-//! more write at once, the fewer waits each costs.
+//! It takes all waiting requests as one group (see `group`), commits the group with one fsync, and
+//! only then answers. While the disk works, the next group gathers: the more concurrent writers,
+//! the fewer syncs per write.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -26,23 +26,23 @@ use super::rows;
 use super::witness::Witness;
 use crate::StoreError;
 
-/// A group ends when it has reached one of these. Of much that comes at once,
-/// the first is durable and told while the last is still being written.
+/// A group ends when it reaches one of these limits. In a large burst, the first requests are
+/// durable and answered while the last are still being written.
 const GROUP_JOBS: usize = 1024;
 const GROUP_BYTES: usize = 256 << 10;
-/// Leases that are ended at once.
+/// The number of leases ended at once.
 const GROUP_LEASES: usize = 256;
-/// Timers of the operating system stand still while the machine sleeps: with
-/// leases alive, look at the clock at least this often.
+/// The operating system's timers stop while the machine sleeps. With active leases, check the clock
+/// at least this often.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 const LONGEST_WAIT_WITH_LEASES: Duration = Duration::from_secs(1);
-/// Rows of forgotten history, and pages, that are given back between two groups.
+/// The number of rows of compacted history, and of pages, freed between two groups.
 const TRIM_ROWS: usize = 2000;
 const TRIM_PAGES: i64 = 500;
-/// Housekeeping that failed (a full disk, mostly) rests before it tries again.
+/// The pause before failed housekeeping is tried again (most failures are a full disk).
 const REST: Duration = Duration::from_secs(1);
 
-/// Who asked for the store to be closed.
+/// The requester of the store's close.
 pub(super) type Closed = oneshot::Sender<Result<(), StoreError>>;
 
 pub(super) enum Message {
@@ -63,18 +63,18 @@ pub(super) struct Writer {
     pub(super) readers: Arc<Readers>,
     pub(super) retention: Retention,
     pub(super) messages: Receiver<Message>,
-    /// There are rows of forgotten history left, or pages to give back.
+    /// Rows of compacted history remain, or pages to free.
     pub(super) trimming: bool,
     pub(super) rest_until: Option<Instant>,
-    /// With this many bytes in use, only what makes room is taken.
+    /// The quota in bytes. When it is reached, only requests that free space are accepted.
     pub(super) quota_bytes: i64,
-    /// The disk failed to say whether it has a write: nothing can be promised any more.
+    /// The disk did not confirm a write, so nothing can be guaranteed any more.
     pub(super) failed: bool,
-    /// Given back last of all.
+    /// Released last.
     pub(super) lock: DirectoryLock,
 }
 
-/// What stops a group, for the requests in it.
+/// The reason why a group stopped, for its requests.
 enum Stopped {
     NotDone(Failure),
     Unknown(Failure),
@@ -105,7 +105,7 @@ impl Writer {
             );
         }
         if let Some(reply) = closing {
-            // Nobody may be left to hear it.
+            // The receiver may be gone.
             let _ = reply.send(result);
         }
     }
@@ -146,8 +146,8 @@ impl Writer {
         (jobs, None)
     }
 
-    /// Carries out all jobs with one fsync; if that fails, each on its own, so
-    /// that one that cannot be done does not take the others with it.
+    /// Performs all jobs with one fsync. If that fails, performs each job separately, so that one
+    /// impossible job does not fail the others.
     fn perform(&mut self, mut jobs: Vec<Box<dyn Job>>) {
         if jobs.len() > 1 && !self.failed {
             match self.attempt(|group| jobs.iter_mut().try_for_each(|job| job.perform(group))) {
@@ -179,7 +179,7 @@ impl Writer {
         }
     }
 
-    /// One SQLite transaction. Memory follows only when it is durable.
+    /// Runs one SQLite transaction. The state in memory changes only once it is durable.
     fn attempt(
         &mut self,
         work: impl FnOnce(&mut Group<'_>) -> Result<(), Failure>,
@@ -223,9 +223,9 @@ impl Writer {
         }
     }
 
-    /// After a failed fsync the kernel may have dropped what it could not write:
-    /// what a reader sees and what a restart will find can differ. Only opening
-    /// the file again tells.
+    /// Stops the writer. After a failed fsync the kernel may have dropped unwritten data, so
+    /// readers may see something else than a restart finds. Only reopening the file shows the
+    /// actual state.
     fn fail(&mut self) {
         self.failed = true;
         self.hub.close();
@@ -284,7 +284,7 @@ impl Writer {
         self.attempt(|group| group.compact(oldest).map(drop))
     }
 
-    /// A bounded piece of work, so that writers never wait for long.
+    /// Does a bounded amount of work, so that writers never wait for long.
     fn trim(&mut self) -> Result<(), Stopped> {
         if !self.trimming {
             return Ok(());
@@ -329,7 +329,7 @@ fn trim_rows(connection: &Connection, oldest: u64) -> Result<usize, Failure> {
     Ok(deleted)
 }
 
-/// Gives free pages back to the file system; how many are left.
+/// Returns free pages to the file system. The result is the number of pages left.
 fn trim_pages(connection: &Connection) -> Result<i64, Failure> {
     if free_pages(connection)? == 0 {
         return Ok(0);

@@ -1,7 +1,7 @@
-//! What a failed call means: refused, not done, or nobody knows.
+//! Classifies failed calls: refused, not done, or unknown.
 //!
-//! The difference decides what may be repeated. When in doubt, a write's
-//! outcome counts as unknown.
+//! The class decides which calls may be repeated. When in doubt, a write's outcome counts as
+//! unknown.
 
 use etcd_client::Error;
 use tonic::{Code, ConnectError, Status};
@@ -10,18 +10,18 @@ use crate::StoreError;
 
 type Source = Box<dyn std::error::Error + Send + Sync>;
 
-/// How one attempt at one member ended.
+/// The failure of one attempt at one member.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The answer is final, whichever member is asked.
+    /// The answer is final, regardless of the member.
     Refused(Refusal),
     /// It was certainly not done: safe to repeat elsewhere.
     NotDone(Source),
-    /// The request had left and no answer came.
+    /// The request was sent and no answer came.
     Unknown(Source),
 }
 
-/// A final answer, before the caller adds what it asked for.
+/// A final answer, before the caller adds details of its request.
 #[derive(Debug)]
 pub(super) enum Refusal {
     LeaseNotFound,
@@ -29,12 +29,12 @@ pub(super) enum Refusal {
     FutureRevision,
     RequestTooLarge,
     TooManyOperations,
-    /// The answer is larger than a page may be: ask for less.
+    /// The answer is larger than a page may be: request less.
     AnswerTooLarge,
     Other(Source),
 }
 
-/// A member that failed, for people.
+/// The failure of a member, in a form for people.
 #[derive(Debug, thiserror::Error)]
 #[error("etcd at {endpoint} failed")]
 pub(super) struct MemberFailed {
@@ -43,18 +43,18 @@ pub(super) struct MemberFailed {
     pub(super) source: Source,
 }
 
-/// No answer within the time that one attempt may take.
+/// No answer came within the time limit of one attempt.
 #[derive(Debug, thiserror::Error)]
 #[error("no answer within {0:?}")]
 pub(super) struct NoAnswer(pub(super) std::time::Duration);
 
-/// The member's leader was replaced while the request was under way.
+/// The member's leader was replaced while the request was in progress.
 #[derive(Debug, thiserror::Error)]
 #[error("the leader changed before an answer came")]
 pub(super) struct LeaderChanged;
 
 impl Failure {
-    /// For calls that have no effect, or the same effect when repeated.
+    /// Returns whether a retry may help. For calls that are read-only or idempotent.
     pub(super) fn is_mendable(&self) -> bool {
         !matches!(self, Self::Refused(_))
     }
@@ -89,11 +89,11 @@ impl Refusal {
         }
     }
 
-    /// For calls in which no refusal has a meaning of its own.
+    /// Converts the refusal for calls in which no refusal has a special meaning.
     pub(super) fn into_error(self) -> StoreError {
         match self {
-            // Out of space, no permission, a corrupt member: nothing was done,
-            // and someone has to see to it.
+            // Out of space, no permission, a corrupt member: nothing was done, and an operator must
+            // act.
             Self::Other(source) => StoreError::Unavailable(source),
             known => StoreError::Unavailable(format!("etcd refused: {known:?}").into()),
         }
@@ -118,7 +118,7 @@ fn from_status(status: Status) -> Failure {
         return Failure::NotDone(Box::new(status));
     }
     let message = status.message();
-    // Texts of etcd's rpctypes: stable from 3.4 to 3.6.
+    // The texts come from etcd's rpctypes. They are stable from 3.4 to 3.6.
     let known = match status.code() {
         Code::NotFound if message.contains("lease not found") => Some(Refusal::LeaseNotFound),
         Code::OutOfRange if message.contains("has been compacted") => Some(Refusal::Compacted),
@@ -157,7 +157,7 @@ fn from_status(status: Status) -> Failure {
     }
 }
 
-/// The connection was never made, so the request was never sent.
+/// Returns whether the connection was never made, so that the request was never sent.
 fn never_left(status: &Status) -> bool {
     let mut source = std::error::Error::source(status);
     while let Some(error) = source {
@@ -169,9 +169,9 @@ fn never_left(status: &Status) -> bool {
     false
 }
 
-/// A member says these before it hands a request to the cluster. "leader
-/// changed", "server stopped" and "request timed out" are absent on purpose:
-/// they also end requests that were handed over.
+/// Returns whether the member refused the request before it passed it to the cluster. "leader
+/// changed", "server stopped" and "request timed out" are absent on purpose: they also end requests
+/// that were already passed on.
 fn refused_before_proposing(status: &Status) -> bool {
     let message = status.message();
     message == "etcdserver: no leader" || message == "etcdserver: too many requests"

@@ -1,4 +1,4 @@
-//! The members, what is known of their majority, and reading with and without one.
+//! The members, the known state of their majority, and reads with and without one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,11 +12,11 @@ use super::majority::Majority;
 use super::members::{self, Members, Repeat};
 use crate::{LeaseId, NoMajority, Revision, StoreError, stale};
 
-/// An election is over by then. Whoever allows old data gets it after this.
+/// An election is over by then. Callers that allow old data get it after this time.
 const ELECTION: Duration = Duration::from_secs(3);
-/// How long one member may take to answer alone.
+/// The time limit for one member to answer alone.
 const ALONE: Duration = Duration::from_secs(2);
-/// While there is no majority, whoever asks for one is told so after this.
+/// While there is no majority, requests that need one fail after this time.
 const WITHOUT_MAJORITY: Duration = Duration::from_millis(500);
 
 pub(super) struct Inner {
@@ -26,8 +26,8 @@ pub(super) struct Inner {
 }
 
 impl Inner {
-    /// What is newest; or, where the task allows it and there is no majority,
-    /// what one member has.
+    /// Reads the newest data. If the task allows it and there is no majority, reads the data of one
+    /// member.
     pub(super) async fn read(
         self: &Arc<Self>,
         key: Vec<u8>,
@@ -67,7 +67,7 @@ impl Inner {
         Ok(answer)
     }
 
-    /// What the first member has that answers, new or old.
+    /// Reads the data of the first member that answers, new or old.
     async fn read_alone(&self, key: &[u8], options: &GetOptions) -> Result<GetResponse, Failure> {
         let options = options.clone().with_serializable();
         let mut failure = Failure::NotDone("there is no member".into());
@@ -86,7 +86,7 @@ impl Inner {
         Err(failure)
     }
 
-    /// Whether a member answers, if only for itself.
+    /// Returns whether any member answers, even if only for itself.
     pub(super) async fn any_answers(&self) -> bool {
         let Ok(root) = self.root.prefix("") else {
             return false;
@@ -95,8 +95,8 @@ impl Inner {
         self.read_alone(&root, &options).await.is_ok()
     }
 
-    /// [`Members::call`], which gives up soon while there is no majority, and
-    /// notices when there is none.
+    /// Like [`Members::call`], but gives up early while there is no majority, and detects the loss
+    /// of the majority.
     pub(super) async fn call<T, F>(
         self: &Arc<Self>,
         repeat: Repeat,
@@ -106,8 +106,8 @@ impl Inner {
         F: Future<Output = Result<T, etcd_client::Error>>,
     {
         let begun = Instant::now();
-        // A member that hangs leaves it open whether a write was done. While
-        // there is no majority it would be in vain, so it is not even sent.
+        // A member that hangs leaves the outcome of a write open. While there is no majority the
+        // write cannot succeed, so it is not even sent.
         if repeat == Repeat::OnlyIfNotDone && self.majority.lost_for().is_some() {
             return Err(Failure::NotDone(
                 "nothing is sent until there is one".into(),
@@ -121,8 +121,8 @@ impl Inner {
             }
         };
         match &answered {
-            // Tried everywhere for long. Of a write, an unknown outcome is told
-            // at once, and says nothing about the others.
+            // All members were tried for long. An unknown outcome of a write is returned at once,
+            // and says nothing about the other members.
             Err(Failure::NotDone(_)) => self.lose_majority(begun),
             Err(Failure::Unknown(_)) if repeat == Repeat::Always => self.lose_majority(begun),
             Ok(_) => self.majority.regain(),
@@ -131,8 +131,8 @@ impl Inner {
         answered
     }
 
-    /// From now on old data is given where it is allowed, and somebody tries
-    /// until there is a majority again.
+    /// Records the loss of the majority. From now on, old data is returned where it is allowed, and
+    /// a task keeps trying until there is a majority again.
     fn lose_majority(self: &Arc<Self>, since: Instant) {
         if !self.majority.lose(since) {
             return;
@@ -147,7 +147,7 @@ impl Inner {
                 if inner.majority.lost_for().is_none() {
                     break;
                 }
-                // Regains it, if it is answered.
+                // An answer restores the majority.
                 let _ = inner.newest_revision().await;
                 drop(inner);
                 tokio::time::sleep(WITHOUT_MAJORITY).await;
@@ -156,7 +156,7 @@ impl Inner {
         });
     }
 
-    /// The failure of something that needs a majority, for whoever asked.
+    /// Converts the failure of a request that needs a majority.
     pub(super) fn unavailable(&self, failure: Failure) -> StoreError {
         match failure {
             Failure::Refused(refusal) => refusal.into_error(),
@@ -174,10 +174,10 @@ impl Inner {
         }
     }
 
-    /// The cluster's, not only that of the member that is asked.
+    /// Returns the newest revision of the cluster, not only of the member that answers.
     pub(super) async fn newest_revision(self: &Arc<Self>) -> Result<Revision, StoreError> {
         let options = GetOptions::new().with_count_only();
-        // Of one key that need not exist: the answer's header is what counts.
+        // Reads one key that need not exist: only the answer's header matters.
         let root = self.root.prefix("")?;
         let response = self.read_newest(root, options).await;
         let response = response.map_err(|failure| self.unavailable(failure))?;

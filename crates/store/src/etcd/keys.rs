@@ -1,10 +1,10 @@
-//! Our keys inside etcd: everything under one root.
+//! Our keys inside etcd, all under one root.
 
 use bytes::Bytes;
 
 use crate::{KeyValue, LeaseId, Revision, StoreError, limits};
 
-/// What every key starts with in etcd.
+/// The prefix of all our keys in etcd.
 #[derive(Clone, Debug)]
 pub(super) struct Root(String);
 
@@ -18,13 +18,13 @@ impl Root {
         Ok(Self(root.to_owned()))
     }
 
-    /// A key as etcd knows it.
+    /// Returns the key in etcd.
     pub(super) fn key(&self, key: &str) -> Result<Vec<u8>, StoreError> {
         limits::check_key(key)?;
         Ok(self.join(key))
     }
 
-    /// A prefix as etcd knows it. Empty: everything under the root.
+    /// Returns the prefix in etcd. An empty prefix means everything under the root.
     pub(super) fn prefix(&self, prefix: &str) -> Result<Vec<u8>, StoreError> {
         limits::check_prefix(prefix)?;
         Ok(self.join(prefix))
@@ -34,7 +34,7 @@ impl Root {
         [self.0.as_bytes(), key.as_bytes()].concat()
     }
 
-    /// Our name for a key of etcd's; `None` for what is not ours.
+    /// Returns our name for an etcd key; `None` for a key that is not ours.
     pub(super) fn strip(&self, key: &[u8]) -> Option<String> {
         let own = key.strip_prefix(self.0.as_bytes())?;
         String::from_utf8(own.to_vec()).ok()
@@ -52,7 +52,7 @@ impl Root {
     }
 }
 
-/// The first key after all that start with `prefix`.
+/// Returns the first key after all keys that start with `prefix`.
 pub(super) fn prefix_end(prefix: &[u8]) -> Vec<u8> {
     let mut end = prefix.to_vec();
     while let Some(last) = end.last_mut() {
@@ -65,12 +65,12 @@ pub(super) fn prefix_end(prefix: &[u8]) -> Vec<u8> {
     vec![0]
 }
 
-/// etcd's revisions are never negative.
+/// Converts an etcd revision, which is never negative.
 pub(super) fn revision(number: i64) -> Revision {
     Revision(u64::try_from(number).unwrap_or_default())
 }
 
-/// A revision as etcd takes it.
+/// Converts a revision to etcd's type.
 pub(super) fn number(revision: Revision) -> i64 {
     i64::try_from(revision.0).unwrap_or(i64::MAX)
 }

@@ -1,8 +1,7 @@
-//! Whether a majority of the members answers, as far as this client knows.
+//! The availability of a majority of the members, as far as this client knows.
 //!
-//! It is lost when something that only a majority can do was tried for long
-//! enough, everywhere, in vain. Somebody has to keep trying then: that is
-//! [`super::Inner::lose_majority`].
+//! The majority counts as lost when a request that needs it was tried everywhere for long enough
+//! without success. Then [`super::Inner::lose_majority`] keeps trying.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -19,12 +18,12 @@ impl Majority {
         self.lost.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// For how long there has been none; nothing when there is one.
+    /// Returns the time since the majority was lost; `None` while there is one.
     pub(super) fn lost_for(&self) -> Option<Duration> {
         self.lost().map(|since| since.elapsed())
     }
 
-    /// It was tried since then, in vain. Whether that is news.
+    /// Records that attempts since then have failed. Returns whether this is a new loss.
     pub(super) fn lose(&self, since: Instant) -> bool {
         let mut lost = self.lost();
         let news = lost.is_none();

@@ -1,11 +1,11 @@
-//! The members, one of which is asked; the next one when it fails.
+//! The members. One is used at a time; the next one when it fails.
 //!
-//! A client per member instead of one balanced client: after a failure it is
-//! known which member failed, and every task moves on together.
+//! Each member has its own client instead of one balanced client: after a failure it is known which
+//! member failed, and all tasks switch to the next one together.
 //!
-//! A request that a member passed on to a leader that died is never answered.
-//! Waiting for its timeout would make every election as long as the timeout,
-//! so one that takes long looks whether there is a new leader (`overtaken`).
+//! A request that a member passed on to a leader that died is never answered. Waiting for its
+//! timeout would make every election as long as the timeout, so a slow request checks for a new
+//! leader (`overtaken`).
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -27,17 +27,16 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 const PING_TIMEOUT: Duration = Duration::from_secs(5);
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
-/// Members without a leader say so at once: asking more seldom only adds to
-/// the time that an election takes.
+/// Members without a leader say so at once, so longer pauses only extend an election.
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 /// A request that takes longer may have been passed on to a leader that died.
 const SLOW: Duration = Duration::from_millis(200);
-/// How often members are asked for their leader then.
+/// The interval for asking members about their leader during a slow request.
 const ASK: Duration = Duration::from_millis(100);
 const ASK_TIMEOUT: Duration = Duration::from_millis(500);
-/// What the old leader had replicated, the new one commits within so long.
+/// The time in which a new leader commits everything that the old one had replicated.
 const GRACE: Duration = Duration::from_millis(150);
-/// A page of values, or a watch's fragment, is never larger.
+/// The maximum size of a page of values, or of a watch's fragment.
 const LARGEST_ANSWER: usize = 32 * 1024 * 1024;
 
 /// One member of the cluster.
@@ -46,35 +45,34 @@ pub(super) struct Member {
     pub(super) endpoint: String,
     pub(super) keys: KvClient,
     pub(super) leases: LeaseClient,
-    /// On a connection of its own: watches that are read slowly must not
-    /// hold up requests.
+    /// Uses its own connection, so that slowly read watches do not delay requests.
     pub(super) watches: WatchClient,
-    /// Answered without a leader, too: what this member alone has and knows.
+    /// Works without a leader too: reads only the data of this member.
     pub(super) alone: KvClient,
     status: MaintenanceClient,
 }
 
-/// All members, and which one is asked.
+/// All members, and the one in use.
 pub(super) struct Members {
-    /// Exchanged as a whole when the cluster's members or our certificate change.
+    /// Replaced as a whole when the cluster's members or our certificate change.
     members: RwLock<Arc<Vec<Member>>>,
     copy: RwLock<Option<Member>>,
-    /// Counts on for ever; the member is the remainder.
+    /// Only ever increases; the remainder is the member's index.
     current: AtomicUsize,
     request_timeout: Duration,
     retry_for: Duration,
-    /// The newest term in which a leader was heard of.
+    /// The newest term in which a leader was known.
     term: AtomicU64,
-    /// Held by whoever asks for the leader: one at a time, however many wait.
+    /// Held while asking for the leader: one task asks, regardless of how many wait.
     asking: tokio::sync::Mutex<()>,
 }
 
-/// What may be done again when the outcome is unknown.
+/// The rule for repeating a request with an unknown outcome.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Repeat {
-    /// Doing it twice is the same as doing it once.
+    /// The request is idempotent.
     Always,
-    /// Only when it certainly was not done.
+    /// Repeat only if it was certainly not done.
     OnlyIfNotDone,
 }
 
@@ -91,7 +89,7 @@ impl Members {
         })
     }
 
-    /// From now on these. What is under way ends with the old ones.
+    /// Replaces the members. Requests in progress end with the old ones.
     pub(super) async fn replace(&self, options: &EtcdOptions) -> Result<(), StoreError> {
         let fresh = Arc::new(connect_all(options).await?);
         let copy = connect_copy(options).await?;
@@ -104,8 +102,8 @@ impl Members {
         Arc::clone(&self.members.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Whoever can be read alone: a copy, which is there because members do not
-    /// answer, then all members, beginning with the one that is asked.
+    /// Returns the members that can be read alone: a copy first, which exists because members do
+    /// not answer, then all members, beginning with the one in use.
     pub(super) fn readable_alone(&self) -> Vec<Member> {
         let members = self.all();
         let first = self.current.load(Ordering::Relaxed) % members.len();
@@ -115,7 +113,7 @@ impl Members {
         all.cloned().collect()
     }
 
-    /// An answer came from a leader of this term.
+    /// Records that a leader of this term answered.
     pub(super) fn note_term(&self, term: u64) {
         self.term.fetch_max(term, Ordering::Relaxed);
     }
@@ -126,7 +124,7 @@ impl Members {
         (index, members[index % members.len()].clone())
     }
 
-    /// Moves on, unless another task already did.
+    /// Switches to the next member, unless another task already did.
     pub(super) fn failed(&self, index: usize) {
         let next = index.wrapping_add(1);
         let _ = self
@@ -134,7 +132,7 @@ impl Members {
             .compare_exchange(index, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Asks one member after the other until one answers or time is up.
+    /// Asks one member after the other until one answers or the time is up.
     pub(super) async fn call<T, F>(
         &self,
         repeat: Repeat,
@@ -146,7 +144,7 @@ impl Members {
         self.call_for(self.retry_for, repeat, attempt).await
     }
 
-    /// The same, with another patience.
+    /// Like [`Members::call`], with a different time limit.
     pub(super) async fn call_for<T, F>(
         &self,
         patience: Duration,
@@ -203,16 +201,15 @@ impl Members {
         Err(failure.at(&endpoint))
     }
 
-    /// Resolves when there is a leader of a later term than `term`, with a
-    /// member that hears it. Whoever still waits for an answer by then has
-    /// most likely asked a leader that is gone.
+    /// Resolves when a leader of a later term than `term` exists, with a member that knows it. A
+    /// request that is still unanswered then most likely went to a leader that is gone.
     async fn overtaken(&self, term: u64) -> usize {
         tokio::time::sleep(SLOW).await;
         let mut known = term;
         loop {
             let turn = self.asking.lock().await;
             let (newest, member) = self.ask_for_leader().await;
-            // The very first request knows no term: it begins with what it hears.
+            // The very first request knows no term, so it starts with the first one reported.
             if known == 0 {
                 known = newest;
             }
@@ -225,7 +222,7 @@ impl Members {
         }
     }
 
-    /// The newest term in which a member hears a leader, and that member.
+    /// Returns the newest term in which a member knows a leader, and that member.
     async fn ask_for_leader(&self) -> (u64, usize) {
         let members = self.all();
         let asked = members.iter().enumerate().map(|(index, member)| {
@@ -243,7 +240,7 @@ impl Members {
     }
 }
 
-/// Longer and longer, up to a limit.
+/// A pause that grows up to a limit.
 pub(super) struct Pause(Duration);
 
 impl Default for Pause {
@@ -259,7 +256,7 @@ impl Pause {
     }
 }
 
-/// Never empty.
+/// Creates a client per member. The result is never empty.
 async fn connect_all(options: &EtcdOptions) -> Result<Vec<Member>, StoreError> {
     if options.endpoints.is_empty() {
         return Err(StoreError::Invalid("no etcd endpoint is given".to_owned()));
@@ -296,7 +293,7 @@ async fn member(endpoint: &str, options: &EtcdOptions) -> Result<Member, StoreEr
     })
 }
 
-/// Does not connect yet: the first request does.
+/// Creates a client. The first request makes the connection.
 async fn client(
     endpoint: &str,
     options: &EtcdOptions,

@@ -1,15 +1,15 @@
 //! The store on an etcd cluster, 3.4 or later.
 //!
-//! etcd's client repeats nothing by itself. Here reads are repeated at the
-//! next member; a write only if it certainly was not done, or if a second
-//! copy of it could not be committed (see `transaction::guards_itself`).
-//! Everything else ends as [`StoreError::OutcomeUnknown`].
+//! etcd's client does not retry automatically. This module repeats reads at the next member. It
+//! repeats a write only if it certainly was not done, or if a second copy of it could not be
+//! committed (see `transaction::guards_itself`). Everything else ends as
+//! [`StoreError::OutcomeUnknown`].
 //!
-//! Without a majority nothing is written, and that is said soon; reads are
-//! served by one member to whoever allows it ([`crate::stale`]).
+//! Without a majority, writes fail early; one member serves reads to callers that allow it
+//! ([`crate::stale`]).
 //!
-//! Absent: user names and passwords (certificates say who we are), starting
-//! members, and changing who is a member.
+//! Absent: user names and passwords (certificates identify us), starting members, and changing the
+//! membership.
 
 mod failure;
 mod inner;
@@ -41,11 +41,11 @@ use keys::{Root, number, prefix_end, revision};
 use majority::Majority;
 use members::{Members, Repeat};
 
-/// Keys with values in one page, at most.
+/// The maximum number of keys with values in one page.
 const PAGE: usize = 1000;
-/// Keys without values in one page, at most.
+/// The maximum number of keys without values in one page.
 const KEYS_PAGE: usize = 10_000;
-/// All values that one transaction may ask for, and their keys.
+/// The largest possible refusal: all values that one transaction may request, and their keys.
 const LARGEST_REFUSAL: usize = limits::MAX_OPERATIONS * (limits::MAX_VALUE_BYTES + 4096);
 
 /// A store on etcd. Clones share the connections.
@@ -61,7 +61,7 @@ impl EtcdStore {
         match store.inner.newest_revision().await {
             Ok(_) => Ok(store),
             Err(StoreError::Unavailable(source)) => {
-                // There was none to lose yet: what each said tells more.
+                // There was no majority to lose yet, so the members' own errors tell more.
                 let source = match source.downcast::<NoMajority>() {
                     Ok(none) => none.source,
                     Err(source) => source,
@@ -74,9 +74,9 @@ impl EtcdStore {
         }
     }
 
-    /// The same, but one member is enough, also without a majority: then this
-    /// store begins as one that lost it, reads where that is allowed, and
-    /// writes from when there is one.
+    /// Like [`EtcdStore::connect`], but one member is enough, even without a majority. Then this
+    /// store starts in the state of a lost majority: it reads where that is allowed, and writes
+    /// once there is a majority.
     pub async fn connect_even_to_one(options: EtcdOptions) -> Result<Self, StoreError> {
         let store = Self::unasked(&options).await?;
         match store.inner.newest_revision().await {
@@ -98,9 +98,9 @@ impl EtcdStore {
         })
     }
 
-    /// Goes on at other members, or with another certificate. Requests and
-    /// watches that are under way end where they are, and watches resume here.
-    /// The root and the times stay as they were. On an error nothing changes.
+    /// Switches to other members, or to another certificate. Requests and watches in progress end
+    /// where they are, and watches resume here. The root and the times do not change. On an error
+    /// nothing changes.
     pub async fn reconfigure(&self, options: &EtcdOptions) -> Result<(), StoreError> {
         self.inner.members.replace(options).await
     }
@@ -109,15 +109,15 @@ impl EtcdStore {
         self.inner
             .call(repeat, |_, member| {
                 let txn = txn.clone();
-                // What is read on failure comes whole: it cannot be paged.
+                // The values read on failure arrive in one answer, which cannot be paged.
                 let mut keys = member.keys.max_decoding_message_size(LARGEST_REFUSAL);
                 async move { keys.txn(txn).await }
             })
             .await
     }
 
-    /// Sends copies until one is answered. A copy that is refused proves
-    /// nothing: an earlier one may be the reason.
+    /// Sends copies until one is answered. A refused copy proves nothing: an earlier copy may be
+    /// the reason.
     async fn send_guarded(&self, txn: &etcd_client::Txn) -> Result<TxnResponse, Failure> {
         match self.send(txn, Repeat::OnlyIfNotDone).await {
             Err(Failure::Unknown(source)) => match self.send(txn, Repeat::Always).await {
@@ -146,7 +146,7 @@ impl EtcdStore {
     }
 }
 
-/// What etcd counts: the longest of the three lists.
+/// Returns the number that etcd limits: the length of the longest of the three lists.
 fn most_entries(transaction: &Transaction) -> usize {
     let operations = transaction.operations.len();
     operations
@@ -194,7 +194,7 @@ impl Store for EtcdStore {
             }
             match self.inner.read(from.clone(), options).await {
                 Ok(response) => return Ok(self.page(&response)),
-                // The page's number of keys is a guess; their sizes decide.
+                // The number of keys per page is a guess; their sizes decide.
                 Err(Failure::Refused(Refusal::AnswerTooLarge)) if limit > 1 => {
                     limit = (limit / 4).max(1);
                 }
@@ -207,7 +207,7 @@ impl Store for EtcdStore {
         limits::check_transaction(&transaction)?;
         let txn = transaction::build(&transaction, &self.inner.root)?;
         let answer = if transaction.operations.is_empty() {
-            // Nothing can be done twice.
+            // The transaction writes nothing, so repeating it is safe.
             self.send(&txn, Repeat::Always).await
         } else if transaction::guards_itself(&transaction) {
             self.send_guarded(&txn).await
@@ -237,7 +237,7 @@ impl Store for EtcdStore {
         // etcd counts whole seconds, and may give more than was asked for.
         let seconds = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
         let seconds = i64::try_from(seconds.max(1)).unwrap_or(i64::MAX);
-        // A grant whose answer was lost ends by itself, with nothing bound to it.
+        // A grant whose answer was lost ends automatically, with nothing bound to it.
         let granted = self
             .inner
             .call(Repeat::Always, |_, mut member| async move {
@@ -270,7 +270,7 @@ impl Store for EtcdStore {
         };
         match revoke(Repeat::OnlyIfNotDone).await {
             Err(Failure::Unknown(_)) => match revoke(Repeat::Always).await {
-                // The first one did it.
+                // The first attempt succeeded.
                 Err(Failure::Refused(Refusal::LeaseNotFound)) => Ok(()),
                 answered => answered.map_err(|failure| self.inner.about_lease(lease, failure)),
             },
@@ -316,7 +316,7 @@ impl Store for EtcdStore {
             })
             .await;
         match answer {
-            // Already forgotten, by us or by someone else.
+            // Already compacted, by us or by someone else.
             Ok(_) | Err(Failure::Refused(Refusal::Compacted)) => Ok(()),
             Err(Failure::Refused(Refusal::FutureRevision)) => Err(StoreError::Invalid(format!(
                 "cannot compact at revision {at}, which is in the future"
@@ -351,8 +351,8 @@ impl EtcdStore {
                     None => Refusal::LeaseNotFound.into_error(),
                 }
             }
-            // The server is set to less than its default. It does not say to how
-            // much, only that this is more.
+            // The server's limit is below its default. It does not report the limit, only that this
+            // request exceeds it.
             Failure::Refused(Refusal::RequestTooLarge) => StoreError::TooLarge {
                 what: "a transaction's size in bytes",
                 size: limits::transaction_bytes(transaction),

@@ -1,24 +1,24 @@
-//! How to reach the cluster.
+//! Connection options for the cluster.
 
 use std::time::Duration;
 
-/// Where etcd is and how to talk to it.
+/// The addresses of etcd and the settings of the connection.
 #[derive(Clone, Debug)]
 pub struct EtcdOptions {
     /// The members' client addresses: `https://10.0.0.1:2379`. One is used at
     /// a time; the next one is tried when it fails.
     pub endpoints: Vec<String>,
-    /// A copy of what one member has, for reading without a majority. It is no
-    /// member: nothing else is ever asked of it.
+    /// A copy of one member's data, for reading without a majority. It is not a member and serves
+    /// no other requests.
     pub copy: Option<String>,
     /// Needed for `https` endpoints.
     pub tls: Option<EtcdTls>,
-    /// What every key starts with in etcd: `/bunraku/`. Two stores with
-    /// different roots do not see each other.
+    /// The prefix of all keys in etcd: `/bunraku/`. Two stores with different roots do not see each
+    /// other.
     pub root: String,
-    /// How long one attempt at one member may take.
+    /// The time limit for one attempt at one member.
     pub request_timeout: Duration,
-    /// How long to go on trying what is safe to repeat.
+    /// The total time for repeating requests that are safe to repeat.
     pub retry_for: Duration,
 }
 
@@ -35,12 +35,12 @@ impl EtcdOptions {
     }
 }
 
-/// Whom to trust, and who we are.
+/// The trusted authorities, and our own identity.
 #[derive(Clone, Debug)]
 pub struct EtcdTls {
     /// The authorities that sign the members' certificates.
     pub ca_pem: String,
-    /// Our certificate, where the members ask for one.
+    /// Our certificate, if the members require one.
     pub identity: Option<EtcdIdentity>,
 }
 

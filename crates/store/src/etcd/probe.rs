@@ -1,8 +1,8 @@
-//! Why no member answers, for people.
+//! Finds out why no member answers, for error messages.
 //!
-//! A member that does not like our certificate says so after the handshake;
-//! the gRPC client only sees a connection that ends, and tries again until
-//! time is up. Here one plain TLS connection is made to hear the reason.
+//! A member that rejects our certificate says so after the handshake. The gRPC client only sees a
+//! connection that ends, and retries until the time is up. This module makes one plain TLS
+//! connection to learn the reason.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,8 +19,8 @@ use super::options::{EtcdOptions, EtcdTls};
 type Source = Box<dyn std::error::Error + Send + Sync>;
 
 const PATIENCE: Duration = Duration::from_secs(3);
-/// What an HTTP/2 client says first, with empty settings: a member that
-/// accepts us answers with its own.
+/// The first message of an HTTP/2 client, with empty settings. A member that accepts us answers
+/// with its own settings.
 const HELLO: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00";
 
 #[derive(Debug, thiserror::Error)]
@@ -55,7 +55,7 @@ enum ProbeError {
     Settings(#[source] Source),
 }
 
-/// The first reason that any member gives.
+/// Returns the first reason that any member gives.
 pub(super) async fn explain(options: &EtcdOptions) -> Option<Source> {
     let tls = options.tls.as_ref()?;
     for endpoint in &options.endpoints {
@@ -106,15 +106,14 @@ async fn probe(endpoint: &str, tls: &EtcdTls) -> Result<(), ProbeError> {
 async fn say_hello(
     connection: &mut tokio_rustls::client::TlsStream<TcpStream>,
 ) -> std::io::Result<()> {
-    // The refusal may be under way already; reading it tells more than a
-    // write that fails.
+    // The rejection may have been sent already; reading it tells more than a failed write.
     let _ = connection.write_all(HELLO).await;
     let _ = connection.flush().await;
     let mut answer = [0; 9];
     connection.read_exact(&mut answer).await.map(drop)
 }
 
-/// A client's side of TLS that speaks one protocol.
+/// Returns a TLS client configuration for one protocol.
 pub(super) fn config(tls: &EtcdTls, protocol: &[u8]) -> Result<ClientConfig, Source> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(tls.ca_pem.as_bytes()) {

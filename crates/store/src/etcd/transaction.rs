@@ -1,5 +1,5 @@
-//! A transaction as etcd takes it. What is too large or changes a key twice
-//! was refused before, by [`crate::limits`].
+//! Converts transactions to etcd's form. [`crate::limits`] has already refused transactions that
+//! are too large or change a key twice.
 
 use etcd_client::{
     Compare as EtcdCompare, CompareOp, DeleteOptions, GetOptions, PutOptions, Txn, TxnOp,
@@ -59,13 +59,12 @@ fn build_operation(operation: &Operation, root: &Root) -> Result<TxnOp, StoreErr
     })
 }
 
-/// Whether it can be sent again after an unknown outcome without being done
-/// twice: it changes a key that it compares with the revision of its last
-/// change. A key never gets back to a revision, so at most one of all the
-/// copies that may be under way can be committed.
+/// Returns whether the transaction can be sent again after an unknown outcome without being done
+/// twice: it changes a key and compares that key's last revision. A key never returns to an earlier
+/// revision, so at most one of all copies in progress can be committed.
 ///
-/// `Absent` and `Version` do not suffice: the key may have been deleted by
-/// someone else in between, and the copy would do it all again.
+/// `Absent` and `Version` are not enough: someone else may have deleted the key in between, and the
+/// copy would repeat everything.
 pub(super) fn guards_itself(transaction: &Transaction) -> bool {
     transaction.compares.iter().any(|compare| match compare {
         Compare::Modified(key, at) if at.0 > 0 => transaction
@@ -84,7 +83,7 @@ fn changes(operation: &Operation, key: &str) -> bool {
     }
 }
 
-/// The lease that a refusal "lease not found" is about: the first one named.
+/// Returns the lease that a "lease not found" error is about: the first one named.
 pub(super) fn first_lease(transaction: &Transaction) -> Option<LeaseId> {
     transaction
         .operations

@@ -1,9 +1,10 @@
-//! The keyspace of etcd's second API, which etcd 2 and, with `--enable-v2`, 3.4 and 3.5 serve.
+//! The keyspace of etcd's v2 API, which etcd 2 serves, and 3.4 and 3.5 with `--enable-v2`.
 //!
-//! It is another keyspace than the one of [`EtcdStore`](super::EtcdStore). Only what triggers need
-//! is here: set a key with a time to live, and wait for changes below the root.
+//! It is separate from the keyspace of [`EtcdStore`](super::EtcdStore). This module has only the
+//! operations that triggers need: set a key with a time to live, and wait for changes below the
+//! root.
 //!
-//! Absent: reading it as a store. It has no transactions and no leases.
+//! Absent: use as a store. The v2 API has no transactions and no leases.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,14 +27,14 @@ use super::probe;
 
 type Source = Box<dyn std::error::Error + Send + Sync>;
 
-/// The largest answer that is read.
+/// The maximum size of an answer.
 const LARGEST: usize = 16 << 20;
-/// etcd's code of a key that does not exist.
+/// etcd's error code for a key that does not exist.
 const KEY_NOT_FOUND: u32 = 100;
-/// etcd's code of an index whose events are gone.
+/// etcd's error code for an index whose events are gone.
 const INDEX_CLEARED: u32 = 401;
 
-/// Why a request had no effect.
+/// Errors of v2 requests.
 #[derive(Debug, thiserror::Error)]
 pub enum EtcdV2Error {
     #[error("cannot reach etcd at {endpoint}")]
@@ -42,10 +43,10 @@ pub enum EtcdV2Error {
         #[source]
         source: Source,
     },
-    /// This etcd does not serve the second API.
+    /// This etcd does not serve the v2 API.
     #[error("etcd at {endpoint} does not serve its v2 API")]
     NotServed { endpoint: String },
-    /// The events after the wanted index are gone: read all keys, then wait on.
+    /// The events after the requested index are gone: read all keys, then continue to wait.
     #[error("etcd no longer has the events since index {0}")]
     Cleared(u64),
     #[error("etcd refused the request: {0}")]
@@ -71,7 +72,7 @@ pub struct EtcdV2Changes {
 pub struct EtcdV2 {
     endpoints: Vec<String>,
     tls: Option<Arc<ClientConfig>>,
-    /// With a slash at both ends.
+    /// The root, with a slash at both ends.
     root: String,
     timeout: Duration,
 }
@@ -98,7 +99,7 @@ struct Node {
 }
 
 impl EtcdV2 {
-    /// Makes a client for these members; connects to none yet.
+    /// Creates a client for these members, without connecting yet.
     pub fn new(options: &EtcdOptions) -> Result<Self, EtcdV2Error> {
         let tls = options
             .tls
@@ -116,7 +117,7 @@ impl EtcdV2 {
         })
     }
 
-    /// The index of the newest change.
+    /// Returns the index of the newest change.
     pub async fn newest(&self) -> Result<u64, EtcdV2Error> {
         let (_, index) = self.send(Method::GET, "", "quorum=true", None).await?;
         Ok(index)
@@ -133,7 +134,7 @@ impl EtcdV2 {
         }
     }
 
-    /// All keys below the root.
+    /// Returns all keys below the root.
     pub async fn all(&self) -> Result<EtcdV2Changes, EtcdV2Error> {
         let query = "recursive=true&quorum=true";
         let (answer, index) = self.send(Method::GET, "", query, None).await?;
@@ -145,7 +146,8 @@ impl EtcdV2 {
         Ok(EtcdV2Changes { entries, next })
     }
 
-    /// Waits for the next change from this index on. Keys that are deleted or expire are no entries.
+    /// Waits for the next change from this index on. The result does not include keys that are
+    /// deleted or expire.
     pub async fn wait(&self, from: u64) -> Result<EtcdV2Changes, EtcdV2Error> {
         let query = format!("wait=true&recursive=true&waitIndex={from}");
         let (mut answer, _) = self.send(Method::GET, "", &query, None).await?;
@@ -287,7 +289,7 @@ async fn exchange(
     loop {
         tokio::select! {
             answer = &mut answer => return answer,
-            // Whatever ended it, the answer says so.
+            // Whatever ended the connection, the answer shows it.
             _ = &mut connection, if open => open = false,
         }
     }
@@ -306,7 +308,7 @@ fn address(endpoint: &str) -> &str {
     address.trim_end_matches('/')
 }
 
-/// Percent-encoded, for a path or for a value of a form.
+/// Percent-encodes text for a path or for a form value.
 fn encoded(text: &str, path: bool) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {

@@ -1,12 +1,11 @@
-//! A watch that goes on when its member dies.
+//! A watch that survives the death of its member.
 //!
-//! A task reads etcd's stream and remembers the next revision; when the stream
-//! breaks, it opens another from there, at another member if need be. A
-//! revision is passed on only when all of it has come, so that one that was
-//! cut in half is read again as a whole.
+//! A task reads etcd's stream and remembers the next revision. When the stream breaks, the task
+//! opens another one from there, at another member if needed. It passes on a revision only when it
+//! is complete, so that an interrupted one is read again as a whole.
 //!
-//! A reader that does not keep up holds no stream open: its buffer fills, the
-//! stream is closed, and opened again from history once the reader is back.
+//! A slow reader does not hold a stream open: its buffer fills, and the stream is closed. It is
+//! reopened from history once the reader is back.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,9 +21,9 @@ use super::keys::{number, revision};
 use super::members::{Pause, Repeat};
 use crate::{Change, Revision, StoreError, WatchBatch, WatchStart, WatchStream};
 
-/// Batches that wait for the reader before the stream is closed.
+/// The number of batches that may wait for the reader before the stream is closed.
 const BUFFERED_BATCHES: usize = 64;
-/// How long a full buffer keeps the stream open.
+/// The time for which a full buffer keeps the stream open.
 const READER_PATIENCE: Duration = Duration::from_secs(1);
 
 pub(super) async fn watch(
@@ -34,10 +33,10 @@ pub(super) async fn watch(
 ) -> Result<WatchStream, StoreError> {
     let prefix = inner.root.prefix(prefix)?;
     let next = match start {
-        // Not what the member takes for now: it may lag behind the cluster,
-        // and would give what was done before.
+        // Do not use the member's idea of now: it may lag behind the cluster and would return
+        // earlier changes.
         WatchStart::Now => Revision(inner.newest_revision().await?.0 + 1),
-        // 0 would mean "now" to etcd; its history begins with 1.
+        // For etcd, 0 means "now"; its history begins with 1.
         WatchStart::At(at) => Revision(at.0.max(1)),
     };
     let opened = open(&inner, &prefix, next).await;
@@ -59,7 +58,7 @@ pub(super) async fn watch(
 struct Opened {
     member: usize,
     stream: etcd_client::WatchStream,
-    /// What came first: that it is accepted, or that it is over already.
+    /// The first response: the watch is accepted, or it is already over.
     first: WatchResponse,
 }
 
@@ -86,25 +85,25 @@ async fn open(inner: &Inner, prefix: &[u8], start: Revision) -> Result<Opened, F
     inner.members.call(Repeat::Always, attempt).await
 }
 
-/// Why reading a stream stopped.
+/// The reason why reading a stream stopped.
 enum End {
-    /// Nobody listens any more.
+    /// The reader is gone.
     ReaderGone,
-    /// The watch cannot go on.
+    /// The watch cannot continue.
     Failed(StoreError),
     /// Open another stream.
     Broken,
-    /// The reader does not keep up: open another stream once it took this.
+    /// The reader is too slow: open another stream once it has taken this batch.
     ReaderSlow(WatchBatch),
 }
 
 struct Reader {
     inner: Arc<Inner>,
     prefix: Vec<u8>,
-    /// The first revision that was not passed on yet.
+    /// The first revision that was not yet passed on.
     next: Revision,
     sender: Sender<Result<WatchBatch, StoreError>>,
-    /// Changes of a revision of which more may come.
+    /// Changes of a revision that may not be complete.
     partial: Option<WatchBatch>,
     pause: Pause,
 }
@@ -200,7 +199,7 @@ impl Reader {
     }
 
     async fn take(&mut self, response: WatchResponse) -> Result<(), End> {
-        // etcd 3.4 gives no reason for this one: only the number tells.
+        // etcd 3.4 gives no reason in this case: only the number shows it.
         if response.compact_revision() > 0 {
             return Err(End::Failed(StoreError::Compacted {
                 wanted: self.next,
@@ -224,9 +223,9 @@ impl Reader {
         Ok(())
     }
 
-    /// A member says from time to time how far it is: history up to there may
-    /// be compacted without loss. Not when it only accepts the watch: then
-    /// events from before may still follow.
+    /// Records a member's progress. Members report it from time to time, and history up to there
+    /// may be compacted without loss. A response that only accepts the watch does not count:
+    /// earlier events may still follow.
     fn note_progress(&mut self, response: &WatchResponse) {
         if response.created() || self.partial.is_some() {
             return;
@@ -267,7 +266,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Passes on a revision that is complete.
+    /// Passes on a complete revision.
     async fn flush(&mut self) -> Result<(), End> {
         let Some(batch) = self.partial.take() else {
             return Ok(());

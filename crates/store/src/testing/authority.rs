@@ -30,7 +30,7 @@ impl TestAuthority {
         self.issuer.pem()
     }
 
-    /// For both sides of a connection: members talk to each other as clients.
+    /// Creates an identity for both sides of a connection: members talk to each other as clients.
     pub fn identity(&self, name: &str) -> EtcdIdentity {
         let addresses = ["127.0.0.1", "localhost"].map(str::to_owned);
         let mut params =

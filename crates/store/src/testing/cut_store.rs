@@ -1,23 +1,23 @@
-//! A store that fails at a chosen write: it is cut off there, which is how a
-//! process looks that was killed, or it cannot say what became of it.
+//! A store that fails at a chosen write. Either it is cut off there, like a process that was
+//! killed, or the outcome of that write is unknown.
 //!
-//! The write itself is done or not, as asked; whoever asked never hears of it.
-//! What is underneath goes on for others.
+//! The write itself is done or not, as configured; the caller never learns which. The inner store
+//! keeps working for others.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::{Call, Overlay};
 use crate::{SharedStore, StoreError, Transaction, TransactionOutcome};
 
-/// What becomes of the chosen write.
+/// The fate of the chosen write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cut {
     /// It never reaches the store, and nothing does afterwards.
     Before,
-    /// It is done, nobody hears of it, and nothing works afterwards.
+    /// It is done without an answer, and nothing works afterwards.
     After,
-    /// It is done or not, and nobody can say; all that follows is fine. So it
-    /// is when the store changes its leader.
+    /// It is done or not, and its outcome is unknown; later calls work. This is the behaviour of a
+    /// store that changes its leader.
     Unsure { done: bool },
 }
 
@@ -26,7 +26,7 @@ pub struct CutStore {
     inner: SharedStore,
     at: u64,
     cut: Cut,
-    /// Whether leases count too.
+    /// Counts lease operations as writes too.
     leases_count: bool,
     writes: AtomicU64,
     largest: AtomicUsize,
@@ -44,7 +44,7 @@ impl CutStore {
         }
     }
 
-    /// The same, of which only transactions are counted.
+    /// Creates a store that counts only transactions.
     pub fn at_commit(inner: SharedStore, at: u64, cut: Cut) -> Self {
         Self {
             leases_count: false,
@@ -52,17 +52,17 @@ impl CutStore {
         }
     }
 
-    /// Writes that were tried.
+    /// Returns the number of attempted writes.
     pub fn writes(&self) -> u64 {
         self.writes.load(Ordering::SeqCst)
     }
 
-    /// The most operations that one transaction had.
+    /// Returns the largest number of operations in one transaction.
     pub fn largest(&self) -> usize {
         self.largest.load(Ordering::SeqCst)
     }
 
-    /// Whether the chosen write has come.
+    /// Returns whether the chosen write was reached.
     pub fn is_reached(&self) -> bool {
         self.writes() > self.at
     }
@@ -71,7 +71,7 @@ impl CutStore {
         self.is_reached() && !matches!(self.cut, Cut::Unsure { .. })
     }
 
-    /// Counts a write. `None`: it goes through as usual.
+    /// Counts a write. `None`: it passes as usual.
     fn count(&self) -> Result<Option<Cut>, StoreError> {
         let number = self.writes.fetch_add(1, Ordering::SeqCst);
         match (number == self.at, number > self.at && self.is_cut()) {
@@ -81,7 +81,7 @@ impl CutStore {
         }
     }
 
-    /// Does a write, or half of it.
+    /// Performs a write, or only a part of it.
     async fn write<T>(
         &self,
         work: impl Future<Output = Result<T, StoreError>>,
@@ -103,7 +103,7 @@ impl CutStore {
     }
 }
 
-/// Lasting, so that nobody goes on trying: a killed process does not either.
+/// A permanent error, so that nobody keeps trying: a killed process does not either.
 fn gone() -> StoreError {
     StoreError::Closed
 }

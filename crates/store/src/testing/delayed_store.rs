@@ -1,8 +1,8 @@
-//! A store that is late: every answer takes a while, and every watch lags.
+//! A store with delays: every answer takes a while, and every watch lags.
 //!
-//! Nothing is made up and nothing fails. Whatever assumes that a watch has
-//! shown a change when its commit was answered, or that two calls come back in
-//! the order in which they were made, is wrong here.
+//! It invents nothing, and nothing fails. It exposes code that assumes that a watch has shown a
+//! change when its commit was answered, or that two calls return in the order in which they were
+//! made.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use futures::StreamExt;
 use super::{Call, Overlay};
 use crate::{SharedStore, StoreError, WatchStart, WatchStream};
 
-/// How long the next thing takes.
+/// Returns the delay of the next call.
 pub type Delay = Arc<dyn Fn() -> Duration + Send + Sync>;
 
-/// Passes everything on, each time after a while.
+/// Passes everything on, with a delay each time.
 pub struct DelayedStore {
     inner: SharedStore,
     delay: Delay,
@@ -46,7 +46,7 @@ impl Overlay for DelayedStore {
     async fn do_watch(&self, prefix: &str, start: WatchStart) -> Result<WatchStream, StoreError> {
         let changes = self.inner.watch(prefix, start).await?;
         let delay = Arc::clone(&self.delay);
-        // One after the other, as order is what a watch promises.
+        // One after the other, because a watch promises order.
         Ok(Box::pin(changes.then(move |batch| {
             let late = tokio::time::sleep(delay());
             async move {

@@ -1,4 +1,4 @@
-//! A cluster of one or more etcd members that ends with the value.
+//! A cluster of one or more etcd members that ends when its value is dropped.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use crate::etcd::{EtcdOptions, EtcdTls};
 const START_WITHIN: Duration = Duration::from_secs(60);
 const ATTEMPTS: usize = 5;
 
-/// Members on free ports of loopback with a temporary directory. They are
-/// killed, by their process ids, when this is dropped.
+/// Members on free ports of loopback with a temporary directory. Dropping the cluster kills them by
+/// their process ids.
 pub struct EtcdCluster {
     members: Vec<EtcdMember>,
     initial: String,
@@ -37,13 +37,13 @@ impl EtcdCluster {
         Self::start_in(size, true, &[]).await
     }
 
-    /// Starts members with more flags: `--max-txn-ops=16`.
+    /// Starts members with additional flags: `--max-txn-ops=16`.
     pub async fn start_with_flags(size: usize, flags: &[&str]) -> Self {
         Self::start_in(size, false, flags).await
     }
 
     async fn start_in(size: usize, tls: bool, flags: &[&str]) -> Self {
-        // Between choosing a port and listening on it, someone else may take it.
+        // Someone else may take a port after it is chosen and before the member listens on it.
         let mut said = String::new();
         for _ in 0..ATTEMPTS {
             let mut cluster = Self::new(size, tls);
@@ -130,13 +130,13 @@ impl EtcdCluster {
         Ok(())
     }
 
-    /// Whether a linearizable read works at this member.
+    /// Returns whether a linearizable read works at this member.
     async fn answers(&self, index: usize) -> bool {
         let ask = async { self.client(index).await.get("ready", None).await.is_ok() };
         timeout(Duration::from_secs(2), ask).await.unwrap_or(false)
     }
 
-    /// A plain client of one member, beside our store.
+    /// Returns a plain client of one member, separate from our store.
     pub async fn client(&self, index: usize) -> Client {
         let mut options = ConnectOptions::new();
         if let Some(tls) = self.tls() {
@@ -152,7 +152,7 @@ impl EtcdCluster {
             .expect("the address of a member is valid")
     }
 
-    /// The members' client addresses.
+    /// Returns the members' client addresses.
     pub fn endpoints(&self) -> Vec<String> {
         self.members
             .iter()
@@ -160,7 +160,7 @@ impl EtcdCluster {
             .collect()
     }
 
-    /// How to reach all members, with a good certificate where one is needed.
+    /// Returns options to reach all members, with a valid certificate where one is needed.
     pub fn options(&self, root: &str) -> EtcdOptions {
         EtcdOptions {
             tls: self.tls(),
@@ -175,17 +175,17 @@ impl EtcdCluster {
         })
     }
 
-    /// Who signed the members' certificates. Only with TLS.
+    /// Returns the authority that signed the members' certificates. Only with TLS.
     pub fn authority(&self) -> &TestAuthority {
         self.authority.as_ref().expect("started with TLS")
     }
 
-    /// Where the members keep their data and logs.
+    /// Returns the directory of the members' data and logs.
     pub fn directory(&self) -> &std::path::Path {
         self.directory.path()
     }
 
-    /// The member that leads, once there is one that answers.
+    /// Returns the leader, once there is one that answers.
     pub async fn leader(&self) -> usize {
         let deadline = Instant::now() + START_WITHIN;
         while Instant::now() < deadline {
@@ -209,17 +209,17 @@ impl EtcdCluster {
         answer.ok().flatten().unwrap_or(false)
     }
 
-    /// kill -9 of one member.
+    /// Kills one member with `kill -9`.
     pub fn kill(&mut self, index: usize) {
         self.members[index].kill();
     }
 
-    /// Starts a killed member again, on its data and its ports.
+    /// Restarts a killed member, with its data and its ports.
     pub async fn restart(&mut self, index: usize) {
         let deadline = Instant::now() + START_WITHIN;
         self.launch(index);
         while !self.answers(index).await {
-            // Its port may still be held by the connections of before.
+            // Connections from before may still hold its port.
             if let Some(why) = self.members[index].stopped() {
                 assert!(Instant::now() < deadline, "{why}");
                 self.launch(index);
@@ -233,12 +233,12 @@ impl EtcdCluster {
         }
     }
 
-    /// Stops a member's time: it holds its connections and answers nothing.
+    /// Pauses a member: it keeps its connections open and answers nothing.
     pub fn pause(&self, index: usize) {
         self.members[index].signal(Signal::STOP);
     }
 
-    /// Lets a paused member go on.
+    /// Resumes a paused member.
     pub fn resume(&self, index: usize) {
         self.members[index].signal(Signal::CONT);
     }

@@ -63,7 +63,7 @@ impl EtcdMember {
         self.child = Some(child);
     }
 
-    /// The end of what it said, if it stopped by itself.
+    /// Returns the end of its output, if it stopped on its own.
     pub(super) fn stopped(&mut self) -> Option<String> {
         let status = self.child.as_mut()?.try_wait().ok()??;
         Some(format!(
@@ -83,7 +83,7 @@ impl EtcdMember {
         self.directory.join("log")
     }
 
-    /// kill -9, and waits until it is gone.
+    /// Kills the process with `kill -9`, and waits until it is gone.
     pub(super) fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
@@ -104,8 +104,8 @@ impl Drop for EtcdMember {
     }
 }
 
-/// A port for a server of this test, which it can come back to: nobody else gets it
-/// before the test ends.
+/// Returns a port for a server of this test. Nobody else gets it before the test ends, so the
+/// server can come back to it.
 pub fn free_port() -> u16 {
     static HELD: Mutex<Vec<HeldPort>> = Mutex::new(Vec::new());
     let port = HeldPort::any().expect("a port is free");

@@ -1,7 +1,7 @@
-//! A store in which somebody else is quicker: just before the first write of
-//! whoever has it, something else happens underneath.
+//! A store with a concurrent writer that always wins: just before the user's first write, something
+//! else happens in the inner store.
 //!
-//! What was read is then old when it is written, every time and not by luck.
+//! So the data that the user read is outdated when it writes, every time and not by luck.
 
 use std::pin::Pin;
 use std::sync::{Mutex, PoisonError};
@@ -11,7 +11,7 @@ use crate::{SharedStore, StoreError, Transaction, TransactionOutcome};
 
 type Meddling = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Passes everything on, after something else at the first write.
+/// Passes everything on, and does something else before the first write.
 pub struct MeddledStore {
     inner: SharedStore,
     meddling: Mutex<Option<Meddling>>,
@@ -25,7 +25,7 @@ impl MeddledStore {
         }
     }
 
-    /// Whether there was a write.
+    /// Returns whether there was a write.
     pub fn is_meddled(&self) -> bool {
         self.lock().is_none()
     }

@@ -1,9 +1,8 @@
 //! A store in memory, for simulations: the same contract, no disk, no threads.
 //!
-//! Nothing in it depends on anything but the order of calls and the runtime's
-//! clock, so that a run with paused time is the same each time. It outlives
-//! whoever uses it, as a disk does: killing a simulated server is dropping
-//! what it built on top.
+//! It depends only on the order of calls and the runtime's clock, so a run with paused time is the
+//! same each time. It outlives its users, as a disk does: dropping everything built on top of it
+//! simulates the kill of a server.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,7 +18,7 @@ use crate::{
     StoreError, Transaction, TransactionOutcome, WatchBatch, WatchStart, WatchStream,
 };
 
-/// The most entries that a page holds.
+/// The maximum number of entries in a page.
 const PAGE: usize = 1_000;
 
 /// The handle; clones share everything.
@@ -42,7 +41,7 @@ struct Watcher {
 #[derive(Default)]
 struct State {
     revision: u64,
-    /// Revisions up to this one are forgotten.
+    /// Revisions up to this one are compacted.
     compacted: u64,
     keys: BTreeMap<String, KeyValue>,
     history: Vec<WatchBatch>,
@@ -60,7 +59,7 @@ impl MemoryStore {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends the lease when its time is over, however often that is put off.
+    /// Ends the lease when its time is over, regardless of how often it is renewed.
     fn end_in_time(&self, lease: LeaseId) {
         let store = Arc::downgrade(&self.state);
         tokio::spawn(async move {
@@ -167,7 +166,7 @@ impl State {
     }
 }
 
-/// What of a batch is under a prefix.
+/// Returns the part of a batch that is under a prefix.
 fn part(batch: &WatchBatch, prefix: &str) -> Option<WatchBatch> {
     let under = |change: &&Change| match change {
         Change::Put(entry) => entry.key.starts_with(prefix),

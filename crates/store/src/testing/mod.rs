@@ -1,9 +1,9 @@
-//! For the tests of this and other crates: real etcd members on loopback, a
-//! store in memory, one that is cut off in the middle, one that is late, one in
-//! which somebody else is quicker, and what such stores have in common.
+//! Support for the tests of this and other crates: real etcd members on loopback, a store in
+//! memory, one that is cut off in the middle, one with delays, one with a concurrent writer, and
+//! their common base.
 //!
-//! Everything here panics with a message when the machine lacks something:
-//! a test that cannot run must not look like one that passed.
+//! Everything here panics with a message when the machine lacks something: a test that cannot run
+//! must not look like one that passed.
 
 mod authority;
 mod cut_store;

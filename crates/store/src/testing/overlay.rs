@@ -1,4 +1,4 @@
-//! A store over another one, of which only what differs is written down.
+//! A store on top of another one, which defines only the differences.
 
 use std::time::Duration;
 
@@ -9,22 +9,21 @@ use crate::{
     Transaction, TransactionOutcome, WatchStart, WatchStream,
 };
 
-/// What a call is for.
+/// The kind of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Call {
-    /// It only looks.
+    /// It only reads.
     Read,
     Commit,
     /// It grants, renews or ends a lease.
     Lease,
 }
 
-/// Passes everything on, but for what it does itself.
+/// Passes everything on, except for the methods that it overrides.
 pub trait Overlay: Send + Sync + 'static {
     fn inner(&self) -> &SharedStore;
 
-    /// Around every call; `work` is what the store underneath does, or what the
-    /// methods below do in its place.
+    /// Wraps every call. `work` is the inner store's work, or that of the methods below.
     fn around<T: Send>(
         &self,
         _call: Call,
@@ -33,12 +32,12 @@ pub trait Overlay: Send + Sync + 'static {
         work
     }
 
-    /// In place of [`Store::without_majority_for`].
+    /// Replaces [`Store::without_majority_for`].
     fn lost_majority(&self) -> Option<Duration> {
         self.inner().without_majority_for()
     }
 
-    /// In place of [`Store::commit`].
+    /// Replaces [`Store::commit`].
     fn do_commit(
         &self,
         transaction: Transaction,
@@ -46,12 +45,12 @@ pub trait Overlay: Send + Sync + 'static {
         self.inner().commit(transaction)
     }
 
-    /// In place of [`Store::range`].
+    /// Replaces [`Store::range`].
     fn do_range(&self, range: Range) -> impl Future<Output = Result<RangePage, StoreError>> + Send {
         self.inner().range(range)
     }
 
-    /// In place of [`Store::watch`].
+    /// Replaces [`Store::watch`].
     fn do_watch(
         &self,
         prefix: &str,

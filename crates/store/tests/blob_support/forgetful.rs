@@ -1,4 +1,4 @@
-//! A real store that sometimes does not say what became of a transaction.
+//! A real store that sometimes does not return the outcome of a transaction.
 
 use std::sync::Mutex;
 
@@ -6,7 +6,7 @@ use bunraku_store::contract::Random;
 use bunraku_store::testing::Overlay;
 use bunraku_store::{SharedStore, StoreError, Transaction, TransactionOutcome};
 
-/// Of eight transactions one is not answered, and half of those are not done.
+/// One of eight transactions is not answered, and half of those are not done.
 pub(crate) struct Forgetful {
     pub(crate) store: SharedStore,
     pub(crate) random: Mutex<Random>,

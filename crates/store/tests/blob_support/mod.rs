@@ -1,4 +1,4 @@
-//! What the tests of blobs have in common.
+//! Common support for the blob tests.
 #![allow(dead_code)]
 
 pub(crate) mod forgetful;
@@ -47,7 +47,7 @@ impl World {
         }
     }
 
-    /// In the given store, as chunks.
+    /// Creates blobs in the given store, as chunks.
     pub(crate) fn in_store(store: SharedStore, options: BlobOptions) -> Self {
         Self {
             store,
@@ -64,7 +64,7 @@ impl World {
         ]
     }
 
-    /// As another server, or after a restart, would see it.
+    /// Opens the blobs as another server, or as after a restart.
     pub(crate) async fn open(&self) -> SharedBlobs {
         if self.in_directory {
             let path = self.directory.path().join("blobs");
@@ -79,7 +79,7 @@ impl World {
         }
     }
 
-    /// Names of everything in which bytes are kept, finished or not.
+    /// Returns the names of everything that holds bytes, finished or not.
     pub(crate) async fn kept(&self) -> Vec<String> {
         if !self.in_directory {
             let range = Range {
@@ -136,7 +136,7 @@ pub(crate) async fn read_range(
     Ok(all)
 }
 
-/// Bytes that look random and are the same each time.
+/// Returns bytes that look random and are the same each time.
 pub(crate) fn content(seed: u64, size: usize) -> Vec<u8> {
     let mut random = Random(seed);
     let mut bytes = Vec::with_capacity(size + 8);
@@ -147,7 +147,7 @@ pub(crate) fn content(seed: u64, size: usize) -> Vec<u8> {
     bytes
 }
 
-/// A place in a list of that length.
+/// Returns a random index for a list of this length.
 pub(crate) fn place(random: &mut Random, length: usize) -> usize {
     usize::try_from(random.below(length.max(1) as u64)).expect("no longer than a list")
 }

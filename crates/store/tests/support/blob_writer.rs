@@ -1,10 +1,10 @@
-//! A process that writes, refers to, lets go and collects blobs until it is
-//! killed, and prints what was acknowledged.
+//! A process that writes, references, releases and collects blobs until it is killed, and prints
+//! the acknowledged references.
 //!
 //! `bunraku-store-blob-writer DIRECTORY directory|store SEED`
 //!
-//! Lines, each written at once: `refers ID REFERRER` after a reference was
-//! made, `lets-go ID REFERRER` before one is taken back.
+//! Each line is written at once: `refers ID REFERRER` after a reference was added, `lets-go ID
+//! REFERRER` before one is removed.
 
 use std::io::Write;
 use std::path::PathBuf;

@@ -1,11 +1,11 @@
-//! A process that writes to an embedded store and prints what was acknowledged,
-//! until it is killed. Used by the crash test and by the test of a full disk.
+//! A process that writes to an embedded store and prints the acknowledged writes, until it is
+//! killed. Used by the crash test and by the test of a full disk.
 //!
 //! `bunraku-store-writer DIRECTORY TASKS VALUE_BYTES`
 //!
-//! Each task counts: one transaction puts its number under two keys and one more
-//! key that carries the number in its name. Lines, each written at once:
-//! `open REVISION`, `lease ID`, `ack TASK NUMBER REVISION`, `error TASK NUMBER KIND`.
+//! Each task counts: one transaction puts its number under two keys, and under another key that has
+//! the number in its name. Each line is written at once: `open REVISION`, `lease ID`, `ack TASK
+//! NUMBER REVISION`, `error TASK NUMBER KIND`.
 
 use std::io::Write;
 use std::path::Path;
@@ -93,7 +93,7 @@ fn kind(error: &StoreError) -> &'static str {
 
 fn say(line: &str) {
     let mut out = std::io::stdout().lock();
-    // One write, so that a kill cannot cut a line that counts.
+    // A single write, so that a kill cannot cut a line that counts.
     out.write_all(format!("{line}\n").as_bytes())
         .and_then(|()| out.flush())
         .expect("someone reads");
