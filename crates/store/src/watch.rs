@@ -9,10 +9,10 @@ use crate::{KeyValue, Revision, StoreError};
 /// The start of a watch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WatchStart {
-    /// With the first change after the watch was accepted.
+    /// Starts with the first change after the watch was accepted.
     Now,
-    /// With this revision, from history if needed. Fails with [`StoreError::Compacted`] if that is
-    /// gone.
+    /// Starts with this revision, from history if needed. Fails with [`StoreError::Compacted`] if
+    /// that is gone.
     At(Revision),
 }
 

@@ -43,7 +43,7 @@ async fn a_store_at_its_quota_refuses_to_grow_and_still_takes_what_fits() {
     let keys: Vec<_> = page.items.into_iter().map(|item| item.key).collect();
     assert_eq!(keys, taken, "what was acknowledged, and no more");
 
-    // Freeing space is a write as well, but a small one.
+    // Freeing space is also a write, and small enough to fit.
     let outcome = store.commit(Transaction::new().delete_prefix("k/0")).await;
     assert!(outcome.expect("it fits").is_committed());
     let again = Transaction::new().put("again", vec![b'y'; 20_000]);

@@ -234,7 +234,7 @@ impl Store for EtcdStore {
                 "a lease must last for some time".to_owned(),
             ));
         }
-        // etcd counts whole seconds, and may give more than was asked for.
+        // etcd counts whole seconds, and may grant more time than requested.
         let seconds = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
         let seconds = i64::try_from(seconds.max(1)).unwrap_or(i64::MAX);
         // A grant whose answer was lost ends automatically, with nothing bound to it.

@@ -81,7 +81,7 @@ impl CutStore {
         }
     }
 
-    /// Performs a write, or only a part of it.
+    /// Performs a write, or cuts it off.
     async fn write<T>(
         &self,
         work: impl Future<Output = Result<T, StoreError>>,

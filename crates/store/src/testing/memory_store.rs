@@ -59,7 +59,7 @@ impl MemoryStore {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends the lease when its time is over, regardless of how often it is renewed.
+    /// Ends the lease when its time is over. Each renewal postpones that.
     fn end_in_time(&self, lease: LeaseId) {
         let store = Arc::downgrade(&self.state);
         tokio::spawn(async move {
