@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::pipe::{PipeFlags, pipe_with};
 
-/// Shared by whoever asks a run to stop and the run itself.
+/// A stop request, shared by the run and the code that stops it.
 #[derive(Clone, Debug)]
 pub struct Cancellation(Arc<Inner>);
 
@@ -45,7 +45,7 @@ impl Cancellation {
         self.0.readable_when_cancelled.as_fd()
     }
 
-    /// Sleeps, and wakes early when the run should stop. Says whether it should.
+    /// Sleeps, and wakes early when the run should stop. Returns true if it should stop.
     pub fn sleep(&self, duration: std::time::Duration) -> bool {
         let mut files = [rustix::event::PollFd::from_borrowed_fd(
             self.readable(),
@@ -58,7 +58,7 @@ impl Cancellation {
                 break;
             }
             let timeout = rustix::event::Timespec::try_from(left).ok();
-            // An interrupted wait is simply repeated with what is left.
+            // An interrupted wait is simply repeated with the remaining time.
             let _ = rustix::event::poll(&mut files, timeout.as_ref());
         }
         self.is_cancelled()

@@ -1,4 +1,4 @@
-//! What a type wants to change, and what came of it.
+//! The changes that a type wants to make, and their results.
 
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 /// One property that is not as it should be.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Change {
-    /// What differs: `content`, `mode`, `ensure`.
+    /// The property that differs: `content`, `mode`, `ensure`.
     pub property: String,
     pub from: Shown,
     pub to: Shown,
@@ -15,12 +15,12 @@ pub struct Change {
     pub diff: Option<String>,
 }
 
-/// A value in a change, as far as it may be seen.
+/// A value in a change, hidden if it is a secret.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Shown {
     Absent,
     Value(Value),
-    /// There is a value, and it is a secret.
+    /// A value exists, and it is a secret.
     Secret,
 }
 
@@ -58,7 +58,7 @@ impl Change {
         self
     }
 
-    /// The same change with nothing in it that could tell the value.
+    /// Returns the same change without anything that reveals the value.
     pub(crate) fn hidden(mut self) -> Self {
         for side in [&mut self.from, &mut self.to] {
             if matches!(side, Shown::Value(_)) {
@@ -70,31 +70,31 @@ impl Change {
     }
 }
 
-/// What a provider has to say after it acted.
+/// The result that a provider returns after it acted.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Applied {
     /// A sentence for people, where the changes do not say it all.
     pub message: Option<String>,
-    /// What later resources may read: `stdout`, `rc`, ….
+    /// The outputs that later resources can read: `stdout`, `rc`, ….
     pub outputs: Map<String, Value>,
-    /// It turned out while acting that nothing changed after all.
+    /// The provider found while acting that nothing had to change.
     pub no_change: bool,
 }
 
-/// Why observing or applying failed.
+/// The reason why observing or applying failed.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct StepError {
     message: String,
     #[source]
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
-    /// What there is to read all the same: the output of a failed command.
+    /// Outputs that exist despite the failure, such as the output of a failed command.
     pub outputs: Map<String, Value>,
-    /// Trying again cannot help: the run was interrupted.
+    /// A retry cannot help: the run was interrupted.
     pub interrupted: bool,
-    /// The changes were made all the same: the command ran, and then failed.
+    /// The changes were made despite the failure: the command ran, and then failed.
     pub changes_made: bool,
-    /// It needs outputs that are not there: in a noop run, not there yet.
+    /// The step needs outputs that do not exist. In a noop run, they do not exist yet.
     pub(crate) needs_outputs: bool,
 }
 
@@ -110,7 +110,7 @@ impl StepError {
         }
     }
 
-    /// An output that is needed is not there.
+    /// Creates the error for a required output that does not exist.
     pub(crate) fn unknown_outputs(message: impl Into<String>) -> Self {
         Self {
             needs_outputs: true,
@@ -118,7 +118,7 @@ impl StepError {
         }
     }
 
-    /// `message`, because of `source`.
+    /// Creates an error with `message`, caused by `source`.
     pub fn because(
         message: impl Into<String>,
         source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -129,7 +129,7 @@ impl StepError {
         }
     }
 
-    /// The run was interrupted while the step was at work.
+    /// Creates the error for a run that was interrupted during the step.
     pub fn interrupted() -> Self {
         Self {
             interrupted: true,
@@ -137,7 +137,7 @@ impl StepError {
         }
     }
 
-    /// The changes were made although it failed.
+    /// Marks the changes as made despite the failure.
     pub fn with_changes_made(mut self) -> Self {
         self.changes_made = true;
         self
@@ -148,7 +148,7 @@ impl StepError {
         self
     }
 
-    /// The whole chain in one line.
+    /// Returns the whole error chain on one line.
     pub fn chain(&self) -> String {
         let mut text = self.message.clone();
         let mut next = std::error::Error::source(self);

@@ -1,12 +1,12 @@
-//! Coordination with other nodes: what `trigger` and `lock` resources ask for.
+//! Coordination with other nodes, for `trigger` and `lock` resources.
 //!
-//! The engine has no network. Whoever applies a catalog provides a
-//! [`Coordinator`]: the agent one that uses its connection to the servers,
-//! `bunraku apply` one that connects when a resource needs it. A run without
-//! one refuses such resources when their turn comes.
+//! The engine has no network. The caller that applies a catalog provides a
+//! [`Coordinator`]. The agent's coordinator uses its connection to the servers. The one
+//! of `bunraku apply` connects when a resource needs it. A run without a coordinator
+//! refuses such resources when their turn comes.
 //!
-//! Rule: a run that only looks (noop) can read and renew locks, which changes
-//! nothing; firing, acquiring and releasing need [`Hands`](crate::Hands).
+//! Rule: a read-only run (noop) can read and renew locks, which changes nothing.
+//! Firing, acquiring and releasing need [`Hands`](crate::Hands).
 
 use std::time::Duration;
 
@@ -15,16 +15,16 @@ use bunraku_model::{LockName, NodeName, TriggerName};
 use crate::cancel::Cancellation;
 use crate::change::StepError;
 
-/// A way to reach the other nodes of the fleet.
+/// A connection to the other nodes of the fleet.
 ///
-/// Calls block. They return early with [`StepError::interrupted`] when the
-/// cancellation is requested, and with an error when nobody answers for two
-/// minutes: a server that hangs must not hold up a run forever.
+/// Calls block. They return early with [`StepError::interrupted`] when cancellation is
+/// requested. They return an error when no answer arrives within two minutes: a server
+/// that hangs must not hold up a run forever.
 pub trait Coordinator: Send + Sync {
     /// Fires a trigger on behalf of this run, with the run's causes.
     fn fire(&self, firing: &Firing, cancellation: &Cancellation) -> Result<Fired, StepError>;
 
-    /// Returns who holds a lock, from the point of view of this session.
+    /// Returns the holder of a lock, from the point of view of this session.
     fn lock_standing(
         &self,
         name: &LockName,
@@ -32,7 +32,7 @@ pub trait Coordinator: Send + Sync {
         cancellation: &Cancellation,
     ) -> Result<LockStanding, StepError>;
 
-    /// Acquires a lock now or not at all.
+    /// Tries once to acquire a lock, without waiting.
     fn acquire_lock(
         &self,
         request: &LockRequest,
@@ -47,7 +47,7 @@ pub trait Coordinator: Send + Sync {
         cancellation: &Cancellation,
     ) -> Result<LockRenewal, StepError>;
 
-    /// Releases a lock. A lock that the token no longer holds is released already.
+    /// Releases a lock. Succeeds if the token no longer holds the lock.
     fn release_lock(
         &self,
         name: &LockName,
@@ -60,14 +60,14 @@ pub trait Coordinator: Send + Sync {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Firing {
     pub name: TriggerName,
-    /// Without any, the nodes that the trigger is defined for.
+    /// The target nodes. If empty, the nodes that the trigger is defined for.
     pub hosts: Vec<NodeName>,
-    /// Every node that this query finds as well.
+    /// A query that selects additional nodes.
     pub query: Option<String>,
-    /// The number of triggers that may follow, one from the other.
+    /// The maximum length of the chain of triggers that may follow.
     pub ttl: Option<u32>,
     pub reason: Option<String>,
-    /// How long to wait for a node that is not connected.
+    /// The time to wait for a node that is not connected.
     pub deadline: Option<Duration>,
     pub provider: CueProvider,
 }
@@ -81,11 +81,11 @@ pub enum CueProvider {
     Etcd(EtcdKeys),
     /// The `mco` client.
     Mcollective,
-    /// Nothing at all.
+    /// No transport: cues are dropped.
     Dummy,
 }
 
-/// Where cues are written in etcd. What is not set has the defaults of `bunraku trigger fire`.
+/// The location of cues in etcd. Unset fields have the defaults of `bunraku trigger fire`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct EtcdKeys {
     pub endpoints: Vec<String>,
@@ -98,18 +98,18 @@ pub struct EtcdKeys {
 pub struct Fired {
     /// One sentence for the report.
     pub message: String,
-    /// Hosts that nobody knows.
+    /// Hosts that are not known.
     pub unknown: Vec<NodeName>,
 }
 
-/// Who holds a lock, seen from one session.
+/// The holder of a lock, as seen from one session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LockStanding {
     /// This session, with this fencing token.
     Own {
         token: u64,
     },
-    /// Others, in all slots.
+    /// Other sessions hold all slots.
     Others,
     Free,
 }
@@ -118,7 +118,7 @@ pub enum LockStanding {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LockRequest {
     pub name: LockName,
-    /// The holder, among those with the same certificate.
+    /// The holder's name, among holders with the same certificate.
     pub session: String,
     pub lease: Duration,
     pub reason: Option<String>,

@@ -8,11 +8,11 @@ use bunraku_model::catalog::{Resource, ResourceReference, RichData, plain};
 use bunraku_model::parse_span;
 use serde_json::{Map, Value};
 
-/// In a map of so few, comparing names is quicker than hashing one.
+/// In a map this small, comparing names is faster than hashing one.
 const FEW: usize = 8;
 
-/// A resource's parameters with every rich value opened. Most have none to
-/// open and are borrowed from the catalog.
+/// A resource's parameters with every rich value resolved. Most resources have no rich
+/// values, and their parameters are borrowed from the catalog.
 #[derive(Clone, Debug)]
 pub struct Declaration<'a> {
     reference: Arc<ResourceReference>,
@@ -22,7 +22,7 @@ pub struct Declaration<'a> {
     state: bool,
 }
 
-/// Why a type cannot work with what was declared.
+/// The reason why a type cannot use a declaration.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum Refusal {
     #[error("`{parameter}` must be {expected}, not {found}")]
@@ -44,12 +44,12 @@ impl Refusal {
 }
 
 impl<'a> Declaration<'a> {
-    /// Opens a resource's parameters.
+    /// Resolves a resource's parameters.
     pub fn new(resource: &'a Resource, name_parameter: &'static str) -> Self {
         Self::of(resource, Arc::new(resource.reference()), name_parameter)
     }
 
-    /// As [`Declaration::new`], where the reference is at hand.
+    /// Like [`Declaration::new`], for callers that already have the reference.
     pub(crate) fn of(
         resource: &'a Resource,
         reference: Arc<ResourceReference>,
@@ -74,7 +74,7 @@ impl<'a> Declaration<'a> {
         }
     }
 
-    /// The same with parameters of its own.
+    /// Returns the same declaration with owned parameters.
     pub(crate) fn into_owned(self) -> Declaration<'static> {
         Declaration {
             parameters: Cow::Owned(self.parameters.into_owned()),
@@ -93,12 +93,12 @@ impl<'a> Declaration<'a> {
         self.reference.title()
     }
 
-    /// Whether Salt's rules hold where they differ from Puppet's.
+    /// Returns true if Salt's rules apply where they differ from Puppet's.
     pub fn is_state(&self) -> bool {
         self.state
     }
 
-    /// The parameter that names the thing: given, or the title.
+    /// Returns the name of the managed object: the name parameter, or else the title.
     pub fn name(&self) -> Result<String, Refusal> {
         let given = match self.text(self.name_parameter)? {
             None => self.text("name")?,
@@ -124,7 +124,7 @@ impl<'a> Declaration<'a> {
             .map(|(_, value)| value)
     }
 
-    /// These parameters are secrets, too.
+    /// Marks these parameters as secret, too.
     pub(crate) fn hide(&mut self, names: Vec<String>) {
         self.sensitive.extend(names);
     }
@@ -137,14 +137,14 @@ impl<'a> Declaration<'a> {
         &self.parameters
     }
 
-    /// Text; numbers and booleans count as their text, as Puppet has it.
+    /// Returns text. Numbers and booleans count as their text, as in Puppet.
     pub fn text(&self, name: &str) -> Result<Option<String>, Refusal> {
         self.value(name)
             .map(|value| as_text(value).ok_or_else(|| self.refuse(name, "text")))
             .transpose()
     }
 
-    /// Content: text, or bytes from a rich `Binary`.
+    /// Returns content: text, or bytes from a rich `Binary`.
     pub fn bytes(&self, name: &str) -> Result<Option<Vec<u8>>, Refusal> {
         let Some(value) = self.value(name) else {
             return Ok(None);
@@ -184,7 +184,7 @@ impl<'a> Declaration<'a> {
             .transpose()
     }
 
-    /// Seconds, also with a fraction.
+    /// Returns seconds, with or without a fraction.
     pub fn seconds(&self, name: &str) -> Result<Option<Duration>, Refusal> {
         self.value(name)
             .map(|value| {
@@ -195,7 +195,7 @@ impl<'a> Declaration<'a> {
             .transpose()
     }
 
-    /// A span of time: `30s`, `2h`.
+    /// Returns a duration: `30s`, `2h`.
     pub fn span(&self, name: &str) -> Result<Option<Duration>, Refusal> {
         let Some(text) = self.text(name)? else {
             return Ok(None);
@@ -206,7 +206,7 @@ impl<'a> Declaration<'a> {
         }
     }
 
-    /// A list of texts; one text alone is a list of one.
+    /// Returns a list of texts. A single text is a list of one.
     pub fn texts(&self, name: &str) -> Result<Option<Vec<String>>, Refusal> {
         self.value(name)
             .map(|value| match value {
@@ -221,7 +221,7 @@ impl<'a> Declaration<'a> {
             .transpose()
     }
 
-    /// One of a few words.
+    /// Returns one of the allowed words.
     pub fn word(
         &self,
         name: &str,
@@ -236,7 +236,7 @@ impl<'a> Declaration<'a> {
         }
     }
 
-    /// A refusal of a parameter's value, which shows the value unless it is secret.
+    /// Creates a refusal of a parameter's value, which shows the value unless it is secret.
     pub fn refuse(&self, name: &str, expected: &str) -> Refusal {
         let found = match self.value(name) {
             _ if self.is_sensitive(name) => "the given secret".to_owned(),
@@ -251,7 +251,7 @@ impl<'a> Declaration<'a> {
     }
 }
 
-/// Without what is null, and with every rich value opened.
+/// Returns the parameters without null values and with every rich value resolved.
 fn opened(parameters: &Map<String, Value>) -> Map<String, Value> {
     (parameters.iter())
         .filter(|(_, value)| !value.is_null())
@@ -275,7 +275,7 @@ fn shortened(text: &str) -> String {
     }
 }
 
-/// Standard base64, with or without padding; white space is passed over.
+/// Decodes standard base64, with or without padding. White space is ignored.
 fn decode_base64(text: &str) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(text.len() / 4 * 3);
     let (mut bits, mut count) = (0_u32, 0);

@@ -1,6 +1,6 @@
-//! What a run tells while it happens, and what it says at the end.
+//! The events of a run while it happens, and its summary at the end.
 //!
-//! All of it is free of secrets: the executor hides them before it tells.
+//! None of them contains secrets: the executor hides secrets before it emits events.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,23 +10,23 @@ use serde_json::{Map, Value};
 
 use crate::Change;
 
-/// Hears what happens. Called from the worker threads, one event at a time
-/// for each resource; it must not block for long.
+/// A receiver of events. Worker threads call it, one event at a time for each resource.
+/// It must not block for long.
 pub trait EventSink: Sync {
     fn tell(&self, event: Event<'_>);
 }
 
-/// Tells nobody.
+/// A sink that drops all events.
 impl EventSink for () {
     fn tell(&self, _event: Event<'_>) {}
 }
 
-/// One thing that happened.
+/// One event of a run.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// The plan is checked and work begins.
+    /// The plan is checked and the run begins.
     Begun { resources: usize, noop: bool },
-    /// A resource is at work.
+    /// A resource started.
     Started {
         number: usize,
         reference: &'a ResourceReference,
@@ -37,14 +37,14 @@ pub enum Event<'a> {
         stream: Stream,
         line: &'a str,
     },
-    /// A resource failed and is tried again.
+    /// A resource failed and is retried.
     Retrying {
         reference: &'a ResourceReference,
         attempt: u32,
         wait: Duration,
         why: &'a str,
     },
-    /// A resource is done with, whatever came of it.
+    /// A resource finished, with any outcome.
     Finished(&'a Finished),
 }
 
@@ -54,10 +54,10 @@ pub enum Stream {
     Stderr,
 }
 
-/// The end of one resource.
+/// The result of one resource.
 #[derive(Clone, Debug)]
 pub struct Finished {
-    /// The place in the order in which resources were done with, from 1.
+    /// The position in the order in which resources finished, from 1.
     pub number: usize,
     pub reference: Arc<ResourceReference>,
     pub place: Arc<Place>,
@@ -65,23 +65,23 @@ pub struct Finished {
     pub outcome: Outcome,
 }
 
-/// What came of a resource.
+/// The outcome of a resource.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     pub status: Status,
-    /// Why it was skipped, or why it was refreshed.
+    /// The reasons why the resource was skipped or refreshed.
     pub reasons: Vec<Reason>,
-    /// Made, or in a noop run pending; of a failed resource: what was to be made.
+    /// The changes made, or pending in a noop run. For a failed resource, the changes to make.
     pub changes: Vec<Change>,
-    /// Changes were made although it failed: a command ran, and then failed.
+    /// Changes were made despite the failure: a command ran, and then failed.
     pub changes_made: bool,
-    /// The machine had drifted from what the last run left.
+    /// The machine had drifted from the state that the last run left.
     pub corrective: bool,
-    /// A refresh was carried out (or would be).
+    /// The resource was refreshed (or would be, in noop).
     pub refreshed: bool,
     pub message: Option<String>,
     pub outputs: Map<String, Value>,
-    /// Some of the outputs are secrets, and hidden in here.
+    /// Some of the outputs are secrets, and are hidden here.
     pub secret_outputs: bool,
     pub attempts: u32,
     pub duration: Duration,
@@ -91,30 +91,30 @@ pub struct Outcome {
 pub enum Status {
     Unchanged,
     Changed,
-    /// Noop: it would change.
+    /// Noop: the resource would change.
     Pending,
     Failed,
     Skipped,
 }
 
-/// Why a resource did not run, or why it was refreshed.
+/// The reason why a resource did not run, or why it was refreshed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Reason {
-    /// Something it depends on failed, here or further up.
+    /// A direct or indirect dependency failed.
     DependencyFailed(ResourceReference),
-    /// Something that had to run before it (`prereq`) failed.
+    /// A prerequisite (`prereq`) failed.
     PrerequisiteFailed(ResourceReference),
     /// `onchanges`: no target changed. `onfail`: no target failed. `prereq`: no target would change.
     NotAskedFor { requisite: &'static str },
-    /// `onlyif`, `unless` or `creates` said so.
+    /// `onlyif`, `unless` or `creates` prevented it.
     Guard(String),
-    /// The run ended before its turn.
+    /// The run ended before the resource's turn.
     RunEnded(RunEnd),
-    /// A change there refreshed it.
+    /// A change of this resource refreshed it.
     RefreshedBy(ResourceReference),
 }
 
-/// Why a run ended early.
+/// The reason why a run ended early.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RunEnd {
     Interrupted,
@@ -179,7 +179,7 @@ impl Outcome {
         }
     }
 
-    /// Whether it failed, or could not run because something else did.
+    /// Returns true if the resource failed, or did not run because another one failed.
     pub fn is_failure(&self) -> bool {
         self.status == Status::Failed
             || self.status == Status::Skipped
@@ -191,12 +191,12 @@ impl Outcome {
                 })
     }
 
-    /// Whether those that watch it are refreshed.
+    /// Returns true if the resource's watchers are refreshed.
     pub fn is_change(&self) -> bool {
         matches!(self.status, Status::Changed | Status::Pending) || self.refreshed
     }
 
-    /// Whether there is something that Salt would list as changes.
+    /// Returns true if Salt would list changes for the resource.
     pub fn made_changes(&self) -> bool {
         match self.status {
             Status::Failed => self.changes_made && !self.changes.is_empty(),
@@ -204,8 +204,8 @@ impl Outcome {
         }
     }
 
-    /// Salt's word: true, false, or null for "would change" and for "never ran
-    /// because its prerequisite failed".
+    /// Returns Salt's result: true, false, or null for "would change" and for "never
+    /// ran because its prerequisite failed".
     pub fn result(&self) -> Option<bool> {
         let never_came_up =
             |reason: &Reason| matches!(reason, Reason::PrerequisiteFailed(_) | Reason::RunEnded(_));
@@ -218,7 +218,7 @@ impl Outcome {
         }
     }
 
-    /// Whether requisites kept it from running, so that it was not even looked at.
+    /// Returns true if requisites prevented it from running, so that it was not even observed.
     pub fn kept_from_running(&self) -> bool {
         self.reasons.iter().any(|reason| {
             matches!(
@@ -228,16 +228,16 @@ impl Outcome {
         })
     }
 
-    /// Whether the resource was looked at.
+    /// Returns true if the resource was observed.
     pub fn ran(&self) -> bool {
         self.status != Status::Skipped
     }
 }
 
-/// The end of a run.
+/// The summary of a run.
 #[derive(Clone, Debug)]
 pub struct Summary {
-    /// Every resource in the order in which it was done with.
+    /// Every resource, in the order in which they finished.
     pub finished: Vec<Finished>,
     pub ended_early: Option<RunEnd>,
     pub noop: bool,
@@ -252,12 +252,12 @@ impl Summary {
             .count()
     }
 
-    /// Whether everything is as it should be (or, in noop, could be).
+    /// Returns true if everything is as declared (or, in noop, could be).
     pub fn succeeded(&self) -> bool {
         self.ended_early.is_none() && !self.finished.iter().any(|one| one.outcome.is_failure())
     }
 
-    /// Whether something changed or would change.
+    /// Returns true if something changed or would change.
     pub fn changed(&self) -> bool {
         self.finished.iter().any(|one| one.outcome.is_change())
     }

@@ -1,4 +1,4 @@
-//! Who waits for what, who is ready, and what came of those that are done.
+//! The state of all nodes: waiting, ready, or finished with a result.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -12,13 +12,13 @@ use crate::event::RunEnd;
 use crate::plan::Node;
 use crate::{Finished, Mode, Plan};
 
-/// What is known of a node that is done.
+/// The recorded result of a finished node.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(super) struct Mark {
     pub(super) done: bool,
     pub(super) failed: bool,
     pub(super) changed: bool,
-    /// Noop: it or something before it would change.
+    /// Noop: the node or something before it would change.
     pub(super) pending: bool,
     /// The node that failed first, for `failed`.
     pub(super) cause: u32,
@@ -26,46 +26,46 @@ pub(super) struct Mark {
     pub(super) changer: u32,
     /// Salt's result: true, false, or null.
     pub(super) result: Option<bool>,
-    /// There are changes, also where it failed.
+    /// Changes exist, even if the node failed.
     pub(super) has_changes: bool,
-    /// Its requisites kept it from running.
+    /// Requisites prevented the node from running.
     pub(super) not_run: bool,
 }
 
-/// Quick steps that one worker may take at once.
+/// The maximum number of quick steps that one worker may take at once.
 const MOST_AT_ONCE: usize = 64;
 
-/// What a worker should do next.
+/// The next work for a worker.
 pub(super) enum Work {
-    /// One, or several that are quick.
+    /// One step, or several quick ones.
     Steps(Vec<(u32, Gate)>),
     Group(Vec<(u32, Gate)>),
-    /// Nothing now: wait for others to finish.
+    /// Nothing now: wait for other steps to finish.
     Wait,
-    /// Nothing ever again.
+    /// No more work in this run.
     Over,
 }
 
-/// Kept under one lock.
+/// The scheduling state, protected by one lock.
 pub(super) struct Board<'p> {
     plan: &'p Plan,
     waiting: Vec<u32>,
     marks: Vec<Mark>,
-    /// Largest first: the priority, then what comes first in the files.
+    /// Largest first: by priority, then by file order.
     ready: BinaryHeap<(i64, Reverse<(i64, u32)>)>,
     groups: Groups,
     running: usize,
     left: usize,
-    /// How many quick steps are handed out at once: more and more while all
-    /// of them find nothing to do, so that the lock costs little.
+    /// The number of quick steps that are handed out at once. It grows while all of
+    /// them find nothing to do, so that the lock costs little.
     pace: usize,
-    /// Workers that there are, and those of them that wait.
+    /// The number of workers, and how many of them wait.
     pub(super) workers: usize,
     pub(super) idle: usize,
     pub(super) ended: Option<RunEnd>,
     /// Outputs by registered name.
     pub(super) outputs: HashMap<String, Map<String, Value>>,
-    /// What looks at states said, for `prereq`.
+    /// Results of looking at states, for `prereq`.
     pub(super) looks: HashMap<u32, Look>,
     finished: Vec<Finished>,
 }
@@ -100,8 +100,8 @@ impl<'p> Board<'p> {
         board
     }
 
-    /// Puts a step up for work. A container, or a step that is left out, is no
-    /// work: says no.
+    /// Queues a step. Returns false for a container and for a step that is left out, as
+    /// they need no work.
     fn offer(&mut self, node: u32) -> bool {
         let Node::Step(step) = self.plan.node(node) else {
             return false;
@@ -120,7 +120,7 @@ impl<'p> Board<'p> {
         true
     }
 
-    /// Marks what is no work and nothing holds back any more, and all that this frees.
+    /// Marks nodes that need no work and are not blocked, and all nodes that this unblocks.
     fn pass(&mut self, mut containers: Vec<u32>) {
         while let Some(node) = containers.pop() {
             let mark = gate::passing_mark(self.plan, node, &self.marks);
@@ -140,7 +140,7 @@ impl<'p> Board<'p> {
         }
     }
 
-    /// The next piece of work.
+    /// Returns the next piece of work.
     pub(super) fn take(&mut self, cancelled: bool) -> Work {
         if cancelled && self.ended.is_none() {
             self.ended = Some(RunEnd::Interrupted);
@@ -159,7 +159,7 @@ impl<'p> Board<'p> {
         };
         let mut steps = vec![(first, self.gate(first))];
         if self.is_quick(first) {
-            // Some are left to the others.
+            // Leave some steps to the other workers.
             let most = self.pace.min(1 + self.ready.len() / 4);
             while steps.len() < most
                 && let Some((_, Reverse((_, next)))) = self.ready.peek().copied()
@@ -173,7 +173,7 @@ impl<'p> Board<'p> {
         Work::Steps(steps)
     }
 
-    /// Takes back steps that nobody began.
+    /// Takes back steps that were not begun.
     pub(super) fn give_back(&mut self, steps: impl Iterator<Item = u32>) {
         for node in steps {
             self.running -= 1;
@@ -185,15 +185,15 @@ impl<'p> Board<'p> {
         self.plan.steps[node as usize].quick
     }
 
-    /// Whether one more worker would help. Quick steps keep no more workers
-    /// busy than there are cores.
+    /// Returns true if another worker would help. Quick steps keep no more workers busy
+    /// than there are cores.
     pub(super) fn wants_another(&self, cores: usize) -> bool {
         let quick = self.pace > 1
             && matches!(self.ready.peek(), Some((_, Reverse((_, node)))) if self.is_quick(*node));
         self.has_work() && (!quick || self.workers - self.idle < cores)
     }
 
-    /// The gate of a state that looked at others.
+    /// Returns the gate of a state that looked at its targets.
     pub(super) fn gate_with(&self, node: u32, looks: &[Look]) -> Gate {
         gate::decide_state(self.plan, node, &self.marks, looks)
     }
@@ -206,7 +206,7 @@ impl<'p> Board<'p> {
         self.finished.len() + 1
     }
 
-    /// A step is done: those that waited only for it become ready.
+    /// Marks a step as finished. Steps that waited only for it become ready.
     pub(super) fn finish(&mut self, node: u32, upstream_pending: bool, finished: Finished) {
         let outcome = &finished.outcome;
         let cause = match outcome.status {
@@ -245,7 +245,7 @@ impl<'p> Board<'p> {
             .map_or(node, |mark| mark.cause)
     }
 
-    /// Whether somebody else could start something now.
+    /// Returns true if another worker could start something now.
     fn has_work(&self) -> bool {
         !self.ready.is_empty() || self.groups.has_complete()
     }
@@ -254,7 +254,7 @@ impl<'p> Board<'p> {
         &self.marks
     }
 
-    /// The steps that never had their turn.
+    /// Returns the steps that never had their turn.
     pub(super) fn never_run(&self) -> Vec<u32> {
         (0..self.plan.steps.len() as u32)
             .filter(|step| !self.marks[*step as usize].done && !self.plan.is_left_out(*step))

@@ -1,25 +1,25 @@
-//! Whether a node may run, given what came of those before it. Pure.
+//! Decides if a node may run, given the results of the nodes before it. Pure.
 
 use super::board::Mark;
 use super::salt_gate::{self, Answer, Look};
 use crate::Reason;
 use crate::plan::{Edge, EdgeKind, Plan};
 
-/// What the edges into a node say.
+/// The combined decision of the edges into a node.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum Gate {
     Run {
-        /// A change there refreshes it.
+        /// A change of this node refreshes it.
         refreshed_by: Option<u32>,
         /// Noop: something before it would change.
         upstream_pending: bool,
     },
     Skip(Reason),
-    /// A state with `prereq`: others have to be looked at first.
+    /// A state with `prereq`: its targets have to be looked at first.
     Look,
 }
 
-/// The answer for a state, by Salt's rules.
+/// Returns the decision for a state, by Salt's rules.
 pub(super) fn decide_state(plan: &Plan, node: u32, marks: &[Mark], looks: &[Look]) -> Gate {
     let reference = |node: u32| plan.reference_of(node).clone();
     match salt_gate::answer(plan, node, marks, looks, true) {
@@ -30,7 +30,7 @@ pub(super) fn decide_state(plan: &Plan, node: u32, marks: &[Mark], looks: &[Look
         },
         Answer::NotAskedFor(requisite) => Gate::Skip(Reason::NotAskedFor { requisite }),
         Answer::Failed(cause) => {
-            // Without those that look at it, would it run?
+            // Would it run if no other state looked at it?
             let alone = salt_gate::answer(plan, node, marks, looks, false);
             Gate::Skip(match alone {
                 Answer::Failed(_) => Reason::DependencyFailed(reference(cause)),
@@ -40,7 +40,7 @@ pub(super) fn decide_state(plan: &Plan, node: u32, marks: &[Mark], looks: &[Look
     }
 }
 
-/// The answer of all edges into a step.
+/// Returns the decision of all edges into a step.
 pub(super) fn decide(plan: &Plan, node: u32, marks: &[Mark]) -> Gate {
     if plan.steps[node as usize].state.is_some() {
         return if plan.probes.contains_key(&node) {
@@ -82,7 +82,7 @@ pub(super) fn decide(plan: &Plan, node: u32, marks: &[Mark]) -> Gate {
     }
 }
 
-/// Why a group of edges (often of one) holds the node back, if it does.
+/// Returns why a group of edges (often a single one) blocks the node, if it does.
 fn refusal<'a>(
     plan: &Plan,
     edge: &Edge,
@@ -127,8 +127,8 @@ fn refusal<'a>(
     }
 }
 
-/// What a node that is no work says to those behind it. One that is left out
-/// passes on no change, and counts as one that had nothing to do.
+/// Returns the mark that a node without work passes on. A node that is left out passes
+/// on no change, and counts as one that had nothing to do.
 pub(super) fn passing_mark(plan: &Plan, node: u32, marks: &[Mark]) -> Mark {
     let mark = container_mark(plan, node, marks);
     match plan.is_left_out(node) {
@@ -141,7 +141,7 @@ pub(super) fn passing_mark(plan: &Plan, node: u32, marks: &[Mark]) -> Mark {
     }
 }
 
-/// A container's node passes on failures and refreshes, and does nothing itself.
+/// Returns a container's mark. It passes on failures and refreshes, and does nothing itself.
 fn container_mark(plan: &Plan, node: u32, marks: &[Mark]) -> Mark {
     let mut mark = Mark {
         done: true,

@@ -1,23 +1,22 @@
 //! Resources that are cheaper together: the packages of one manager.
 //!
-//! Two members of one key may go together when no path leads from one to the
-//! other. A member's rank is the largest number of members on a path to it:
-//! members of equal rank never depend on each other, and none waits for a
-//! member of its own rank, so waiting for all of a rank cannot lock up. Two
-//! keys that wait for each other can; then, when nothing else is at work, the
-//! largest group goes as it is.
+//! Two members of one key may form a group when no path leads from one to the other. A
+//! member's rank is the largest number of members on a path to it. Members of equal
+//! rank never depend on each other, and none waits for a member of its own rank, so
+//! waiting for all of a rank cannot deadlock. Two keys that wait for each other can
+//! deadlock. Then, when nothing else is running, the largest group runs as it is.
 
 use std::collections::HashMap;
 
 use crate::Mode;
 use crate::plan::{Body, Plan};
 
-/// What is held until its group is complete.
+/// The members that are held until their group is complete.
 #[derive(Default)]
 pub(super) struct Groups {
     /// Each member's group.
     group_of: HashMap<u32, usize>,
-    /// How many members have yet to come, and those that have.
+    /// For each group, the number of members still missing, and those that arrived.
     groups: Vec<(usize, Vec<u32>)>,
     complete: Vec<usize>,
 }
@@ -29,7 +28,7 @@ impl Groups {
         }
         let mut by_key: HashMap<String, Vec<u32>> = HashMap::new();
         for (index, step) in plan.steps.iter().enumerate() {
-            // What is decided at run time or guarded may not want the rest of the group.
+            // A member that is decided at run time or guarded may not need the rest of the group.
             if let Body::Ready(instance) = &step.body
                 && !plan.is_left_out(index as u32)
                 && !step.control.has_guards()
@@ -75,7 +74,7 @@ impl Groups {
         }
     }
 
-    /// Takes a member that could run. Says no to what belongs to no group.
+    /// Holds a member that is ready to run. Returns false for a node without a group.
     pub(super) fn hold(&mut self, node: u32) -> bool {
         let Some(group) = self.group_of.get(&node).copied() else {
             return false;
@@ -93,7 +92,7 @@ impl Groups {
         !self.complete.is_empty()
     }
 
-    /// A complete group; or, when nothing else is left to do, the largest.
+    /// Returns a complete group, or the largest one when nothing else is left to do.
     pub(super) fn take(&mut self, idle: bool) -> Option<Vec<u32>> {
         let group = match self.complete.pop() {
             Some(group) => group,

@@ -1,4 +1,4 @@
-//! One transaction for all that may go together.
+//! One transaction for all resources that may form a group.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,10 +11,10 @@ use crate::{
     carry_out,
 };
 
-/// What was handed over together, in order.
+/// The members of each transaction, in order.
 type Transactions = Arc<Mutex<Vec<Vec<String>>>>;
 
-/// A package of a manager that writes down its transactions.
+/// A package of a manager that records its transactions.
 struct Pack(Transactions);
 
 static SPEC: TypeSpec = TypeSpec {

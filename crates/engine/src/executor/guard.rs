@@ -1,5 +1,5 @@
-//! `onlyif`, `unless`, `creates` and `check_cmd` of resources whose type does
-//! not take them itself.
+//! `onlyif`, `unless`, `creates` and `check_cmd` of resources whose type does not
+//! handle them itself.
 
 use super::Run;
 use crate::plan::Step;
@@ -8,7 +8,7 @@ use crate::types::exec::{Run as Command, shell};
 use crate::{Reason, StepError};
 
 impl Run<'_> {
-    /// Whether the guards want the step to be left alone, and why.
+    /// Returns the reason if the guards prevent the step from running.
     pub(super) fn guarded(
         &self,
         step: &Step,
@@ -43,7 +43,7 @@ impl Run<'_> {
         ))))
     }
 
-    /// `check_cmd`: a change counts only if these agree.
+    /// Runs `check_cmd`: a change counts only if all of its commands succeed.
     pub(super) fn check(&self, step: &Step, sight: &Sight<'_>) -> Result<(), StepError> {
         for command in &step.control.check_cmd {
             if !succeeds(command, sight)? {

@@ -1,15 +1,15 @@
-//! `listen`: one refresh at the very end, however many changes asked for it.
+//! `listen`: one refresh at the very end, even if many changes requested it.
 
 use super::Run;
 use crate::{Outcome, Reason, Status};
 
 impl Run<'_> {
-    /// Refreshes every listener that heard a change, once, in file order.
+    /// Refreshes every listener that received a change, once, in file order.
     pub(super) fn listen(&self) {
         let mut heard: Vec<(u32, u32)> = Vec::new();
         {
             let board = self.board();
-            // A failure that ends the run leaves the listeners their turn, as in Salt.
+            // After a failure that ends the run, listeners still have their turn, as in Salt.
             if board.ended == Some(crate::RunEnd::Interrupted) {
                 return;
             }

@@ -1,8 +1,8 @@
-//! Carrying out a plan: who may start, what comes of it, who is next.
+//! Applying a plan: which node may start, what its result is, and which one is next.
 //!
-//! The [`board`] counts what each node still waits for, so a node starts when
-//! its count reaches zero; a bounded number of workers take from it. There is
-//! no recursion and memory is linear in resources and edges.
+//! The [`board`] counts the nodes that each node still waits for, so a node starts when
+//! its count reaches zero. A bounded number of workers take nodes from it. There is no
+//! recursion, and memory is linear in resources and edges.
 
 mod board;
 mod gate;
@@ -31,29 +31,29 @@ use crate::{
 };
 use board::Board;
 
-/// How a plan is to be carried out.
+/// The options for applying a plan.
 pub struct CarryOut<'a> {
-    /// Only look and say what would change.
+    /// Only observe, and report the pending changes.
     pub noop: bool,
-    /// How many resources may be at work at once; by default what the mode suggests.
+    /// The maximum number of resources in progress. The default depends on the mode.
     pub parallel: Option<usize>,
     /// The first failure ends the run.
     pub failhard: bool,
     pub cancellation: Cancellation,
     pub sink: &'a dyn EventSink,
-    /// Where the managed machine lies, if not at `/`.
+    /// The root directory of the managed machine, if not `/`.
     pub root: Option<PathBuf>,
-    /// Where the engine keeps backups and the last applied state.
+    /// The directory for backups and the last applied state.
     pub state_directory: PathBuf,
     pub sources: Arc<dyn Sources>,
-    /// For templates.
+    /// The facts for templates.
     pub facts: Arc<Map<String, Value>>,
     pub other_nodes: Arc<OtherNodes>,
-    /// Fires triggers and holds locks; by default, nobody does.
+    /// Fires triggers and holds locks. By default, such requests fail.
     pub coordinator: Arc<dyn Coordinator>,
 }
 
-/// Why a run could not be recorded. What it did is in the summary all the same.
+/// The reason why a run could not be recorded. The summary still lists its results.
 #[derive(Debug, thiserror::Error)]
 pub enum CarryOutError {
     #[error("the state of the last run cannot be used")]
@@ -61,7 +61,7 @@ pub enum CarryOutError {
 }
 
 impl<'a> CarryOut<'a> {
-    /// The usual settings: a real run on this machine.
+    /// Creates the default options: a real run on this machine.
     pub fn new(
         state_directory: impl Into<PathBuf>,
         cancellation: Cancellation,
@@ -95,16 +95,16 @@ impl<'a> CarryOut<'a> {
     }
 }
 
-/// One run in the making: what its workers share.
+/// A run in progress: the state that its workers share.
 struct Run<'a> {
     plan: &'a Plan,
     context: RunContext<'a>,
-    /// `None` in a noop run: nobody gets hands.
+    /// `None` in a noop run: no provider gets [`Hands`](crate::Hands).
     licence: Option<Licence>,
     failhard: bool,
     other_nodes: Arc<OtherNodes>,
     cores: usize,
-    /// The most that may be at work at once.
+    /// The maximum number of workers.
     workers: usize,
     last_applied: LastApplied,
     board: Mutex<Board<'a>>,
@@ -112,7 +112,7 @@ struct Run<'a> {
     started: std::sync::atomic::AtomicUsize,
 }
 
-/// Carries out a plan, to its end or until it is cancelled.
+/// Applies a plan, to its end or until it is cancelled.
 pub fn carry_out(plan: &Plan, how: CarryOut<'_>) -> Result<Summary, CarryOutError> {
     let begun = Instant::now();
     how.sink.tell(Event::Begun {
@@ -154,8 +154,8 @@ pub fn carry_out(plan: &Plan, how: CarryOut<'_>) -> Result<Summary, CarryOutErro
 
 impl<'a> Run<'a> {
     fn board(&self) -> std::sync::MutexGuard<'_, Board<'a>> {
-        // A worker that panicked has its panic passed on by the scope; until
-        // then the board is whole, as every change to it is one call.
+        // The scope passes on the panic of a worker. Until then the board is
+        // consistent, as every change to it is one call.
         self.board.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -1,4 +1,4 @@
-//! From what happened to what is told: without secrets, with its cause.
+//! Turns results into reported outcomes: without secrets, with their causes.
 
 use bunraku_model::catalog::StateOrigin;
 use serde_json::{Map, Value, json};
@@ -9,8 +9,8 @@ use crate::secrets::HIDDEN;
 use crate::{Change, Outcome, Shown, Status};
 
 impl Run<'_> {
-    /// Hides the properties that come from secret parameters, and every
-    /// secret text wherever else it turns up.
+    /// Hides the properties that come from secret parameters, and every secret text
+    /// elsewhere in the outcome.
     pub(super) fn without_secrets(&self, step: &Step, mut outcome: Outcome) -> Outcome {
         let secrets = &self.context.secrets;
         if secrets.is_empty() && step.sensitive.is_empty() && !step.secret_outputs {
@@ -30,7 +30,7 @@ impl Run<'_> {
         }
         let ran_and_failed = outcome.status == Status::Failed && !outcome.outputs.is_empty();
         outcome.message = match outcome.message {
-            // It may quote what was printed, and short texts are not found again.
+            // The message may quote printed output, and short secrets are not found in it.
             Some(_) if step.secret_outputs && ran_and_failed => {
                 Some("it failed; what it printed is a secret".to_owned())
             }
@@ -52,7 +52,7 @@ impl Run<'_> {
         outcome
     }
 
-    /// The name that a state acts on may be a secret command.
+    /// Returns the state to report. The name that a state acts on may be a secret command.
     pub(super) fn shown_state(&self, step: &Step) -> Option<Box<StateOrigin>> {
         let mut state = step.state.clone()?;
         if !step.sensitive.is_empty() && state.name != state.id {
@@ -71,7 +71,7 @@ impl Run<'_> {
         change.diff = change.diff.take().map(|diff| secrets.hide(diff));
     }
 
-    /// What later steps may read of a step.
+    /// Returns the outputs of a step that later steps may read.
     pub(super) fn registered(&self, outcome: &Outcome) -> Map<String, Value> {
         let mut outputs = outcome.outputs.clone();
         let changes: Map<String, Value> = (outcome.changes.iter())

@@ -8,7 +8,7 @@ use crate::sight::Sight;
 use crate::{Outcome, Reason, Status};
 
 impl Run<'_> {
-    /// Whether a state that looks at others may run.
+    /// Decides if a state that looks at its targets may run.
     pub(super) fn gate_of_prober(&self, node: u32) -> Gate {
         let targets = self.plan.probes.get(&node).cloned().unwrap_or_default();
         let looks: Vec<Look> = targets
@@ -18,7 +18,7 @@ impl Run<'_> {
         self.board().gate_with(node, &looks)
     }
 
-    /// What a look at a state says; the first look counts for all who ask.
+    /// Returns the result of looking at a state. The first look is reused for all callers.
     fn look(&self, target: u32, depth: usize) -> Option<Look> {
         let step = self.plan.steps.get(target as usize)?;
         if self.plan.is_left_out(target) {
@@ -27,7 +27,7 @@ impl Run<'_> {
         if let Some(known) = self.board().looks.get(&target) {
             return Some(known.clone());
         }
-        // Cycles are refused before a run: this is only a limit for the stack.
+        // Cycles are refused before a run. This is only a limit for the stack.
         let own = self.plan.probes.get(&target).filter(|_| depth < 1000);
         let looks: Vec<Look> = own
             .into_iter()
@@ -63,7 +63,7 @@ impl Run<'_> {
             prepared.instance().verdict(&observing, true)?;
             Ok(!observing.changes.is_empty())
         });
-        // Its `check_cmd` has the last word in a look as well.
+        // Its `check_cmd` also decides the result of a look.
         if !step.control.check_cmd.is_empty() {
             return match self.check(step, &sight) {
                 Ok(()) => Look::Result(Some(true), None),
@@ -77,7 +77,7 @@ impl Run<'_> {
         }
     }
 
-    /// What becomes of a state whose prerequisite failed: as it was seen.
+    /// Returns the outcome of a state whose prerequisite failed, as the look saw it.
     pub(super) fn held_back(&self, node: u32, reason: Reason) -> Outcome {
         let Reason::PrerequisiteFailed(_) = &reason else {
             return Outcome::skipped(reason);

@@ -1,4 +1,4 @@
-//! Quick steps by the dozen: nothing is lost, done twice, or late.
+//! Many quick steps at once: none is lost, run twice, or late.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -85,7 +85,7 @@ fn file_order_holds_also_where_a_later_file_frees_an_earlier_one() {
     assert_eq!(order(), ["second", "first", "rest-0"], "nothing to do");
 }
 
-/// Cancels the run when so many have started.
+/// Cancels the run when this many resources have started.
 struct CancelAt(usize, AtomicUsize, Cancellation);
 
 impl EventSink for CancelAt {
