@@ -1,9 +1,9 @@
-//! What was last in place, to tell a correction of drift from a new wish.
+//! The last applied state, to distinguish a correction of drift from a new declaration.
 //!
-//! One line for each resource: the hash of what was declared when it was last
-//! in order. A change to a resource whose declaration has the same hash is
-//! corrective: the machine drifted. Kept readable to its owner alone, as a
-//! hash of a weak secret could be guessed.
+//! It has one line for each resource: the hash of its declaration when it was last in
+//! order. A change to a resource whose declaration has the same hash is corrective: the
+//! machine drifted. Only the owner can read the file, as a hash of a weak secret could
+//! be guessed.
 
 use std::collections::HashMap;
 use std::io;
@@ -16,7 +16,7 @@ use crate::{Finished, Plan, Status};
 
 const FILE: &str = "last-applied";
 
-/// Why the record cannot be read or written.
+/// The reason why the record cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum LastAppliedError {
     #[error("cannot read {path}")]
@@ -33,8 +33,8 @@ pub enum LastAppliedError {
     },
 }
 
-/// The record of earlier runs. It is taken apart only when somebody asks: in
-/// the usual run nothing changed, and comparing the texts is enough.
+/// The record of earlier runs. It is parsed only on demand: in the usual run nothing
+/// changed, and comparing the texts is enough.
 #[derive(Default)]
 pub(crate) struct LastApplied {
     text: String,
@@ -42,7 +42,7 @@ pub(crate) struct LastApplied {
 }
 
 impl LastApplied {
-    /// An unreadable line is passed over: then its change counts as intentional.
+    /// Loads the record. An unreadable line is ignored: its change then counts as intentional.
     pub(crate) fn load(directory: &Path) -> Result<Self, LastAppliedError> {
         let path = directory.join(FILE);
         let text = match std::fs::read(&path) {
@@ -68,12 +68,12 @@ impl LastApplied {
         })
     }
 
-    /// Whether this very declaration was in place before.
+    /// Returns true if exactly this declaration was in place before.
     pub(crate) fn had(&self, reference: &ResourceReference, declared: &[u8; 16]) -> bool {
         self.declared().get(&key(reference)) == Some(declared)
     }
 
-    /// Records what is in place now. Writes nothing when nothing is new.
+    /// Records the current state. Writes nothing when nothing is new.
     pub(crate) fn save(
         &self,
         directory: &Path,
@@ -102,7 +102,8 @@ impl LastApplied {
         text
     }
 
-    /// What failed is forgotten, what was not looked at stays as it was.
+    /// Returns the new record. Failed resources are removed, and resources that were
+    /// not observed stay as they were.
     fn settled_so_far(&self, plan: &Plan, finished: &[Finished]) -> String {
         let statuses: HashMap<&ResourceReference, Status> = finished
             .iter()
@@ -143,7 +144,7 @@ fn write(directory: &Path, text: &str) -> Result<(), LastAppliedError> {
     bunraku_files::replace(&path, text.as_bytes(), 0o600).map_err(failed)
 }
 
-/// A reference on one line.
+/// Returns a reference on one line.
 fn key(reference: &ResourceReference) -> String {
     let (type_name, title) = (reference.type_name(), reference.title());
     let mut line = String::with_capacity(type_name.len() + title.len() + 2);

@@ -1,13 +1,13 @@
-//! Carries out a catalog on a machine. The only crate that changes one.
+//! Applies a catalog to a machine. The only crate that changes a machine.
 //!
-//! A catalog becomes a [`Plan`] (every type and parameter known, every
-//! reference resolved, no cycle: all of it checked before anything changes),
-//! and a plan is carried out by [`carry_out`], which tells an [`EventSink`]
-//! what happens and returns a [`Summary`].
+//! A catalog becomes a [`Plan`]. All of it is checked before anything changes: every
+//! type and parameter is known, every reference is resolved, and there is no cycle.
+//! [`carry_out`] applies a plan, reports events to an [`EventSink`] and returns a
+//! [`Summary`].
 //!
-//! Rules: types decide with a pure `changes`, providers only observe and
-//! apply, and applying needs [`Hands`], which a noop run does not have. The
-//! library never prints. Absent on purpose: compilers, the network, the store.
+//! Rules: types decide with a pure `changes`, providers only observe and apply, and
+//! applying needs [`Hands`], which a noop run does not have. The library never prints.
+//! Absent on purpose: compilers, the network, the store.
 
 pub mod cancel;
 mod change;

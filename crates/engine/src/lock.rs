@@ -1,4 +1,4 @@
-//! One apply at a time on a machine, and who holds it.
+//! The lock that allows one apply at a time on a machine, and its owner.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
-/// Who holds the lock.
+/// The process that holds the lock.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct LockOwner {
     pub pid: u32,
@@ -29,7 +29,7 @@ impl std::fmt::Display for LockOwner {
     }
 }
 
-/// Why there is no lock.
+/// The reason why the lock was not acquired.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     #[error("another apply is at work: {}", .0.as_ref().map_or("its owner is unknown".to_owned(), LockOwner::to_string))]
@@ -42,17 +42,16 @@ pub enum LockError {
     },
 }
 
-/// Held until it is dropped, or the process ends however it ends.
+/// The apply lock. Held until it is dropped, or the process ends in any way.
 #[derive(Debug)]
 pub struct ApplyLock {
     _file: File,
 }
 
 impl ApplyLock {
-    /// Takes the lock, or waits for it so long.
+    /// Takes the lock, waiting at most this long.
     ///
-    /// The kernel's lock decides, not the text in the file: a crashed owner
-    /// holds nothing.
+    /// The kernel's lock decides, not the text in the file: a crashed owner holds nothing.
     pub fn take(
         state_directory: &Path,
         owner: &LockOwner,
@@ -87,7 +86,7 @@ impl ApplyLock {
         Ok(Self { _file: file })
     }
 
-    /// Who holds the lock, if it is held.
+    /// Returns the owner of the lock, if it is held.
     pub fn owner(state_directory: &Path) -> Option<LockOwner> {
         let path = state_directory.join("apply.lock");
         let file = File::open(&path).ok()?;
@@ -98,9 +97,8 @@ impl ApplyLock {
     }
 }
 
-/// Waits in a thread of its own, as the kernel's wait has no deadline. When
-/// the deadline passes first, the thread gives the lock back as soon as it
-/// gets it.
+/// Waits in a separate thread, as the kernel's wait has no deadline. When the deadline
+/// passes first, the thread releases the lock as soon as it gets it.
 fn wait_for(file: File, wait: Duration) -> io::Result<Option<File>> {
     if wait.is_zero() {
         return Ok(None);
@@ -110,7 +108,7 @@ fn wait_for(file: File, wait: Duration) -> io::Result<Option<File>> {
         let result = flock(&file, FlockOperation::LockExclusive)
             .map(|()| file)
             .map_err(io::Error::from);
-        // Nobody listens any more: dropping the file gives the lock back.
+        // If the receiver is gone, dropping the file releases the lock.
         let _ = sender.send(result);
     });
     match receiver.recv_timeout(wait) {

@@ -1,28 +1,28 @@
-//! Outputs of other nodes that a run was given: `${ node("db1").token.stdout }`.
+//! Outputs of other nodes that a run receives: `${ node("db1").token.stdout }`.
 //!
-//! Whoever starts a run over several nodes knows them; the engine only puts
-//! them in. What is missing has a reason, and fails the state that reads it.
+//! The caller that starts a run over several nodes knows them. The engine only inserts
+//! them. A missing output has a reason, and fails the state that reads it.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-/// By node and registered name.
+/// The outputs of other nodes, by node and registered name.
 #[derive(Clone, Debug, Default)]
 pub struct OtherNodes {
     given: BTreeMap<(String, String), Result<Map<String, Value>, String>>,
-    /// Why there is nothing else.
+    /// The reason why all other outputs are missing.
     otherwise: Option<String>,
 }
 
 impl OtherNodes {
-    /// An output, or why it is missing.
+    /// Adds an output, or the reason why it is missing.
     pub fn give(&mut self, node: &str, name: &str, output: Result<Map<String, Value>, String>) {
         let key = (node.to_owned(), name.to_owned());
         self.given.insert(key, output);
     }
 
-    /// Why nothing was given.
+    /// Sets the reason why there are no outputs.
     pub fn give_nothing(&mut self, why: String) {
         self.otherwise = Some(why);
     }

@@ -1,25 +1,24 @@
-//! Salt's rules for whether a state may run, given what came of those before
-//! it. Pure.
+//! Salt's rules for whether a state may run, given the results of the states before it. Pure.
 //!
-//! Salt looks at all requisites of a state together and lets the strongest
-//! answer win: a failure, then `prereq`, then `onfail`, then `onchanges`,
-//! then a change to refresh for. Read off its `_check_requisites`.
+//! Salt evaluates all requisites of a state together and lets the strongest answer win:
+//! a failure, then `prereq`, then `onfail`, then `onchanges`, then a change to refresh
+//! for. Follows Salt's `_check_requisites`.
 
 use super::board::Mark;
 use crate::plan::{Edge, EdgeKind, Plan};
 
-/// What a look at a state in noop said: null is "would change".
+/// The result of looking at a state in noop. Null means "would change".
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum Look {
-    /// It may not run: something it depends on failed.
+    /// It may not run: a dependency failed.
     Blocked(u32),
-    /// Its own requisites do not ask for it.
+    /// Its own requisites do not request it.
     NotAskedFor(&'static str),
-    /// It was looked at.
+    /// It was observed.
     Result(Option<bool>, Option<String>),
 }
 
-/// What all requisites of a state say together.
+/// The combined answer of all requisites of a state.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Answer {
     Run {
@@ -51,7 +50,7 @@ impl Facts {
     }
 }
 
-/// The answer for a state. `looks` are those at its `prereq` targets;
+/// Returns the answer for a state. `looks` are the looks at its `prereq` targets.
 /// `with_prerequisites` is false for a look at the state itself.
 pub(super) fn answer(
     plan: &Plan,
@@ -114,7 +113,7 @@ pub(super) fn answer(
         );
     }
     if would_not {
-        // One target that would change is enough, whatever else is asked.
+        // One target that would change is enough, regardless of other requisites.
         return if would_change {
             run(&all, edges(), marks)
         } else {
@@ -144,8 +143,8 @@ fn run<'a>(all: &Facts, edges: impl Iterator<Item = &'a Edge>, marks: &[Mark]) -
     }
 }
 
-/// `require`, `require_any`, …: a `prereq` makes its target require it, and
-/// `onfail` and `onfail_any` are answered each for itself.
+/// Returns the group of an edge: `require`, `require_any`, …. A `prereq` makes its
+/// target require it. `onfail` and `onfail_any` are answered separately.
 fn kind_of(edge: &Edge) -> (EdgeKind, bool, u32) {
     match edge.kind {
         EdgeKind::Prereq => (EdgeKind::Require, true, 0),
@@ -174,7 +173,7 @@ fn one_kind<'a>(
             _ => facts.met |= !mark.not_run,
         }
     }
-    // Not one of Salt's, which has no `onchanges_all`.
+    // Not a rule of Salt, which has no `onchanges_all`.
     if all && kind == EdgeKind::OnChanges && facts.onchanges {
         facts.onchanges_met = false;
     }

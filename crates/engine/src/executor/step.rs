@@ -9,7 +9,7 @@ use crate::sight::Sight;
 use crate::types::{AnyInstance, Observing};
 use crate::{Applied, Event, Outcome, Reason, Status, StepError};
 
-/// The instance of a step: its own, or one that was made for this run.
+/// The instance of a step: its own, or one created for this run.
 pub(super) enum Prepared<'a> {
     Own(&'a dyn AnyInstance),
     Made(Box<dyn AnyInstance>),
@@ -24,7 +24,7 @@ impl Prepared<'_> {
     }
 }
 
-/// What one attempt led to, before it becomes an outcome.
+/// The result of one attempt, before it becomes an outcome.
 pub(super) struct Attempt {
     pub(super) changes: Vec<crate::Change>,
     pub(super) applied: Applied,
@@ -43,7 +43,7 @@ impl Run<'_> {
         }
     }
 
-    /// Everything of one step. Never panics for what a machine may do.
+    /// Runs one step completely. Never panics because of the machine's state.
     pub(super) fn step(
         &self,
         node: u32,
@@ -69,7 +69,7 @@ impl Run<'_> {
         Ok(None)
     }
 
-    /// `check_cmd` of a state decides about its result, whatever came of it.
+    /// Runs `check_cmd` of a state, which decides its result regardless of the outcome.
     pub(super) fn checked(&self, step: &Step, sight: &Sight<'_>, mut outcome: Outcome) -> Outcome {
         if step.state.is_none() || step.control.check_cmd.is_empty() || self.licence.is_none() {
             return outcome;
@@ -115,7 +115,7 @@ impl Run<'_> {
             .map_err(|refusal| StepError::because("the outputs do not fit", refusal))
     }
 
-    /// `retry`: tries until the result is the wanted one.
+    /// Runs `retry`: tries until the result is the wanted one.
     fn tries(&self, step: &Step, sight: &Sight<'_>, refreshed_by: Option<u32>) -> Outcome {
         let retry = step.control.retry.as_ref();
         let attempts = retry.map_or(1, |retry| retry.attempts);
@@ -151,7 +151,7 @@ impl Run<'_> {
         }
     }
 
-    /// One attempt, and whether it was cut short by the end of the run.
+    /// Makes one attempt. Also returns if the end of the run interrupted it.
     fn attempt(
         &self,
         step: &Step,
@@ -165,7 +165,7 @@ impl Run<'_> {
         });
         let (prepared, observing) = match seen {
             Ok(seen) => seen,
-            // What it needs is given when things are changed, not when they are looked at.
+            // Its inputs exist when changes are applied, not when they are only observed.
             Err(error) if sight.noop && error.needs_outputs => {
                 let mut outcome = Outcome::new(Status::Pending);
                 outcome.message = Some(format!("not known in a noop run: {}", error.chain()));
@@ -184,8 +184,8 @@ impl Run<'_> {
         self.outcome(step, observing, refreshed_by, result)
     }
 
-    /// Applies and refreshes, or in a noop run says that it would. What a
-    /// group has applied already comes as `applied`.
+    /// Applies and refreshes, or in a noop run reports that it would. `applied` is the
+    /// result that a group has produced already.
     pub(super) fn act(
         &self,
         step: &Step,
@@ -282,8 +282,8 @@ pub(super) fn failure(changes: Vec<crate::Change>, error: &StepError) -> Outcome
     }
 }
 
-/// A fraction of its own for each resource and attempt, the same every time:
-/// neighbours are spread, and a run can be repeated.
+/// Returns a fraction for a resource and an attempt, the same every time: neighbours
+/// are spread, and a run can be repeated.
 fn spread(reference: &str, attempt: u32) -> f64 {
     let id = bunraku_model::ContentId::of(format!("{reference} {attempt}").as_bytes());
     f64::from(id.as_bytes()[0]) / 255.0

@@ -1,4 +1,4 @@
-//! Only what is tagged: what runs, what is passed by, and what is passed on.
+//! Runs that are limited to tags: which resources run, are skipped, and pass on changes.
 
 use bunraku_model::Catalog;
 use serde_json::{Value, json};
@@ -25,7 +25,7 @@ fn run(catalog: &Catalog, tags: &[&str]) -> Summary {
     carry_out(&plan, how).expect("a record of the run")
 }
 
-/// The titles of what ran, in order of the alphabet.
+/// Returns the titles of the resources that ran, sorted.
 fn ran(catalog: &Catalog, tags: &[&str]) -> Vec<String> {
     let summary = run(catalog, tags);
     let finished = summary.finished.iter();
@@ -63,7 +63,7 @@ fn type_title_class_and_tags_of_ones_own_select() {
 
 #[test]
 fn what_puppet_tagged_is_tagged_as_puppet_says() {
-    // A class that was included elsewhere first: contained, and not tagged by who holds it.
+    // A class that was included elsewhere first: contained, but not tagged by its container.
     let catalog = catalog(
         json!([
             {"type": "Class", "title": "A", "tags": ["class", "a"]},

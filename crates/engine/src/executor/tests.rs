@@ -1,4 +1,4 @@
-//! Requisites, refreshes and failures, told as text.
+//! Requisites, refreshes and failures, compared as text.
 
 use expect_test::{Expect, expect};
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! A group in one go: look at all, change all that need it.
+//! One transaction for a group: observe all members, change those that need it.
 
 use super::Run;
 use super::gate::Gate;
@@ -8,7 +8,7 @@ use crate::StepError;
 use crate::types::Observing;
 
 impl Run<'_> {
-    /// Members that may not run are finished first; the others go together.
+    /// Runs a group. Members that may not run finish first. The others run together.
     pub(super) fn group(&self, members: Vec<(u32, Gate)>) {
         let mut together = Vec::new();
         for (node, gate) in members {
@@ -84,7 +84,8 @@ impl Run<'_> {
         }
     }
 
-    /// For each member: nothing to apply (or noop), or what came of it.
+    /// Returns for each member `None` if there is nothing to apply (or in noop), or
+    /// else its result.
     fn apply_group(
         &self,
         together: &[(u32, Option<u32>, bool)],

@@ -10,25 +10,25 @@ use super::gate::Gate;
 use crate::event::RunEnd;
 use crate::{Event, Finished, Outcome, Reason, Status};
 
-/// A step that was done with, and has yet to be told.
+/// A finished step that is not reported yet.
 pub(super) struct Done {
     node: u32,
     upstream_pending: bool,
     outcome: Outcome,
 }
 
-/// What a worker brings back when it asks for more.
+/// The results that a worker returns when it requests more work.
 #[derive(Default)]
 struct Returned {
     done: Vec<Done>,
-    /// Steps that it took and did not begin.
+    /// Steps that the worker took and did not begin.
     rest: Vec<(u32, Gate)>,
 }
 
 impl Run<'_> {
-    /// Works until nothing is left. This thread is the first worker; it and
-    /// every other starts one more as long as there is work for it, up to the
-    /// limit: where all is quick, threads would only wait for each other.
+    /// Works until nothing is left. This thread is the first worker. Each worker starts
+    /// another one as long as there is work for it, up to the limit. If all steps are
+    /// quick, more threads would only wait for each other.
     pub(super) fn work(&self) {
         std::thread::scope(|scope| self.worker(scope));
         self.report_never_run();
@@ -45,9 +45,9 @@ impl Run<'_> {
         }
     }
 
-    /// Brings back what is done and waits for more, under one lock. Who takes
-    /// some wakes one other if there is more, so that a long chain does not
-    /// wake everybody at each link.
+    /// Returns finished steps and waits for more, under one lock. A worker that takes
+    /// steps wakes one other worker if there is more, so that a long chain does not
+    /// wake all of them at each link.
     fn next<'scope>(
         &'scope self,
         returned: &mut Returned,
@@ -85,7 +85,7 @@ impl Run<'_> {
         }
     }
 
-    /// A machine that has no thread left gets on with those that there are.
+    /// Starts another worker. A machine without free threads continues with the existing ones.
     fn start_another<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) {
         let another = Builder::new().spawn_scoped(scope, || self.worker(scope));
         if another.is_err() {
@@ -93,8 +93,8 @@ impl Run<'_> {
         }
     }
 
-    /// One after the other. A step that found something to do ends the round:
-    /// those behind it should not wait, and the rest may go to others.
+    /// Runs steps one after the other. A step that found something to do ends the
+    /// round: its dependents should not wait, and other workers may take the rest.
     fn steps(&self, steps: Vec<(u32, Gate)>, returned: &mut Returned) {
         let mut steps = steps.into_iter();
         for (node, gate) in steps.by_ref() {
@@ -143,7 +143,7 @@ impl Run<'_> {
         });
     }
 
-    /// Tells what came of a step and lets those behind it start.
+    /// Reports the outcome of a step and unblocks its dependents.
     pub(super) fn finish(&self, node: u32, upstream_pending: bool, outcome: Outcome) {
         let done = Done {
             node,
@@ -153,15 +153,15 @@ impl Run<'_> {
         self.settle(&mut self.board(), done);
     }
 
-    /// As [`Run::finish`], with the board in hand.
+    /// Like [`Run::finish`], for callers that hold the board.
     fn settle(&self, board: &mut Board<'_>, done: Done) {
         let Done { node, outcome, .. } = done;
         let step = &self.plan.steps[node as usize];
         let failed = outcome.status == Status::Failed;
-        // A state that something else kept from running counts as failed too.
+        // A state that something else prevented from running counts as failed too.
         let ends = failed || step.state.is_some() && outcome.result() == Some(false);
         if step.secret_outputs {
-            // Before anything is told of it, or of those that read it.
+            // Before any event about it, or about the steps that read it.
             let printed = outcome.outputs.iter().filter(|(name, _)| *name != "rc");
             printed.for_each(|(_, output)| self.context.secrets.add(output));
         }
@@ -174,7 +174,7 @@ impl Run<'_> {
                 .insert(name.clone(), self.registered(&outcome));
         }
         let finished = self.finished(board.next_number(), node, outcome);
-        // Told under the lock, so that events come in the order of their numbers.
+        // Emitted under the lock, so that events come in the order of their numbers.
         self.context.sink.tell(Event::Finished(&finished));
         board.finish(node, done.upstream_pending, finished);
         if ends && (self.failhard || step.control.failhard) && board.ended.is_none() {
@@ -207,8 +207,8 @@ impl Run<'_> {
     }
 }
 
-/// A provider with a bug fails its resource, not the run: the others would
-/// wait for ever for a worker that is gone.
+/// Catches a panic. A provider with a bug fails its resource, not the run: otherwise
+/// the others would wait forever for a worker that is gone.
 pub(super) fn guarded<T>(act: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(act)).ok()
 }

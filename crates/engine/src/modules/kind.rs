@@ -1,4 +1,4 @@
-//! Deciding for a module's type: what is wished beside what the module saw.
+//! The decisions for a module's type: compares the desired state with the module's observation.
 
 use bunraku_module::TypeEntry;
 use serde_json::{Map, Value, json};
@@ -17,12 +17,12 @@ pub(crate) struct ModuleType {
     pub(super) program: Arc<Program>,
 }
 
-/// What a resource says, by parameter; the name among it.
+/// The desired state of a resource, by parameter, including the name.
 pub(crate) struct Wish {
     parameters: Map<String, Value>,
 }
 
-/// What the module told, by property.
+/// The state that the module reported, by property.
 pub(crate) struct Seen {
     state: Map<String, Value>,
 }
@@ -81,7 +81,7 @@ impl ResourceType for ModuleType {
 }
 
 impl ModuleType {
-    /// The properties that a resource has a wish for.
+    /// Returns the properties that a resource declares.
     fn wished<'a>(&'a self, desired: &'a Wish) -> impl Iterator<Item = (&'a str, &'a Value)> {
         (self.entry.properties.iter()).filter_map(|property| {
             let wished = desired.parameters.get(&property.name)?;
@@ -89,7 +89,7 @@ impl ModuleType {
         })
     }
 
-    /// Refuses what the manifest does not allow a module to say.
+    /// Refuses an answer that the manifest does not allow.
     fn checked(&self, desired: &Wish, answer: Value) -> Result<Seen, StepError> {
         let says = |what: String| {
             let module = self.program.title();
@@ -138,7 +138,7 @@ impl Provider for ModuleType {
         self.checked(desired, answer)
     }
 
-    /// What a module says it did is looked at again: it may be wrong, or lie.
+    /// Applies, and then observes again: a module's report may be wrong, or a lie.
     fn apply(&self, step: &Observation<'_, Self>) -> Result<Applied, StepError> {
         let (desired, observed, changes, hands) = step.parts();
         let _turn = self.program.turn_to_apply();
@@ -176,8 +176,8 @@ fn change(name: &str, from: &Map<String, Value>, to: &Map<String, Value>) -> Cha
     Change::new(name, shown(from), shown(to))
 }
 
-/// Equal as JSON; a number or a truth is also equal to its text, as catalogs
-/// of Puppet and states write both.
+/// Compares as JSON. A number or boolean also equals its text, as Puppet catalogs and
+/// states use both forms.
 fn is_same(one: &Value, other: &Value) -> bool {
     let text = |value: &Value| match value {
         Value::String(text) => Some(text.clone()),

@@ -1,15 +1,14 @@
-//! Types that extension modules add: another program observes and applies,
-//! and the decision stays here.
+//! Types that extension modules add: another program observes and applies, and the
+//! decision stays here.
 //!
-//! The split is the same as for built-in types: a module tells what it sees,
-//! [`kind`] decides purely what differs, and `apply` is asked only when the
-//! run may change things. Only a [`bunraku_module::Verified`] gets into a
-//! registry, so nothing runs whose signature was not checked. Every answer is
-//! checked against the signed manifest; a module that hangs, dies, prints
-//! garbage or lies fails its resource and is ended with its whole process
-//! group.
+//! The split is the same as for built-in types: a module reports what it sees, [`kind`]
+//! decides purely what differs, and `apply` is called only when the run may change
+//! things. Only a [`bunraku_module::Verified`] gets into a registry, so nothing runs
+//! whose signature was not checked. Every answer is checked against the signed
+//! manifest. A module that hangs, dies, prints garbage or lies fails its resource, and
+//! its whole process group is killed.
 //!
-//! Absent on purpose: the network, and deciding whom to trust.
+//! Absent on purpose: the network, and the decision which keys to trust.
 
 mod kind;
 mod program;
@@ -30,9 +29,9 @@ use kind::ModuleType;
 use program::Program;
 
 impl Registry {
-    /// Adds the types of a module. Its files are unpacked below the state
-    /// directory when it is first asked something, and are gone when the
-    /// registry and every plan made with it are.
+    /// Adds the types of a module. Its files are unpacked below the state directory
+    /// when it gets its first request. They are removed when the registry and every
+    /// plan made with it are dropped.
     pub fn add_module(
         &mut self,
         module: &Verified,

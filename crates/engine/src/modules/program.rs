@@ -1,5 +1,4 @@
-//! The program of a module: started when it is needed, asked one thing at a
-//! time, and ended with the run.
+//! The program of a module: started on demand, sent one request at a time, and ended with the run.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,26 +12,26 @@ use super::session::{AskError, Session};
 use super::unpacked::Unpacked;
 use crate::{Sight, StepError};
 
-/// Until a program has introduced itself.
+/// The time that a program has to introduce itself.
 const INTRODUCTION: Duration = Duration::from_secs(60);
 
-/// Why a module's types cannot be used.
+/// The reason why a module's types cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ModuleError {
     #[error("the module `{module}` adds the type `{name}`, which there is already")]
     Taken { module: String, name: String },
 }
 
-/// One module, with the processes that are free at the moment.
+/// One module, with its idle processes.
 pub(super) struct Program {
     module: Verified,
     state_directory: PathBuf,
     free: Mutex<Vec<Session>>,
-    /// Held by who applies: two resources of one module often share a file,
-    /// and two programs that read, change and write it would lose a change.
+    /// Held while applying: two resources of one module often share a file, and two
+    /// programs that read, change and write it would lose a change.
     applies: Mutex<()>,
-    /// Its files, once something was asked of it. The last to go, after the
-    /// processes that run from it.
+    /// The module's files, after its first request. Dropped last, after the processes
+    /// that run from them.
     unpacked: Mutex<Option<Unpacked>>,
 }
 
@@ -51,7 +50,7 @@ impl Program {
         self.module.manifest()
     }
 
-    /// Where its files are; they are written when the first process starts.
+    /// Returns the directory of the files. They are written when the first process starts.
     fn directory(&self) -> io::Result<PathBuf> {
         let mut unpacked = self.unpacked.lock().unwrap_or_else(PoisonError::into_inner);
         if unpacked.is_none() {
@@ -61,7 +60,7 @@ impl Program {
         Ok(unpacked.directory.clone())
     }
 
-    /// How messages name it.
+    /// Returns the module's name for messages.
     pub(super) fn title(&self) -> String {
         format!(
             "the module `{}` {}",
@@ -70,8 +69,8 @@ impl Program {
         )
     }
 
-    /// Asks, and waits so many seconds for the answer. Steps at work at the
-    /// same time have a process each.
+    /// Sends a request, and waits up to this many seconds for the answer. Steps that
+    /// run at the same time each have their own process.
     pub(super) fn ask(
         &self,
         request: Value,
@@ -90,17 +89,18 @@ impl Program {
                 self.free().push(session);
                 Ok(answer)
             }
-            // It said so itself, and can go on.
+            // The module reported the error itself, and can continue.
             Err(error @ AskError::Told(_)) => {
                 self.free().push(session);
                 Err(failed(error))
             }
-            // Whatever else went wrong, dropping the session ends its processes.
+            // After any other error, dropping the session ends its processes.
             Err(error) => Err(failed(error)),
         }
     }
 
-    /// One at a time may change things; looking is free for all.
+    /// Waits for the turn to apply. Only one step at a time may change things.
+    /// Observing needs no turn.
     pub(super) fn turn_to_apply(&self) -> std::sync::MutexGuard<'_, ()> {
         self.applies.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -120,7 +120,7 @@ impl Program {
         }
     }
 
-    /// A process that speaks our protocol and has the types of the manifest.
+    /// Returns a process that speaks our protocol and has the types of the manifest.
     fn started(&self, sight: &Sight<'_>) -> Result<Session, AskError> {
         let directory = self.directory().map_err(AskError::Start)?;
         let mut session = Session::start(&directory, &self.manifest().command)?;
@@ -147,7 +147,7 @@ impl Program {
     }
 }
 
-/// The types and their properties in an answer to `describe`.
+/// Returns the types and their properties in an answer to `describe`.
 fn described(answer: &Value) -> Option<Vec<(String, Vec<String>)>> {
     let text = |value: &Value| value.as_str().map(str::to_owned);
     let types = answer.get("types")?.as_array()?.iter().map(|one| {

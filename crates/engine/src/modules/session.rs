@@ -1,8 +1,8 @@
 //! A conversation with a module's process: one line of JSON each way.
 //!
-//! Everything is bounded: how long an answer may take, how long it may be, and
-//! what is kept of the standard error. The process leads a group of its own,
-//! and the whole group ends with the session.
+//! Everything is bounded: the time for an answer, its length, and the part of the
+//! standard error that is kept. The process leads its own process group, and the whole
+//! group ends with the session.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -17,14 +17,14 @@ use serde_json::Value;
 
 use crate::{Sight, Stream};
 
-/// The longest answer.
+/// The maximum length of an answer.
 const LONGEST: usize = 16 << 20;
-/// Kept of the standard error, for the message when the process dies.
+/// The size of the kept end of standard error, for the message when the process dies.
 const LAST_WORDS: usize = 2 << 10;
-/// Between closing its input and ending it.
+/// The time between closing the process's input and killing it.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Why there is no answer. Reads on after the name of the module.
+/// The reason why there is no answer. The text follows the name of the module.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum AskError {
     #[error("cannot be started")]
@@ -58,16 +58,16 @@ fn last_words(text: &str) -> String {
     }
 }
 
-/// A running process. Dropping it ends it and all that it started.
+/// A running process. Dropping it ends it and all processes that it started.
 pub(super) struct Session {
     child: BlockingChild,
-    /// What came behind the last answer.
+    /// Bytes that arrived after the last answer.
     ahead: Vec<u8>,
     complaints: Complaints,
     asked: u64,
 }
 
-/// The process's standard error: told line by line, and the last of it kept.
+/// The process's standard error: reported line by line, with its end kept.
 struct Complaints {
     last_words: Tail,
     lines: LineSplitter,
@@ -96,8 +96,7 @@ impl Session {
         })
     }
 
-    /// Asks one thing. After any error but [`AskError::Told`] the session is
-    /// of no use any more.
+    /// Sends one request. After any error except [`AskError::Told`] the session is unusable.
     pub(super) fn ask(
         &mut self,
         mut request: Value,
@@ -126,8 +125,8 @@ impl Session {
         }
     }
 
-    /// Writes the question while it reads, as a module may write before it
-    /// has read all, and returns one line.
+    /// Writes the request while it reads, as a module may write before it has read
+    /// everything. Returns one line.
     fn exchange(
         &mut self,
         question: &[u8],
@@ -165,7 +164,7 @@ impl Session {
         }
     }
 
-    /// Reads what is there. Returns whether more can come.
+    /// Reads the available output. Returns true if more can come.
     fn read_stdout(&mut self) -> bool {
         let ahead = &mut self.ahead;
         self.child.read(Pipe::Stdout, |bytes| {
@@ -189,7 +188,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // A good module ends when its input does.
+        // A well-behaved module ends when its input does.
         self.child.close_input();
         if self.ahead.is_empty() {
             self.child.wait_for_exit(GRACE);

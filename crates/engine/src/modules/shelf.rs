@@ -1,9 +1,8 @@
-//! The modules that a machine has: installed below the state directory, or
-//! lying in a directory that somebody names.
+//! The modules of a machine: installed below the state directory, or in a directory
+//! that the user specifies.
 //!
-//! Everything is verified each time that it is read, against the keys that
-//! are trusted at that time: a key that was revoked since a module was
-//! installed stops it.
+//! Everything is verified each time that it is read, against the keys that are trusted
+//! at that time: a key that was revoked after a module was installed stops the module.
 
 use std::fs;
 use std::io::{self, Read};
@@ -15,11 +14,11 @@ use bunraku_module::{EXTENSION, Known, KnownError, Refused, Trust, TrustError, V
 use rustix::fs::{FlockOperation, flock};
 use serde_json::Value;
 
-/// The largest package that is read at all.
+/// The largest package that is read.
 const LARGEST: u64 = 64 << 20;
 const KNOWN: &str = "known.json";
 
-/// Why modules cannot be used. None of them was run.
+/// The reason why modules cannot be used. None of them was run.
 #[derive(Debug, thiserror::Error)]
 pub enum ShelfError {
     #[error("cannot use {path}")]
@@ -56,7 +55,7 @@ pub enum ShelfError {
     },
 }
 
-/// Why the modules at hand are not those that a catalog was made with.
+/// The reason why the available modules are not those that a catalog was made with.
 #[derive(Debug, thiserror::Error)]
 pub enum PinError {
     #[error("the catalog's `modules` is not a map of names to hashes")]
@@ -78,8 +77,8 @@ fn failed(path: &Path) -> impl FnOnce(io::Error) -> ShelfError {
     move |source| ShelfError::Io { path, source }
 }
 
-/// The keys in a directory: every `*.pub` is trusted, `revoked` lists those
-/// that are no more. No directory means that nobody is trusted.
+/// Reads the keys in a directory. Every `*.pub` is trusted, and `revoked` lists those
+/// that are no longer trusted. Without the directory, no key is trusted.
 pub fn read_trust(directory: &Path) -> Result<Trust, ShelfError> {
     let mut trust = Trust::default();
     let entries = match fs::read_dir(directory) {
@@ -121,8 +120,7 @@ impl Shelf {
         }
     }
 
-    /// Verifies a package and keeps it, in the place of an older version.
-    /// `from` is for messages.
+    /// Verifies a package and stores it. It replaces an older version. `from` is for messages.
     pub fn install(
         &self,
         from: &Path,
@@ -136,9 +134,9 @@ impl Shelf {
         Ok(module)
     }
 
-    /// Verifies packages that came with a catalog, under the names that
-    /// messages use. One that is refused refuses all. `remember` is false for
-    /// a run that must not change anything.
+    /// Verifies packages that came with a catalog, under the names that messages use.
+    /// One refused package refuses all. `remember` is false for a run that must not
+    /// change anything.
     pub fn admit(
         &self,
         packages: &[(PathBuf, Vec<u8>)],
@@ -163,15 +161,14 @@ impl Shelf {
         self.directory.join("installed")
     }
 
-    /// The packages that are installed.
+    /// Returns the installed packages.
     pub fn packages(&self) -> Result<Vec<PathBuf>, ShelfError> {
         packages(&self.installed())
     }
 
-    /// Every module that a run may use: those in the given directories, and
-    /// those that are installed where no directory has one of the same name.
-    /// One that is refused refuses all. `remember` is false for a run that
-    /// must not change anything.
+    /// Returns every module that a run may use: those in the given directories, and
+    /// installed ones whose name is not in any of these directories. One refused module
+    /// refuses all. `remember` is false for a run that must not change anything.
     pub fn load(
         &self,
         directories: &[PathBuf],
@@ -180,7 +177,7 @@ impl Shelf {
     ) -> Result<Vec<Verified>, ShelfError> {
         let mut loaded: Vec<(PathBuf, Verified)> = Vec::new();
         for directory in directories {
-            // A directory that is named and not there is a mistake.
+            // A specified directory that does not exist is a mistake.
             fs::metadata(directory).map_err(failed(directory))?;
             for path in packages(directory)? {
                 let module = verified(&path, &read(&path)?, trust)?;
@@ -218,7 +215,7 @@ impl Shelf {
         }
     }
 
-    /// Takes note of modules, one process at a time.
+    /// Records modules, one process at a time.
     fn remember<'a>(
         &self,
         modules: impl IntoIterator<Item = (&'a Path, &'a Verified)>,
@@ -242,7 +239,7 @@ impl Shelf {
     }
 }
 
-/// Refuses what is older than what was seen. Says whether there was news.
+/// Refuses modules that are older than recorded. Returns true if there is something new.
 fn check<'a>(
     known: &mut Known,
     modules: impl Iterator<Item = (&'a Path, &'a Verified)>,
@@ -306,7 +303,7 @@ fn verified(path: &Path, package: &[u8], trust: &Trust) -> Result<Verified, Shel
     })
 }
 
-/// Whole or not at all, and still there after a power failure.
+/// Writes a file atomically. It survives a power failure.
 fn write(directory: &Path, name: &str, bytes: &[u8]) -> Result<(), ShelfError> {
     let path = directory.join(name);
     bunraku_files::create_private_directory(directory)
@@ -314,7 +311,7 @@ fn write(directory: &Path, name: &str, bytes: &[u8]) -> Result<(), ShelfError> {
         .map_err(failed(&path))
 }
 
-/// Whether the modules are those that the catalog was made with, if it says:
+/// Checks that the modules are those that the catalog was made with. A catalog may have
 /// a member `modules` that maps each name to the hash of its package.
 pub fn check_pins(catalog: &Catalog, modules: &[Verified]) -> Result<(), PinError> {
     let pins = match catalog.other.get("modules") {

@@ -1,4 +1,4 @@
-//! The description of a module's type, as the one table has it.
+//! The description of a module's type, as the common table has it.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -7,9 +7,9 @@ use bunraku_module::{ParameterEntry, StateEntry, TypeEntry};
 
 use crate::{ParameterSpec, StateFunction, TypeSpec};
 
-/// Built-in types are described by constants, so descriptions live for ever.
-/// Those of modules are made once for each content that was signed: an agent
-/// that runs for years holds as many as it has seen versions.
+/// Built-in types are described by constants, so descriptions live forever. Those of
+/// modules are created once for each signed content: an agent that runs for years holds
+/// one for each version that it has seen.
 static KNOWN: Mutex<Option<HashMap<(String, String), &'static TypeSpec>>> = Mutex::new(None);
 
 pub(super) fn of(content: &str, entry: &TypeEntry) -> &'static TypeSpec {

@@ -1,5 +1,5 @@
-//! Modules that behave, and every way in which one may not. All are real
-//! processes: small programs in Python, packed and signed.
+//! Well-behaved modules, and every kind of misbehaving one. All are real processes:
+//! small programs in Python, packed and signed.
 
 use bunraku_testkit::blocking::eventually;
 use std::path::{Path, PathBuf};
@@ -15,8 +15,8 @@ use crate::{
     carry_out,
 };
 
-/// A module that keeps its state in a file beside the one that names it, and
-/// notes each method that it is asked. `BEHAVIOUR` comes first in the loop.
+/// A module that keeps its state in a file beside the named one, and records each
+/// requested method. `BEHAVIOUR` comes first in the loop.
 const PROGRAM: &str = r#"#!/usr/bin/env python3
 import json, os, subprocess, sys, time
 for line in sys.stdin:
@@ -241,7 +241,7 @@ fn a_module_that_hangs_is_ended_with_all_that_it_started() {
         .assert_eq(&world.told(&summary));
     let log = world.log("a");
     let child = log.lines().last().expect("the number of the child");
-    // Ended, or waiting to be collected; a busy machine takes its time.
+    // Ended, or a zombie. A busy machine takes its time.
     let gone = || {
         let stat = std::fs::read_to_string(Path::new("/proc").join(child).join("stat"));
         stat.map_or(true, |stat| stat.contains(") Z "))
@@ -395,7 +395,7 @@ fn secrets_that_a_module_prints_are_hidden() {
     );
 }
 
-/// Cancels when a step has started and its log is there.
+/// Cancels when a step has started and its log exists.
 struct CancelWhen(PathBuf, Cancellation);
 
 impl EventSink for CancelWhen {
@@ -517,7 +517,7 @@ fn an_installed_module_is_found_and_an_older_one_is_refused_for_good() {
         .load(&[], &machine.trust(), true)
         .expect("loaded");
     assert_eq!(loaded[0].manifest().version.to_string(), "1.1.0");
-    // Not by way of a directory either, in noop or not.
+    // Not even through a directory, in noop or not.
     let old = [machine.directory.path().join("old")];
     for remember in [true, false] {
         assert!(

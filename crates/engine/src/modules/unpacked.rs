@@ -1,8 +1,8 @@
 //! A module's files on disk, for as long as they are needed.
 //!
-//! They are written anew for each run from what was verified, into a directory
-//! that only the engine's user can enter: nobody has to trust that files which
-//! lay about since the last run are still those that were signed.
+//! Each run writes them again from the verified content, into a directory that only the
+//! engine's user can enter. So there is no need to trust that files from the last run
+//! are still those that were signed.
 
 use std::fs;
 use std::io::{self, Write};
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use bunraku_module::File;
 
-/// Gone, with everything in it, when it is dropped.
+/// A directory that is removed with its content when this is dropped.
 #[derive(Debug)]
 pub(super) struct Unpacked {
     pub(super) directory: PathBuf,
@@ -27,7 +27,7 @@ impl Unpacked {
         remove_left_behind(&all);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let directory = all.join(format!("{}-{number}", std::process::id()));
-        // One of a process that had our number and left it behind.
+        // Left by an earlier process with the same process ID.
         match fs::remove_dir_all(&directory) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -55,12 +55,12 @@ impl Unpacked {
 
 impl Drop for Unpacked {
     fn drop(&mut self) {
-        // The next run removes what could not be removed now.
+        // The next run removes whatever could not be removed now.
         let _ = fs::remove_dir_all(&self.directory);
     }
 }
 
-/// A run that was killed could not clean up: its process is gone.
+/// Removes directories of killed runs, which could not clean up. Their processes are gone.
 fn remove_left_behind(all: &Path) {
     let Ok(entries) = fs::read_dir(all) else {
         return;

@@ -1,4 +1,4 @@
-//! What every resource may say about how it is run, whatever its type.
+//! The parameters that control how any resource runs, regardless of its type.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::{Declaration, Refusal, TypeSpec};
 
-/// The parameters of every resource, read.
+/// The parsed parameters that every resource has.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct Control {
     pub(crate) onlyif: Vec<String>,
@@ -20,23 +20,23 @@ pub(crate) struct Control {
     pub(crate) noop: bool,
 }
 
-/// Salt's `retry`, which waits the same time before each attempt, and
-/// `backoff`, with which each wait is so many times the one before.
+/// Salt's `retry`, which waits the same time before each attempt, and `backoff`, the
+/// factor by which each wait is longer than the one before.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Retry {
     pub(crate) attempts: u32,
     pub(crate) interval: Duration,
-    /// The result that ends the trying.
+    /// The result that ends the retries.
     pub(crate) until: bool,
     backoff: f64,
     longest: Duration,
-    /// Up to this much is added, so that many nodes do not try in step.
+    /// The maximum random delay that is added, so that many nodes do not retry in step.
     splay: Duration,
 }
 
 impl Retry {
-    /// How long to wait after this attempt (the first is 1). `fraction`,
-    /// between 0 and 1, says how much of the splay is added.
+    /// Returns the time to wait after this attempt (the first is 1). `fraction`,
+    /// between 0 and 1, is the share of the splay that is added.
     pub(crate) fn wait(&self, attempt: u32, fraction: f64) -> Duration {
         let grown =
             self.interval.as_secs_f64() * self.backoff.powf(f64::from(attempt.saturating_sub(1)));
@@ -45,7 +45,7 @@ impl Retry {
     }
 }
 
-/// What [`Control::read`] looks for.
+/// The parameters that [`Control::read`] looks for.
 const NAMES: [&str; 8] = [
     "check_cmd",
     "creates",
@@ -58,14 +58,14 @@ const NAMES: [&str; 8] = [
 ];
 
 impl Control {
-    /// Reads them, or returns `usual` where there are none. What the type
-    /// takes itself (`onlyif` of an `exec`) is left to it.
+    /// Reads the parameters, or returns `usual` if there are none. Parameters that the
+    /// type handles itself (`onlyif` of an `exec`) are left to it.
     pub(super) fn read(
         declaration: &Declaration,
         spec: &TypeSpec,
         usual: &Arc<Self>,
     ) -> Result<Arc<Self>, Refusal> {
-        // Most resources say nothing of the kind.
+        // Most resources have no such parameters.
         let mut names = declaration.parameters().keys();
         if !names.any(|name| NAMES.contains(&name.as_str())) {
             return Ok(Arc::clone(usual));
@@ -88,7 +88,7 @@ impl Control {
         }))
     }
 
-    /// Whether carrying out takes commands or waits of its own.
+    /// Returns true if it adds commands or waits to the step.
     pub(crate) fn runs_commands(&self) -> bool {
         self.has_guards() || !self.check_cmd.is_empty() || self.retry.is_some()
     }
@@ -98,7 +98,7 @@ impl Control {
     }
 }
 
-/// `retry: true`, or a map, or Salt's list of one-key maps.
+/// Reads `retry: true`, or a map, or Salt's list of one-key maps.
 fn retry(declaration: &Declaration) -> Result<Option<Retry>, Refusal> {
     let refuse = || {
         let wanted = "true or a map of attempts, interval, backoff, max_interval, splay and until";

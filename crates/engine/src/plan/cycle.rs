@@ -1,12 +1,12 @@
-//! Finding what waits for itself.
+//! Finding cycles.
 
 use super::{CycleStep, Edge, Graph, Plan, PlanError};
 
-/// After so many, all inferred edges among the nodes that are stuck give way.
+/// After this many cycles, all inferred edges among the stuck nodes are dropped.
 const ONE_BY_ONE: usize = 64;
 
-/// Lets inferred edges give way until there is no cycle; a cycle of declared
-/// edges alone is an error, with its whole path.
+/// Drops inferred edges until there is no cycle. A cycle of declared edges alone is an
+/// error, with its whole path.
 pub(super) fn make_acyclic(plan: &mut Plan) -> Result<(), PlanError> {
     for round in 0.. {
         if plan.graph.topological.len() == plan.graph.nodes() {
@@ -36,8 +36,8 @@ pub(super) fn make_acyclic(plan: &mut Plan) -> Result<(), PlanError> {
     Ok(())
 }
 
-/// Walks backwards among the stuck nodes, each of which waits for another
-/// stuck one, until a node comes up twice. The edges are in forward order.
+/// Returns one cycle. Walks backwards among the stuck nodes, each of which waits for
+/// another stuck one, until a node comes up twice. The edges are in forward order.
 fn one_cycle(graph: &Graph, stuck: &[bool]) -> Vec<Edge> {
     let start = stuck
         .iter()
@@ -73,7 +73,7 @@ fn described(plan: &Plan, cycle: &[Edge]) -> Vec<CycleStep> {
             word: edge.why,
         })
         .collect();
-    // A container's two nodes are one resource for people.
+    // A container's two nodes are one resource for users.
     steps.dedup_by(|later, earlier| {
         let same = later.reference == earlier.reference;
         if same {

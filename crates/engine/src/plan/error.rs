@@ -1,4 +1,4 @@
-//! Why a catalog cannot be carried out, said before anything changes.
+//! The reasons why a catalog cannot be applied, reported before anything changes.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use bunraku_model::catalog::{Place, ResourceReference};
 
 use crate::Refusal;
 
-/// Why there is no plan.
+/// The reason why there is no plan.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
     #[error("{}", list(.0))]
@@ -15,7 +15,7 @@ pub enum PlanError {
     Cycle(Vec<CycleStep>),
 }
 
-/// One thing that is wrong with one resource.
+/// One problem with one resource.
 #[derive(Debug)]
 pub struct Problem {
     pub reference: ResourceReference,
@@ -23,7 +23,7 @@ pub struct Problem {
     pub kind: ProblemKind,
 }
 
-/// What is wrong.
+/// The kind of problem.
 #[derive(Debug, thiserror::Error)]
 pub enum ProblemKind {
     #[error("there is no resource type `{name}`{}", did_you_mean(.near))]
@@ -56,12 +56,12 @@ pub enum ProblemKind {
     },
 }
 
-/// One resource on a cycle, and how it leads to the next.
+/// One resource on a cycle, and its relation to the next.
 #[derive(Clone, Debug)]
 pub struct CycleStep {
     pub reference: ResourceReference,
     pub place: Place,
-    /// The word that makes the next one wait for this one.
+    /// The relation that makes the next one wait for this one.
     pub word: &'static str,
 }
 
@@ -110,7 +110,7 @@ fn did_you_mean(names: &[String]) -> String {
     }
 }
 
-/// Up to three of the names that look most like the wanted one.
+/// Returns up to three names that are most similar to the wanted one.
 pub(super) fn near_names<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Vec<String> {
     let wanted_lower = wanted.to_lowercase();
     let mut scored: Vec<(f64, &str)> = names

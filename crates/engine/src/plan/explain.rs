@@ -1,29 +1,29 @@
-//! Why each step stands where it stands.
+//! The reasons for the position of each step.
 
 use bunraku_model::catalog::{Place, ResourceReference};
 
 use super::{Body, EdgeKind, Mode, Node, Plan};
 
-/// One step of the plan, in the order in which it would be taken up.
+/// One step of the plan, in the order in which it would start.
 #[derive(Clone, Debug)]
 pub struct Explanation {
     pub reference: ResourceReference,
     pub place: Place,
     /// `after File[/etc] (its directory, inferred)`.
     pub reasons: Vec<String>,
-    /// How many steps the longest path from here to an end has.
+    /// The number of steps on the longest path from here to an end.
     pub path_length: u32,
 }
 
 impl Plan {
-    /// Every step with its reasons.
+    /// Returns every step with its reasons.
     pub fn explain(&self) -> impl Iterator<Item = Explanation> {
         self.planned_order()
             .into_iter()
             .map(|step| self.explain_one(step))
     }
 
-    /// The order in which steps would be taken up if each took the same time.
+    /// Returns the order in which steps would start if each took the same time.
     fn planned_order(&self) -> Vec<u32> {
         let mut order: Vec<u32> = (self.graph.topological.iter().copied())
             .filter(|node| matches!(self.node(*node), Node::Step(_)))

@@ -1,39 +1,39 @@
-//! The order as numbers: nodes, edges both ways, and what to prefer.
+//! The order as numbers: nodes, edges in both directions, and priorities.
 //!
-//! Everything is flat arrays and loops: memory is linear, and a chain of ten
-//! thousand resources needs no stack.
+//! Everything is flat arrays and loops: memory is linear, and a chain of ten thousand
+//! resources needs no stack.
 
-/// What an edge means for the node at its end.
+/// The meaning of an edge for the node at its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum EdgeKind {
-    /// Waits; a failure at the start holds it back.
+    /// Waits. A failure at the start blocks it.
     Require,
-    /// As `Require`, and a change at the start refreshes it.
+    /// Like `Require`, and a change at the start refreshes it.
     Refresh,
-    /// As `Refresh`: between a container and what it holds.
+    /// Like `Refresh`, between a container and its content.
     Contain,
     /// Runs only if the start changed.
     OnChanges,
     /// Runs only if the start failed.
     OnFail,
-    /// The start runs before it because of `prereq`; its failure holds it back.
+    /// The start runs before it because of `prereq`. A failure of the start blocks it.
     Prereq,
-    /// Waits, whatever comes of the start.
+    /// Waits, regardless of the result of the start.
     Order,
 }
 
-/// `to` waits for `from`.
+/// An edge: `to` waits for `from`.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Edge {
     pub(crate) from: u32,
     pub(crate) to: u32,
     pub(crate) kind: EdgeKind,
-    /// Edges of one node with the same number, if not 0, are answered together.
+    /// Edges of one node with the same number, if not 0, are evaluated together.
     pub(crate) group: u32,
-    /// All of the group must agree; else one is enough.
+    /// All edges of the group must agree. Otherwise one is enough.
     pub(crate) all: bool,
     pub(crate) inferred: bool,
-    /// `require`, or for an inferred edge the reason.
+    /// `require`, or the reason for an inferred edge.
     pub(crate) why: &'static str,
 }
 
@@ -58,7 +58,7 @@ impl Edge {
     }
 }
 
-/// Nodes and edges, to be walked in both directions.
+/// Nodes and edges, traversable in both directions.
 #[derive(Default)]
 pub(crate) struct Graph {
     /// Sorted by `to`.
@@ -120,7 +120,8 @@ impl Graph {
         self.incoming[node + 1] - self.incoming[node]
     }
 
-    /// Kahn's algorithm. Shorter than the number of nodes when there is a cycle.
+    /// Returns an order by Kahn's algorithm. It is shorter than the number of nodes
+    /// when there is a cycle.
     fn sorted_anyhow(&self) -> Vec<u32> {
         let mut waiting: Vec<u32> = (0..self.nodes() as u32)
             .map(|node| self.waits_for(node))
@@ -142,8 +143,8 @@ impl Graph {
         order
     }
 
-    /// As [`Graph::sorted_anyhow`], with a preference. Shorter than the number of nodes
-    /// when there is a cycle.
+    /// Like [`Graph::sorted_anyhow`], with a preference. The result is shorter than the
+    /// number of nodes when there is a cycle.
     fn sorted(&self, preference: impl Fn(u32) -> i64) -> Vec<u32> {
         use std::cmp::Reverse;
         if self.edges.is_empty() {
@@ -172,7 +173,7 @@ impl Graph {
         order
     }
 
-    /// Nodes that wait for each other, or wait for such.
+    /// Returns the nodes that wait for each other, or wait for such nodes.
     pub(crate) fn stuck(&self) -> Vec<bool> {
         let mut stuck = vec![true; self.nodes()];
         for node in &self.topological {
@@ -181,8 +182,8 @@ impl Graph {
         stuck
     }
 
-    /// Computes what to prefer, once the graph has no cycle. `order` is the
-    /// file order of the steps; containers come as early as they can.
+    /// Computes priorities, once the graph has no cycle. `order` is the file order of
+    /// the steps. Containers come as early as they can.
     pub(crate) fn rank(&mut self, order: &[i64]) {
         self.topological =
             self.sorted(|node| order.get(node as usize).copied().unwrap_or(i64::MIN));
@@ -199,7 +200,7 @@ impl Graph {
     }
 }
 
-/// Where each node's run begins in a list that is sorted by node.
+/// Returns the start of each node's range in a list that is sorted by node.
 fn offsets(nodes: usize, sorted: impl Iterator<Item = u32>) -> Vec<u32> {
     let mut counts = vec![0_u32; nodes + 1];
     for node in sorted {

@@ -1,7 +1,7 @@
-//! Order that nobody declared: Puppet's autorequires, and in genius mode more.
+//! Order that is not declared: Puppet's autorequires, and more in genius mode.
 //!
-//! A Puppet catalog means its autorequires in every mode. States have none,
-//! so for them order is inferred in genius mode only.
+//! A Puppet catalog implies its autorequires in every mode. States have none, so for
+//! them order is inferred in genius mode only.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
@@ -12,8 +12,8 @@ use foldhash::fast::RandomState;
 use super::{Body, Edge, Mode, Plan};
 use crate::{Relations, Thing};
 
-/// All inferred edges. What each step is and needs is asked twice, and held
-/// for one step at a time: that costs less than to keep it of all.
+/// Returns all inferred edges. Each step's relations are queried twice, and held for
+/// one step at a time: that costs less than keeping them for all steps.
 pub(super) fn edges(plan: &Plan) -> Vec<Edge> {
     let mut providers = Providers::of(plan);
     let genius = plan.mode == Mode::Genius;
@@ -28,7 +28,7 @@ pub(super) fn edges(plan: &Plan) -> Vec<Edge> {
     edges
 }
 
-/// Puts a step's relations in the place of those that were there.
+/// Replaces `relations` with those of a step.
 fn ask(body: &Body, relations: &mut Relations) {
     relations.clear();
     if let Body::Ready(instance) = body {
@@ -36,16 +36,16 @@ fn ask(body: &Body, relations: &mut Relations) {
     }
 }
 
-/// Who provides what.
+/// The providers of each thing.
 struct Providers {
     by_thing: HashMap<Thing, Few, RandomState>,
     by_path: HashMap<PathBuf, Few, RandomState>,
-    /// The last directory that was asked for, and the nearest provided path
-    /// from there up: files stand in the catalog directory by directory.
+    /// The last directory that was looked up, and the nearest provided path from there
+    /// up: catalogs list files directory by directory.
     last: Option<(PathBuf, Option<PathBuf>)>,
 }
 
-/// Nearly always one alone.
+/// A list that nearly always has a single element.
 enum Few {
     One(u32),
     More(Vec<u32>),
@@ -95,7 +95,7 @@ impl Providers {
         few.map_or(&[], Few::as_slice)
     }
 
-    /// Those of the nearest path above this one that somebody provides.
+    /// Returns the providers of the nearest provided path above this one.
     fn above(&mut self, path: &Path) -> &[u32] {
         let Some(parent) = path.parent() else {
             return &[];
@@ -121,7 +121,7 @@ fn add<K: Eq + std::hash::Hash>(map: &mut HashMap<K, Few, RandomState>, key: K, 
     }
 }
 
-/// Every path that some step provides.
+/// Returns every path that some step provides.
 pub(super) fn managed(plan: &Plan) -> BTreeSet<PathBuf> {
     let mut paths = BTreeSet::new();
     let mut relations = Relations::default();
