@@ -1,4 +1,4 @@
-//! What a resource type is: a pure decision, and a provider that observes and acts.
+//! The traits of a resource type: a pure decision, and a provider that observes and acts.
 
 use std::path::PathBuf;
 
@@ -6,9 +6,9 @@ use crate::{Applied, Change, Declaration, Hands, Refusal, Sight, StepError, Type
 
 /// The deciding half of a type. Everything here is pure: no I/O, no clock.
 pub trait ResourceType: Send + Sync + 'static {
-    /// What a declaration asks for, checked.
+    /// The checked declaration.
     type Desired: Send + Sync + 'static;
-    /// What the machine looks like.
+    /// The observed state of the machine.
     type Observed: Send + 'static;
 
     fn spec(&self) -> &'static TypeSpec;
@@ -16,11 +16,11 @@ pub trait ResourceType: Send + Sync + 'static {
     /// Checks the parameters. Called for every resource before anything changes.
     fn desire(&self, declaration: &Declaration) -> Result<Self::Desired, Refusal>;
 
-    /// What differs. An empty list means that there is nothing to do.
+    /// Returns the differences. An empty list means that there is nothing to do.
     fn changes(&self, desired: &Self::Desired, observed: &Self::Observed) -> Vec<Change>;
 
-    /// What is wrong although nothing needs to change, if a type knows such.
-    /// Asked after looking, not for a refresh.
+    /// Returns a problem that exists although nothing needs to change, if the type
+    /// knows any. Called after observing, not for a refresh.
     fn verdict(
         &self,
         _desired: &Self::Desired,
@@ -30,7 +30,7 @@ pub trait ResourceType: Send + Sync + 'static {
         Ok(())
     }
 
-    /// What a refresh would do, if it does anything for this type.
+    /// Returns the effect of a refresh, if it has any for this type.
     fn refresh_change(
         &self,
         _desired: &Self::Desired,
@@ -39,17 +39,17 @@ pub trait ResourceType: Send + Sync + 'static {
         None
     }
 
-    /// What the resource is and needs, for the inferred order.
+    /// Collects the things that the resource provides and needs, for the inferred order.
     fn relations(&self, _desired: &Self::Desired, _relations: &mut Relations) {}
 
-    /// Whether looking takes microseconds: no command, no network. Such are
-    /// handed to workers by the dozen.
+    /// Returns true if observing takes microseconds: no command, no network. Such
+    /// resources are handed to workers in batches.
     fn is_quick(&self, _desired: &Self::Desired) -> bool {
         false
     }
 
-    /// Resources with the same key may be handed over as one group, where
-    /// no order stands between them (packages of one manager).
+    /// Returns the key of the group. Resources with the same key may be applied as one
+    /// group, if there is no order between them (packages of one manager).
     fn batch_key(&self, _desired: &Self::Desired) -> Option<String> {
         None
     }
@@ -58,7 +58,7 @@ pub trait ResourceType: Send + Sync + 'static {
 /// The acting half. Only [`Provider::apply`] and [`Provider::refresh`] change
 /// a machine, and both need [`Hands`].
 pub trait Provider: ResourceType {
-    /// Looks at the machine. Must not change it.
+    /// Observes the machine. Must not change it.
     fn observe(
         &self,
         desired: &Self::Desired,
@@ -78,8 +78,8 @@ pub trait Provider: ResourceType {
         Ok(Applied::default())
     }
 
-    /// Observes a whole group at once, where that is cheaper. One answer for
-    /// each, in order.
+    /// Observes a whole group at once, if that is cheaper. Returns one answer for each
+    /// member, in order.
     fn observe_group(
         &self,
         group: &[(&Self::Desired, &Sight<'_>)],
@@ -90,14 +90,14 @@ pub trait Provider: ResourceType {
             .collect()
     }
 
-    /// Applies a whole group in one transaction, where the tools allow it.
-    /// One answer for each, in order.
+    /// Applies a whole group in one transaction, if the tools allow it. Returns one
+    /// answer for each member, in order.
     fn apply_group(&self, group: &[Observation<'_, Self>]) -> Vec<Result<Applied, StepError>> {
         group.iter().map(|one| self.apply(one)).collect()
     }
 }
 
-/// A resource that has changes to make, as it should be and as it was observed.
+/// A resource that has changes to make, with its desired and observed state.
 pub struct Observation<'a, T: ResourceType + ?Sized> {
     pub desired: &'a T::Desired,
     pub observed: &'a T::Observed,
@@ -106,8 +106,7 @@ pub struct Observation<'a, T: ResourceType + ?Sized> {
 }
 
 impl<'a, T: ResourceType + ?Sized> Observation<'a, T> {
-    /// The declared and the observed state, the changes, and the hands to make
-    /// them with.
+    /// Returns the declared and the observed state, the changes, and the hands to make them with.
     pub fn parts(&self) -> (&'a T::Desired, &'a T::Observed, &'a [Change], &'a Hands<'a>) {
         (self.desired, self.observed, self.changes, self.hands)
     }
@@ -127,9 +126,9 @@ pub enum Thing {
     Other(&'static str, String),
 }
 
-/// What a resource is and what it needs, from which order is inferred.
+/// The things that a resource provides and needs, from which order is inferred.
 ///
-/// An inferred edge gives way when it would close a cycle with declared ones.
+/// An inferred edge is dropped when it would close a cycle with declared ones.
 #[derive(Default, Debug)]
 pub struct Relations {
     pub(crate) provides: Vec<Thing>,
@@ -141,7 +140,7 @@ pub struct Relations {
 }
 
 impl Relations {
-    /// Empties it and keeps its memory.
+    /// Clears the lists and keeps their memory.
     pub(crate) fn clear(&mut self) {
         self.provides.clear();
         self.needs.clear();
@@ -151,34 +150,34 @@ impl Relations {
         self.serves.clear();
     }
 
-    /// The resource makes this thing be there.
+    /// Adds a thing that the resource provides.
     pub fn provides(&mut self, thing: Thing) {
         self.provides.push(thing);
     }
 
-    /// An autorequire of Puppet: whoever provides the thing comes first.
-    /// `why` completes "after X: …", as in "its owner".
+    /// Adds an autorequire of Puppet: the provider of the thing comes first. `why`
+    /// completes "after X: …", as in "its owner".
     pub fn needs(&mut self, thing: Thing, why: &'static str) {
         self.needs.push((thing, why));
     }
 
-    /// An autorequire of Puppet: the nearest managed path above this one comes first.
+    /// Adds an autorequire of Puppet: the nearest managed path above this one comes first.
     pub fn needs_path_above(&mut self, path: impl Into<PathBuf>) {
         self.needs_above.push(path.into());
     }
 
-    /// As [`Relations::needs`], but only where order is inferred beyond
-    /// Puppet's rules (genius mode).
+    /// Like [`Relations::needs`], but only if order is inferred beyond Puppet's rules
+    /// (genius mode).
     pub fn genius_needs(&mut self, thing: Thing, why: &'static str) {
         self.genius_needs.push((thing, why));
     }
 
-    /// As [`Relations::needs_path_above`], in genius mode only.
+    /// Like [`Relations::needs_path_above`], in genius mode only.
     pub fn genius_needs_above(&mut self, path: impl Into<PathBuf>, why: &'static str) {
         self.genius_above.push((path.into(), why));
     }
 
-    /// Genius mode: this resource comes before whoever provides the thing
+    /// Orders this resource before the provider of the thing, in genius mode only
     /// (configuration before the service that reads it).
     pub fn genius_serves(&mut self, thing: Thing, why: &'static str) {
         self.serves.push((thing, why));

@@ -1,4 +1,4 @@
-//! Bringing back what a run replaced.
+//! Restoring files that a run replaced.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -11,8 +11,7 @@ use crate::sight::{Licence, LocalSources, RunContext};
 use crate::types::file::put_back;
 use crate::{Backup, Cancellation, Secrets, Sight, StepError};
 
-/// Puts a replaced file back in its place, with its mode and owner. What is
-/// there now is kept as a backup in turn.
+/// Restores a replaced file with its mode and owner. The current file is kept as a backup in turn.
 pub fn restore(
     state_directory: &Path,
     backup: &Backup,

@@ -1,7 +1,7 @@
-//! The secrets of a catalog, so that no text that leaves the engine has one.
+//! The secrets of a catalog, so that no text that leaves the engine contains one.
 //!
-//! Types already hide the properties that come from sensitive parameters.
-//! This is the second wall: a command that prints its password, an error that
+//! Types already hide the properties that come from sensitive parameters. This is the
+//! second line of defence: for a command that prints its password, or an error that
 //! quotes a parameter.
 
 use std::cmp::Reverse;
@@ -10,10 +10,10 @@ use std::sync::{PoisonError, RwLock};
 
 use serde_json::Value;
 
-/// What stands in the place of a secret.
+/// The text that replaces a secret.
 pub(crate) const HIDDEN: &str = "[secret]";
 
-/// Shorter texts would blank out half of every message.
+/// The minimum length of a secret. Shorter texts would blank out half of every message.
 const SHORTEST: usize = 4;
 
 /// Every secret text of a catalog.
@@ -29,7 +29,7 @@ impl std::fmt::Debug for Secrets {
     }
 }
 
-/// The secrets of a catalog, and those that steps gave while it was carried out.
+/// The secrets of a catalog, and those that steps produced during the run.
 #[derive(Debug)]
 pub(crate) struct RunSecrets<'a> {
     declared: &'a Secrets,
@@ -44,7 +44,7 @@ impl<'a> RunSecrets<'a> {
         }
     }
 
-    /// From now on it is hidden wherever it turns up.
+    /// Adds a secret. From now on it is hidden everywhere.
     pub(crate) fn add(&self, value: &Value) {
         let mut given = self.given.write().unwrap_or_else(PoisonError::into_inner);
         given.add(value);
@@ -69,12 +69,12 @@ impl<'a> RunSecrets<'a> {
 }
 
 impl Secrets {
-    /// Takes in every text inside a secret value, and each line of one, as a
-    /// secret file is printed line by line.
+    /// Adds every text inside a secret value, and each line of a text, as a secret file
+    /// is printed line by line.
     pub fn add(&mut self, value: &Value) {
         match value {
             Value::String(text) => {
-                // Of `NAME=value`, as environments have it, the value alone is the secret.
+                // In `NAME=value`, as in environments, only the value is the secret.
                 let values = text
                     .lines()
                     .filter_map(|line| Some(line.split_once('=')?.1));
@@ -99,7 +99,7 @@ impl Secrets {
         self.texts.is_empty()
     }
 
-    /// The text with every secret replaced.
+    /// Returns the text with every secret replaced.
     pub fn hide(&self, text: String) -> String {
         self.texts.iter().fold(text, |text, (_, secret)| {
             if text.contains(secret) {
@@ -110,7 +110,7 @@ impl Secrets {
         })
     }
 
-    /// A value with every secret inside its texts replaced.
+    /// Replaces every secret in the texts of a value.
     pub fn hide_in(&self, value: &mut Value) {
         if self.is_empty() {
             return;

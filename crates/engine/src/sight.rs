@@ -1,7 +1,7 @@
-//! What a provider may reach: [`Sight`] to look, [`Hands`] to change.
+//! The access that a provider gets: [`Sight`] to observe, [`Hands`] to change.
 //!
-//! A noop run has no [`Hands`] to lend, and nobody outside the executor can
-//! make some: so it cannot change anything, by construction.
+//! A noop run has no [`Hands`] to lend, and only the executor can create them. So a
+//! noop run cannot change anything, by construction.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io::Read;
@@ -19,22 +19,22 @@ use crate::coordination::{
 use crate::secrets::RunSecrets;
 use crate::{Cancellation, Event, EventSink, StepError, Stream};
 
-/// Where content comes from that a catalog only names.
+/// A source of content that a catalog only names.
 pub trait Sources: Send + Sync {
     /// Opens the content at an address (`/path`, `file:///path`, `puppet:///…`, `salt://…`).
     fn open(&self, address: &str) -> Result<Box<dyn Read + Send>, StepError>;
 
-    /// Everything below the directory at an address, directories first.
+    /// Returns everything below the directory at an address, directories first.
     fn list(&self, address: &str) -> Result<Vec<SourceEntry>, StepError>;
 }
 
-/// One thing below a source directory.
+/// One entry below a source directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SourceEntry {
-    /// Relative to the directory.
+    /// The path relative to the directory.
     pub path: PathBuf,
     pub directory: bool,
-    /// Where its content is, if it is a file.
+    /// The address of its content, if it is a file.
     pub address: String,
 }
 
@@ -43,7 +43,7 @@ pub(crate) trait ManagedPaths: Sync {
     fn paths(&self) -> &BTreeSet<PathBuf>;
 }
 
-/// What all steps of one run share.
+/// The state that all steps of one run share.
 pub(crate) struct RunContext<'a> {
     pub(crate) cancellation: Cancellation,
     pub(crate) sink: &'a dyn EventSink,
@@ -53,22 +53,22 @@ pub(crate) struct RunContext<'a> {
     pub(crate) sources: Arc<dyn Sources>,
     pub(crate) facts: Arc<Map<String, Value>>,
     pub(crate) coordinator: Arc<dyn Coordinator>,
-    /// A restore has none.
+    /// `None` for a restore.
     pub(crate) managed: Option<&'a dyn ManagedPaths>,
-    /// Numbers of users and groups that were found; those that were not may come.
+    /// IDs of users and groups that were found. Missing ones may still be created.
     pub(crate) users: Mutex<HashMap<String, u32>>,
     pub(crate) groups: Mutex<HashMap<String, u32>>,
     pub(crate) once: Mutex<HashMap<String, Arc<Mutex<bool>>>>,
     pub(crate) dirty_directories: Mutex<std::collections::HashSet<PathBuf>>,
 }
 
-/// The looking half: everything here leaves the machine as it is.
+/// The read-only half: nothing here changes the machine.
 #[derive(Clone, Copy)]
 pub struct Sight<'a> {
     pub(crate) run: &'a RunContext<'a>,
     pub(crate) reference: &'a ResourceReference,
     pub(crate) noop: bool,
-    /// What it prints is for nobody.
+    /// The output of the resource is a secret.
     pub(crate) secret: bool,
     pub(crate) upstream_pending: bool,
 }
@@ -88,13 +88,13 @@ impl<'a> Deref for Hands<'a> {
 }
 
 impl<'a> Sight<'a> {
-    /// The resource at work.
+    /// Returns the current resource.
     pub fn reference(&self) -> &ResourceReference {
         self.reference
     }
 
-    /// Noop, and something that this resource depends on would change: what
-    /// is missing now may be there by then.
+    /// Returns true in noop if a dependency of this resource would change: a missing
+    /// thing may exist by then.
     pub fn may_appear(&self) -> bool {
         self.noop && self.upstream_pending
     }
@@ -103,12 +103,12 @@ impl<'a> Sight<'a> {
         &self.run.cancellation
     }
 
-    /// The directory under which the managed machine lies, when it is not `/`.
+    /// Returns the root directory of the managed machine, if it is not `/`.
     pub fn root(&self) -> Option<&Path> {
         self.run.root.as_deref()
     }
 
-    /// A path of the managed machine as this process reaches it.
+    /// Returns the path under which this process reaches a path of the managed machine.
     pub fn path(&self, path: impl AsRef<Path>) -> PathBuf {
         let path = path.as_ref();
         match &self.run.root {
@@ -117,14 +117,14 @@ impl<'a> Sight<'a> {
         }
     }
 
-    /// Whether another resource manages this path.
+    /// Returns true if another resource manages this path.
     pub fn is_managed(&self, path: &Path) -> bool {
         self.run
             .managed
             .is_some_and(|managed| managed.paths().contains(&self.unrooted(path)))
     }
 
-    /// Whether another resource manages something below this path.
+    /// Returns true if another resource manages something below this path.
     pub fn manages_below(&self, path: &Path) -> bool {
         let path = self.unrooted(path);
         let Some(managed) = self.run.managed else {
@@ -135,7 +135,7 @@ impl<'a> Sight<'a> {
         next.is_some_and(|managed| managed.starts_with(&path))
     }
 
-    /// The path as the catalog has it.
+    /// Returns the path as the catalog has it.
     fn unrooted(&self, path: &Path) -> PathBuf {
         match self
             .run
@@ -148,13 +148,13 @@ impl<'a> Sight<'a> {
         }
     }
 
-    /// The number of a user, by name or number.
+    /// Returns the ID of a user, by name or number.
     pub fn user_id(&self, name: &str) -> Option<u32> {
         let find = || uzers::get_user_by_name(name).map(|user| user.uid());
         remembered(&self.run.users, name, find)
     }
 
-    /// The number of a group, by name or number.
+    /// Returns the ID of a group, by name or number.
     pub fn group_id(&self, name: &str) -> Option<u32> {
         let find = || uzers::get_group_by_name(name).map(|group| group.gid());
         remembered(&self.run.groups, name, find)
@@ -168,7 +168,7 @@ impl<'a> Sight<'a> {
         &self.run.facts
     }
 
-    /// Tells the line that a command printed, unless it is a secret.
+    /// Reports a line that a command printed, unless it is a secret.
     pub fn output(&self, stream: Stream, line: &str) {
         if self.secret {
             return;
@@ -215,13 +215,13 @@ fn remembered(
     Some(number)
 }
 
-/// The executor's right to lend [`Hands`]; a noop run has none.
+/// The executor's permission to lend [`Hands`]. A noop run has none.
 pub(crate) struct Licence {
     _private: (),
 }
 
 impl Licence {
-    /// `None` for a noop run.
+    /// Returns `None` for a noop run.
     pub(crate) fn of_run(noop: bool) -> Option<Self> {
         (!noop).then_some(Self { _private: () })
     }
@@ -232,9 +232,9 @@ impl Licence {
 }
 
 impl Hands<'_> {
-    /// Does something once in this run, until [`Hands::once_again`]: the
-    /// metadata of a package manager is refreshed once, however many ask.
-    /// Others who ask meanwhile wait. A failure is not remembered.
+    /// Does something once in this run, until [`Hands::once_again`]: the metadata of a
+    /// package manager is refreshed once, even if many steps request it. Other callers
+    /// wait meanwhile. A failure is not remembered.
     pub fn once(
         &self,
         key: &str,
@@ -259,16 +259,16 @@ impl Hands<'_> {
         once.remove(key);
     }
 
-    /// Where the engine keeps its own files (backups, last applied state).
+    /// Returns the directory of the engine's own files (backups, last applied state).
     pub fn state_directory(&self) -> &Path {
         &self.run.state_directory
     }
 
-    /// Has a directory synced to disk before the run ends.
+    /// Schedules a directory to be synced to disk before the run ends.
     ///
-    /// Its entries change by atomic renames of synced files, so a crash before
-    /// that leaves the old file or the new one. One sync for each directory,
-    /// not for each file, is what makes a first run bearable.
+    /// Its entries change by atomic renames of synced files, so a crash before that
+    /// leaves the old file or the new one. One sync for each directory, not for each
+    /// file, keeps a first run fast enough.
     pub fn sync_directory_later(&self, directory: &Path) {
         let mut dirty = (self.run.dirty_directories.lock()).unwrap_or_else(PoisonError::into_inner);
         if !dirty.contains(directory) {
@@ -293,7 +293,7 @@ impl Hands<'_> {
     }
 }
 
-/// Content that lies on this machine.
+/// Content on this machine.
 #[derive(Clone, Debug, Default)]
 pub struct LocalSources {
     /// For each scheme (`salt`, `puppet`), the directories that are searched in order.
@@ -341,7 +341,7 @@ impl Sources for LocalSources {
 }
 
 impl LocalSources {
-    /// The file that an address means.
+    /// Returns the file at an address.
     pub fn find(&self, address: &str) -> Result<PathBuf, StepError> {
         if address.starts_with('/') {
             return Ok(PathBuf::from(address));
@@ -353,7 +353,7 @@ impl LocalSources {
         if scheme == "file" {
             return Ok(Path::new("/").join(rest));
         }
-        // An address must not climb out of its root.
+        // An address must not escape its root.
         if Path::new(rest)
             .components()
             .any(|part| !matches!(part, std::path::Component::Normal(_)))

@@ -1,8 +1,8 @@
-//! What a type is called and which parameters it takes, in both worlds.
+//! The names and parameters of a type, in Puppet and Salt.
 //!
-//! Each type has one [`TypeSpec`]; together they are the one table that maps
-//! Puppet's and Salt's names onto our types, from which unknown names are
-//! refused and `docs/resources.md` is generated.
+//! Each type has one [`TypeSpec`]. Together they are the single table that maps
+//! Puppet's and Salt's names to our types. Unknown names are refused from it, and
+//! `docs/resources.md` is generated from it.
 
 /// The description of a resource type.
 #[derive(Debug)]
@@ -13,13 +13,13 @@ pub struct TypeSpec {
     pub aliases: &'static [&'static str],
     /// One sentence for the docs.
     pub summary: &'static str,
-    /// The parameter that the title stands for when it is not given.
+    /// The parameter whose default is the title.
     pub name_parameter: &'static str,
     pub parameters: &'static [ParameterSpec],
-    /// The state functions that map onto this type.
+    /// The state functions that map to this type.
     pub states: &'static [StateFunction],
-    /// A JSON list of resources that the docs show and a test runs.
-    /// `@ROOT@` stands for a directory of the reader's own.
+    /// A JSON list of resources that the docs show and a test runs. `@ROOT@` stands for
+    /// a directory of the reader.
     pub example: &'static str,
 }
 
@@ -27,14 +27,14 @@ pub struct TypeSpec {
 #[derive(Debug)]
 pub struct ParameterSpec {
     pub name: &'static str,
-    /// What it does, and its values and default, in one sentence.
+    /// Its effect, values and default, in one sentence.
     pub doc: &'static str,
 }
 
-/// How one Salt state function is said with our type.
+/// The mapping of one Salt state function to our type.
 #[derive(Debug)]
 pub struct StateFunction {
-    /// `file.managed`.
+    /// The name, such as `file.managed`.
     pub function: &'static str,
     /// Parameters that the function implies.
     pub implies: &'static [(&'static str, &'static str)],
@@ -49,17 +49,17 @@ pub struct Argument {
     pub ours: &'static str,
 }
 
-/// A shorthand for the tables.
+/// Creates a [`ParameterSpec`]. A shorthand for the tables.
 pub(crate) const fn parameter(name: &'static str, doc: &'static str) -> ParameterSpec {
     ParameterSpec { name, doc }
 }
 
-/// A shorthand for the tables.
+/// Creates an [`Argument`]. A shorthand for the tables.
 pub(crate) const fn argument(salt: &'static str, ours: &'static str) -> Argument {
     Argument { salt, ours }
 }
 
-/// A shorthand for the tables.
+/// Creates a [`StateFunction`]. A shorthand for the tables.
 pub(crate) const fn function(
     function: &'static str,
     implies: &'static [(&'static str, &'static str)],
@@ -72,8 +72,8 @@ pub(crate) const fn function(
     }
 }
 
-/// Parameters that every resource takes: Puppet's metaparameters, and what
-/// Salt allows on every state.
+/// Parameters that every resource takes: Puppet's metaparameters, and those that Salt
+/// allows on every state.
 pub const EVERYWHERE: &[ParameterSpec] = &[
     parameter("alias", "another title for references"),
     parameter("audit", "accepted for compatibility with Puppet; no effect"),
@@ -132,12 +132,12 @@ pub const EVERYWHERE: &[ParameterSpec] = &[
 ];
 
 impl TypeSpec {
-    /// Whether the type itself takes this parameter.
+    /// Returns true if the type itself takes this parameter.
     pub fn takes(&self, name: &str) -> bool {
         name == "name" || self.parameters.iter().any(|known| known.name == name)
     }
 
-    /// The name of the type as Puppet writes it.
+    /// Returns the name of the type as Puppet writes it.
     pub fn capitalised(&self) -> String {
         let (first, rest) = self.name.split_at(1);
         first.to_uppercase() + rest

@@ -30,7 +30,7 @@ pub(crate) struct Retry {
     pub(crate) until: bool,
     backoff: f64,
     longest: Duration,
-    /// The maximum random delay that is added, so that many nodes do not retry in step.
+    /// The maximum delay that is added, so that many nodes do not retry in step.
     splay: Duration,
 }
 

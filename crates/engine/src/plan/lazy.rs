@@ -1,10 +1,9 @@
-//! Outputs as variables: `${ NAME.stdout }` in a later state's parameters, and
-//! `${ node("db1").NAME.stdout }` of another node.
+//! Outputs as variables: `${ NAME.stdout }` in a later state's parameters, and `${
+//! node("db1").NAME.stdout }` of another node.
 //!
-//! Of this node, only names that some state registers count, so a shell's own
-//! `${HOME}` stays what it is. A use implies the order. What reads a secret
-//! output is a secret itself: the parameter is marked, and every text of the
-//! output is hidden wherever it turns up.
+//! For this node, only registered names count, so a shell's own `${HOME}` is left as it
+//! is. A use implies the order. A parameter that reads a secret output is a secret
+//! itself: it is marked, and every text of the output is hidden everywhere.
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,14 +13,14 @@ use serde_json::{Map, Value};
 use super::{Body, Edge, EdgeKind, Plan};
 use crate::{Declaration, OtherNodes, StepError};
 
-/// The names that a catalog registers.
+/// Returns the names that a catalog registers.
 pub(super) fn registered_names(catalog: &Catalog) -> HashSet<&str> {
     (catalog.resources.iter())
         .filter_map(|resource| resource.parameters.get("register")?.as_str())
         .collect()
 }
 
-/// Whether a declaration uses a registered name, or another node's.
+/// Returns true if a declaration uses a registered name, or one of another node.
 pub(super) fn waits(declaration: &Declaration, registered: &HashSet<&str>) -> bool {
     (declaration.parameters().values()).any(|value| {
         let used = |expression: &&str| {
@@ -31,7 +30,7 @@ pub(super) fn waits(declaration: &Declaration, registered: &HashSet<&str>) -> bo
     })
 }
 
-/// The parameters of a step that read a secret output.
+/// Returns the parameters of a step that read a secret output.
 pub(super) fn secret_parameters(body: &Body, secret: &HashSet<String>) -> Vec<String> {
     let Body::Lazy(declaration) = body else {
         return Vec::new();
@@ -43,7 +42,7 @@ pub(super) fn secret_parameters(body: &Body, secret: &HashSet<String>) -> Vec<St
         .collect()
 }
 
-/// Whoever uses an output comes after whoever registers it.
+/// Returns the edges from each step that registers an output to the steps that use it.
 pub(super) fn edges(plan: &Plan) -> Vec<Edge> {
     let registers: HashMap<&str, u32> = (plan.steps.iter().enumerate())
         .filter_map(|(index, step)| Some((step.control.register.as_deref()?, index as u32)))
@@ -75,7 +74,7 @@ pub(super) fn edges(plan: &Plan) -> Vec<Edge> {
     edges
 }
 
-/// The text of all `${ … }` inside a value.
+/// Returns the text of all `${ … }` inside a value.
 fn uses(value: &Value) -> Vec<&str> {
     let mut found = Vec::new();
     let mut open = vec![value];
@@ -92,7 +91,7 @@ fn uses(value: &Value) -> Vec<&str> {
     found
 }
 
-/// Each `${ … }` as its whole range and the text inside.
+/// Returns each `${ … }` as its whole range and the text inside.
 fn expressions(text: &str) -> impl Iterator<Item = (std::ops::Range<usize>, &str)> {
     let mut from = 0;
     std::iter::from_fn(move || {
@@ -108,7 +107,7 @@ fn root(expression: &str) -> &str {
     &expression[..end.unwrap_or(expression.len())]
 }
 
-/// `node("db1").token.stdout` as the node and `token.stdout`.
+/// Splits `node("db1").token.stdout` into the node and `token.stdout`.
 fn read_of_node(expression: &str) -> Option<(&str, &str)> {
     let rest = expression.strip_prefix("node(")?.trim_start();
     let quote = rest.chars().next().filter(|c| matches!(c, '"' | '\''))?;
@@ -117,9 +116,9 @@ fn read_of_node(expression: &str) -> Option<(&str, &str)> {
     (!node.is_empty() && !root(path).is_empty()).then_some((node, path))
 }
 
-/// What a run knows of outputs.
+/// The outputs that a run knows.
 pub(crate) struct KnownOutputs<'a> {
-    /// Every registered name of this node that was run.
+    /// Every registered name of this node whose step ran.
     pub(crate) here: &'a HashMap<String, Map<String, Value>>,
     pub(crate) registered: &'a HashSet<String>,
     /// The names whose outputs are secrets.
@@ -128,7 +127,7 @@ pub(crate) struct KnownOutputs<'a> {
 }
 
 impl KnownOutputs<'_> {
-    /// Puts the outputs in.
+    /// Replaces the expressions with the outputs.
     pub(crate) fn resolve(
         &self,
         declaration: &Declaration<'static>,

@@ -1,8 +1,8 @@
-//! A catalog, checked and put in order: nothing is left to find out by changing things.
+//! A checked and ordered catalog: every problem is found before anything changes.
 //!
-//! [`Plan::new`] is pure. It refuses unknown types and parameters, values that
-//! a type cannot work with, references to nothing and cycles, all before
-//! anything is done, and it names every problem at once.
+//! [`Plan::new`] is pure. It refuses unknown types and parameters, values that a type
+//! cannot use, references to missing resources and cycles, all before anything is done.
+//! It reports every problem at once.
 
 mod control;
 mod cycle;
@@ -33,14 +33,14 @@ use crate::sight::ManagedPaths;
 use crate::types::AnyInstance;
 use crate::{Declaration, Registry, Secrets};
 
-/// In which order what requisites leave open is done.
+/// The order of resources where requisites leave it open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Mode {
-    /// Everything at once, only requisites respected.
+    /// Everything at once, respecting only requisites.
     JustDoIt,
-    /// One after the other in file order, requisites respected.
+    /// One after the other in file order, respecting requisites.
     Ansible,
-    /// Order inferred as well, in parallel, the longest path first.
+    /// In parallel with inferred order, the longest path first.
     #[default]
     Genius,
 }
@@ -57,39 +57,39 @@ impl Mode {
     }
 }
 
-/// What a plan is made for.
+/// The options of a plan.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PlanOptions {
     pub mode: Mode,
-    /// How many threads may be at it; 0 is 1. The plan is the same with any.
+    /// The number of threads to use. 0 means 1. The plan does not depend on it.
     pub threads: usize,
 }
 
-/// A catalog that can be carried out.
+/// A catalog that can be applied.
 pub struct Plan {
     pub(crate) steps: Steps,
     pub(crate) containers: Vec<(ResourceReference, Place)>,
     pub(crate) graph: Graph,
     /// For each step with `prereq`: the steps that it probes.
     pub(crate) probes: HashMap<u32, Vec<u32>>,
-    /// For each step with `listen`: the nodes that it hears.
+    /// For each step with `listen`: the nodes that it listens to.
     pub(crate) listens: Vec<(u32, Vec<u32>)>,
     pub(crate) secrets: Secrets,
     pub(crate) mode: Mode,
     pub(crate) registry: Registry,
     /// Inferred edges that would have closed a cycle.
     pub(crate) gave_way: Vec<Edge>,
-    /// Every path that some step manages; few ask.
+    /// Every path that some step manages. Computed on demand, as few steps need it.
     managed: OnceLock<BTreeSet<PathBuf>>,
     /// The names under which outputs are registered.
     pub(crate) registered: HashSet<String>,
-    /// Those of them that are secrets.
+    /// The registered names whose outputs are secrets.
     pub(crate) secret: HashSet<String>,
-    /// For each node whether it is passed by; empty when nothing is.
+    /// For each node, true if it is skipped. Empty when nothing is.
     left_out: Vec<bool>,
 }
 
-/// Each stays where it was made: they are large, and come from several threads.
+/// The steps. Boxed to avoid moves: they are large, and come from several threads.
 #[allow(clippy::vec_box, reason = "moving them costs more than the box")]
 pub(crate) type Steps = Vec<Box<Step>>;
 
@@ -98,17 +98,17 @@ pub(crate) struct Step {
     pub(crate) reference: Arc<ResourceReference>,
     pub(crate) place: Arc<Place>,
     pub(crate) state: Option<Box<StateOrigin>>,
-    /// Shared by all that say nothing of the kind.
+    /// Shared by all steps without such parameters.
     pub(crate) control: Arc<Control>,
     pub(crate) body: Body,
     pub(crate) sensitive: Vec<String>,
-    /// What it prints and gives is a secret (`no_log`).
+    /// Its output is a secret (`no_log`).
     pub(crate) secret_outputs: bool,
-    /// Hash of everything declared, to tell drift from a new wish.
+    /// The hash of the whole declaration, to distinguish drift from a new declaration.
     pub(crate) declared: [u8; 16],
-    /// Salt's `order` or the place in the catalog.
+    /// Salt's `order` or the position in the catalog.
     pub(crate) order: i64,
-    /// Runs no command and waits for nothing, unless it has something to change.
+    /// True if the step runs no command and waits for nothing, unless it has something to change.
     pub(crate) quick: bool,
 }
 
@@ -118,9 +118,9 @@ pub(crate) enum Body {
     Lazy(Box<Declaration<'static>>),
 }
 
-/// What a node of the graph stands for. Steps come first, then two nodes for
-/// each container, as in Puppet: one before and one after all it holds. So
-/// an edge to a container costs one edge, however much it holds.
+/// The meaning of a node of the graph. Steps come first, then two nodes for each
+/// container, as in Puppet: one before and one after all its content. So an edge to a
+/// container costs one edge, regardless of the size of its content.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Node {
     Step(u32),
@@ -129,7 +129,7 @@ pub(crate) enum Node {
 }
 
 impl Plan {
-    /// Checks a catalog and puts it in order.
+    /// Checks a catalog and orders it.
     pub fn new(
         catalog: &Catalog,
         registry: &Registry,
@@ -171,12 +171,12 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Whether processes of extension modules may be running for it.
+    /// Returns true if processes of extension modules may be running for it.
     pub fn has_modules(&self) -> bool {
         self.registry.has_modules()
     }
 
-    /// How many resources do something.
+    /// Returns the number of resources that do something.
     pub fn len(&self) -> usize {
         let steps = 0..self.steps.len() as u32;
         steps.filter(|step| !self.is_left_out(*step)).count()

@@ -1,5 +1,4 @@
-//! From references to edges: Puppet's metaparameters, containment, and
-//! Salt's requisites.
+//! From references to edges: Puppet's metaparameters, containment, and Salt's requisites.
 
 use std::collections::{HashMap, HashSet};
 
@@ -18,7 +17,7 @@ const METAPARAMETERS: [(&str, EdgeKind, bool); 4] = [
     ("notify", EdgeKind::Refresh, true),
 ];
 
-/// All declared edges, or every reference that leads nowhere.
+/// Returns all declared edges, or every reference to a missing resource.
 pub(super) fn edges(
     catalog: &Catalog,
     plan: &mut Plan,
@@ -36,7 +35,7 @@ pub(super) fn edges(
         .iter()
         .filter(|resource| !resource.exported)
     {
-        // Most resources wait for nothing that they name.
+        // Most resources have no metaparameters.
         let is_metaparameter = |name: &String| METAPARAMETERS.iter().any(|(word, ..)| word == name);
         if resource.requisites.is_empty() && !resource.parameters.keys().any(is_metaparameter) {
             continue;
@@ -64,7 +63,7 @@ struct Resolver<'a> {
 }
 
 impl Resolver<'_> {
-    /// What is inside a container stands between its two nodes.
+    /// Places the content of a container between its two nodes.
     fn containment(&mut self, catalog: &Catalog, plan: &Plan) {
         for container in 0..plan.containers.len() as u32 {
             let begin = plan.steps.len() as u32 + 2 * container;
@@ -80,7 +79,7 @@ impl Resolver<'_> {
                 let reference: ResourceReference = text.parse().ok()?;
                 self.nodes.get(&reference)
             };
-            // An edge to an exported resource or to nothing holds nothing.
+            // An edge to an exported or missing resource has no effect.
             let (Some((begin, end)), Some((first, last))) =
                 (find(&edge.source), find(&edge.target))
             else {
@@ -231,8 +230,8 @@ fn flatten(value: &Value, texts: &mut Vec<String>) {
     }
 }
 
-/// A step with `prereq` looks at its targets before they run, so it has to
-/// wait for what they wait for, or it would look too early.
+/// Adds edges for `prereq`. A step with `prereq` looks at its targets before they run,
+/// so it has to wait for the nodes that they wait for, or it would look too early.
 pub(super) fn wait_for_what_probes_wait_for(
     probes: &HashMap<u32, Vec<u32>>,
     edges: &mut Vec<Edge>,
@@ -246,7 +245,7 @@ pub(super) fn wait_for_what_probes_wait_for(
     if probers.is_empty() {
         return;
     }
-    // A target may look at others in turn: what those wait for counts as well.
+    // A target may have its own `prereq` targets: the nodes that those wait for count as well.
     let mut seen: HashSet<(u32, u32)> = HashSet::new();
     let mut open: Vec<(u32, u32)> = (edges.iter())
         .filter(|edge| edge.kind != EdgeKind::Prereq)

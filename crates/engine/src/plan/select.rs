@@ -1,13 +1,13 @@
-//! Only what carries one of some tags, as with Puppet's `--tags`.
+//! Selection of resources by tag, as with Puppet's `--tags`.
 //!
-//! A resource has the tags that its compiler wrote. Puppet's writes all that
-//! count (type, title, classes); where another one did not, they are added
-//! here: the type and the title with their segments, and the tags of whatever
-//! holds the resource.
+//! A resource has the tags that its compiler wrote. Puppet's compiler writes all
+//! relevant tags (type, title, classes). If another compiler did not, they are added
+//! here: the type and the title with their segments, and the tags of the containers of
+//! the resource.
 //!
-//! What is left out is passed by: nobody hears of it, what waits for it goes
-//! on, a change before it refreshes nothing behind it, and a failure before it
-//! still holds back what is behind it. Order stays that of the whole catalog.
+//! A resource that is left out is skipped: it is not reported, its dependents continue,
+//! a change before it refreshes nothing behind it, and a failure before it still blocks
+//! its dependents. The order stays that of the whole catalog.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub struct InvalidTag(pub String);
 type Tags = Arc<BTreeSet<String>>;
 
 impl Plan {
-    /// Leaves out what carries none of these tags; with no tags, nothing.
+    /// Leaves out resources with none of these tags. Without tags, keeps everything.
     pub fn only_tagged(mut self, catalog: &Catalog, tags: &[String]) -> Result<Self, InvalidTag> {
         if tags.is_empty() {
             return Ok(self);
@@ -54,18 +54,19 @@ impl Plan {
         Ok(self)
     }
 
-    /// Whether a node is there only for those around it.
+    /// Returns true if a node only connects the nodes around it.
     pub(crate) fn is_left_out(&self, node: u32) -> bool {
         self.left_out.get(node as usize).copied().unwrap_or(false)
     }
 
-    /// Whether nothing is left out.
+    /// Returns true if nothing is left out.
     pub(crate) fn is_whole(&self) -> bool {
         self.left_out.is_empty()
     }
 }
 
-/// Letters, digits, `_`, and further on `:`, `.` and `-`.
+/// Returns true for a valid tag: letters, digits, `_`, and after the first character
+/// also `:`, `.` and `-`.
 fn is_tag(text: &str) -> bool {
     let word = |letter: char| letter.is_alphanumeric() || letter == '_';
     text.starts_with(word)
@@ -74,7 +75,7 @@ fn is_tag(text: &str) -> bool {
             .all(|letter| word(letter) || matches!(letter, ':' | '.' | '-'))
 }
 
-/// Whole, and each of its segments.
+/// Adds a name and each of its segments.
 fn add(text: &str, tags: &mut BTreeSet<String>) {
     if is_tag(text) {
         let text = text.to_lowercase();
@@ -92,7 +93,7 @@ const DEEPEST: usize = 1_000;
 
 struct Reader<'a> {
     resources: HashMap<String, &'a Resource>,
-    /// What holds a resource.
+    /// The containers of each resource.
     holders: HashMap<&'a str, Vec<&'a str>>,
     known: HashMap<String, Tags>,
 }

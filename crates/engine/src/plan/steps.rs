@@ -15,7 +15,7 @@ use crate::spec::EVERYWHERE;
 use crate::types::AnyType;
 use crate::{Declaration, Registry, Secrets, TypeSpec};
 
-/// What [`read`] makes of a catalog.
+/// The result of [`read`].
 pub(super) struct Parts {
     pub(super) steps: Steps,
     pub(super) containers: Vec<(ResourceReference, Place)>,
@@ -24,7 +24,7 @@ pub(super) struct Parts {
     pub(super) registered: HashSet<String>,
 }
 
-/// Where each resource is in the graph.
+/// The positions of resources in the graph.
 pub(super) struct Nodes {
     by_reference: HashMap<Arc<ResourceReference>, Position, RandomState>,
     steps: u32,
@@ -32,7 +32,7 @@ pub(super) struct Nodes {
     pub(super) exported: HashSet<ResourceReference>,
 }
 
-/// Among the steps or among the containers.
+/// A position among the steps or among the containers.
 #[derive(Clone, Copy)]
 enum Position {
     Step(u32),
@@ -40,8 +40,7 @@ enum Position {
 }
 
 impl Nodes {
-    /// The node before a resource and the node after it, which are the same
-    /// for a step.
+    /// Returns the node before a resource and the node after it, which are the same for a step.
     pub(super) fn get(&self, reference: &ResourceReference) -> Option<(u32, u32)> {
         Some(match *self.by_reference.get(reference)? {
             Position::Step(step) => (step, step),
@@ -57,17 +56,17 @@ impl Nodes {
     }
 }
 
-/// What a resource is by itself.
+/// The kind of a resource.
 enum Kind {
     Step(Result<Box<Step>, ProblemKind>),
     Container,
     Unknown,
 }
 
-/// Among the sensitive parameters: what the resource prints and gives.
+/// The name that marks the output of a resource as a sensitive parameter.
 const OUTPUTS: &str = "outputs";
 
-/// Fewer resources are not worth a thread.
+/// The number of resources below which a thread is not worthwhile.
 const FEW: usize = 500;
 
 /// Reads every resource and collects every problem.
@@ -126,7 +125,7 @@ pub(super) fn read(
     reader.finish()
 }
 
-/// Asks the same of each, with several threads where there are many. The
+/// Calls a function for each resource, with several threads if there are many. The
 /// answers are in order.
 fn each<T: Send>(
     resources: &[Resource],
@@ -160,7 +159,7 @@ fn each<T: Send>(
                     Ok(some) => some,
                     Err(panic) => std::panic::resume_unwind(panic),
                 },
-                // A machine without another thread to spare.
+                // The machine cannot start another thread.
                 Err(_) => work(),
             });
         }
@@ -168,7 +167,7 @@ fn each<T: Send>(
     answers
 }
 
-/// The type of a resource, or what else it is.
+/// Returns the type of a resource, or its other kind.
 fn known<'a>(
     resource: &Resource,
     reference: &ResourceReference,
@@ -236,7 +235,7 @@ struct Reader {
     /// Other references to a step or container.
     aliases: Vec<(ResourceReference, Position)>,
     exported: HashSet<ResourceReference>,
-    /// Who registers which name.
+    /// The step that registers each name.
     registrars: HashMap<String, Arc<ResourceReference>>,
 }
 
@@ -286,7 +285,7 @@ impl Reader {
         }
     }
 
-    /// Notes the name under which a step registers its outputs.
+    /// Records the name under which a step registers its outputs.
     fn registrar(&mut self, step: Box<Step>) -> Result<Box<Step>, ProblemKind> {
         if let Some(name) = &step.control.register
             && let Some(first) = (self.registrars).insert(name.clone(), Arc::clone(&step.reference))
@@ -297,7 +296,7 @@ impl Reader {
         Ok(step)
     }
 
-    /// Where a resource that was taken in already was declared.
+    /// Returns the place of declaration of a resource that was already read.
     fn place_of(&self, reference: &ResourceReference) -> Option<Place> {
         Some(match *self.by_reference.get(reference)? {
             Position::Step(step) => (*self.steps[step as usize].place).clone(),
@@ -305,7 +304,7 @@ impl Reader {
         })
     }
 
-    /// Puppet finds a resource by its title, its `alias` and its name.
+    /// Adds aliases. Puppet finds a resource by its title, its `alias` and its name.
     fn alias(&mut self, resource: &Resource, position: Position) {
         let named = (resource.parameters.iter())
             .filter(|(name, _)| matches!(name.as_str(), "alias" | "name" | "path"));
@@ -380,8 +379,9 @@ fn check_names(resource: &Resource, spec: &'static TypeSpec) -> Result<(), Probl
     }
 }
 
-/// A hash of what was declared, with what lies at the addresses that it names.
-/// Sixteen bytes are enough to tell one wish of the same resource from another.
+/// Returns a hash of a declaration, including the content at the addresses that it
+/// names. Sixteen bytes are enough to distinguish two declarations of the same
+/// resource.
 fn declared(resource: &Resource, sources: &BTreeMap<String, CatalogSource>) -> [u8; 16] {
     let mut hasher = Sha256::new();
     let content = |hasher: &mut Sha256, address: &str| {

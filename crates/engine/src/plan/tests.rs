@@ -1,4 +1,4 @@
-//! What is refused, and in which order the rest stands, told as text.
+//! Refused catalogs, and the order of accepted ones, compared as text.
 
 use expect_test::{Expect, expect};
 use serde_json::{Value, json};

@@ -1,7 +1,7 @@
 //! The account databases as text: `passwd`, `group` and `shadow`.
 //!
-//! Below a root of its own the files are read directly; on the machine itself
-//! the name service is asked where a name may come from elsewhere.
+//! Below another root the files are read directly. On the machine itself the name
+//! service is queried if a name may come from elsewhere.
 
 use std::path::{Path, PathBuf};
 
@@ -27,11 +27,11 @@ pub(crate) struct GroupEntry {
     pub(crate) members: Vec<String>,
 }
 
-/// What `/etc/shadow` has on a user.
+/// A user's entry in `/etc/shadow`.
 #[derive(Clone, PartialEq, Default)]
 pub(crate) struct Shadow {
     pub(crate) password: String,
-    /// Days since 1970, where the account expires.
+    /// The day on which the account expires, in days since 1970.
     pub(crate) expires: Option<i64>,
 }
 
@@ -95,7 +95,7 @@ pub(crate) fn shadow(sight: &Sight<'_>, name: &str) -> Result<Option<Shadow>, St
     Ok(found.into_iter().next())
 }
 
-/// A user of the machine, also one that only the name service knows.
+/// Finds a user of the machine, even one that only the name service knows.
 pub(crate) fn find_user(sight: &Sight<'_>, name: &str) -> Result<Option<Account>, StepError> {
     let known = accounts(sight)?;
     if let Some(found) = known.into_iter().find(|account| account.name == name) {
@@ -117,7 +117,7 @@ pub(crate) fn find_user(sight: &Sight<'_>, name: &str) -> Result<Option<Account>
     }))
 }
 
-/// A group's number, given its name or the number itself.
+/// Returns a group's ID, given its name or the ID itself.
 pub(crate) fn find_gid(sight: &Sight<'_>, group: &str) -> Result<Option<u32>, StepError> {
     if let Ok(gid) = group.parse() {
         return Ok(Some(gid));
@@ -132,19 +132,20 @@ pub(crate) fn find_gid(sight: &Sight<'_>, group: &str) -> Result<Option<u32>, St
     Ok(uzers::get_group_by_name(group).map(|group| group.gid()))
 }
 
-/// What tells an account tool to work on another root.
+/// Returns the arguments that make an account tool work on another root.
 pub(crate) fn prefix(root: Option<&Path>) -> Vec<std::ffi::OsString> {
     root.map_or_else(Vec::new, |root| vec!["--prefix".into(), root.into()])
 }
 
-/// A group cannot go before the users whose primary group it is: what removes
-/// users provides this, what removes groups needs it.
+/// Returns the thing that orders removals. A group cannot be removed before the users
+/// whose primary group it is. So removals of users provide it, and removals of groups
+/// need it.
 pub(crate) fn user_removals() -> Thing {
     Thing::Other("removals", "users".to_owned())
 }
 
-/// A name that the tools take, and that cannot be taken for an option or
-/// break a line of the files.
+/// Returns true for a name that the tools accept, and that cannot be mistaken for an
+/// option or break a line of the files.
 pub(crate) fn is_name(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= 256

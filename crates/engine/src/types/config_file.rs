@@ -1,8 +1,8 @@
-//! Files of the system that hold one entry for each resource (`/etc/hosts`,
-//! `/etc/fstab`, a crontab): read whole, changed by line, replaced atomically.
+//! System files that hold one entry for each resource (`/etc/hosts`, `/etc/fstab`, a
+//! crontab): read completely, changed by line, replaced atomically.
 //!
-//! Lines that are not ours stay as they are, byte for byte, also when they are
-//! not UTF-8. A link at the file's own place is followed only if root made it.
+//! Lines of others stay as they are, byte for byte, even if they are not UTF-8. A link
+//! at the file's own path is followed only if root created it.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -19,11 +19,11 @@ use rustix::io::Errno;
 use super::file::place::{self, Place, PlaceError};
 use crate::{Hands, StepError};
 
-/// Two resources may share one file, and steps run in parallel: whoever reads
-/// in order to write holds this. Edits are short, so one lock serves all files.
+/// The lock for edits. Two resources may share one file, and steps run in parallel, so
+/// every read before a write holds it. Edits are short, so one lock serves all files.
 static EDITING: Mutex<()> = Mutex::new(());
 
-/// Who owns a file that did not exist before, and its mode.
+/// The owner and mode of a file that did not exist before.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewFile {
     pub(crate) mode: u32,
@@ -37,14 +37,14 @@ impl NewFile {
     };
 }
 
-/// What becomes of a line.
+/// The new state of a line.
 pub(crate) enum Fate {
     Keep,
     Remove,
     Become(String),
 }
 
-/// The content, or nothing where there is no file.
+/// Returns the content, or `None` if there is no file.
 pub(crate) fn read(path: &Path) -> Result<Option<Vec<u8>>, StepError> {
     let failed = |error| StepError::because(format!("cannot read {}", path.display()), error);
     match trusted(path).and_then(fs::read) {
@@ -54,7 +54,7 @@ pub(crate) fn read(path: &Path) -> Result<Option<Vec<u8>>, StepError> {
     }
 }
 
-/// Reads the file, has `change` make the new content, and puts that in place.
+/// Reads the file, lets `change` create the new content, and writes that.
 pub(crate) fn edit(
     path: &Path,
     new_file: NewFile,
@@ -70,13 +70,13 @@ pub(crate) fn edit(
     put(path, &after, new_file, hands)
 }
 
-/// Does something while nobody else edits (a table that a tool reads and writes).
+/// Calls a function while there are no other edits (for a table that a tool reads and writes).
 pub(crate) fn alone<T>(act: impl FnOnce() -> T) -> T {
     let _alone = EDITING.lock().unwrap_or_else(PoisonError::into_inner);
     act()
 }
 
-/// Puts new content in place of the old: whole or not at all.
+/// Replaces the content atomically.
 pub(crate) fn put(
     path: &Path,
     content: &[u8],
@@ -93,8 +93,8 @@ pub(crate) fn put(
         .map_err(|error| StepError::because(format!("cannot write {}", path.display()), error))?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     match replace_in(&directory, &name, content, new_file) {
-        // Containers bind-mount single files such as /etc/hosts: those cannot
-        // be replaced, only written.
+        // Containers bind-mount single files such as /etc/hosts. Those cannot be
+        // replaced, only written.
         Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {
             fs::write(&path, content).map_err(failed)?;
         }
@@ -104,7 +104,7 @@ pub(crate) fn put(
     Ok(())
 }
 
-/// Removes a file that may be gone already.
+/// Removes a file. Succeeds if it is already gone.
 pub(crate) fn remove(path: &Path, hands: &Hands<'_>) -> Result<(), StepError> {
     let failed = || format!("cannot remove {}", path.display());
     let place = match Place::of(path) {
@@ -122,8 +122,8 @@ pub(crate) fn remove(path: &Path, hands: &Hands<'_>) -> Result<(), StepError> {
     }
 }
 
-/// Writes beside the old file and renames over it. An old file's mode and
-/// owner stay; a link of that name is replaced, not followed.
+/// Writes beside the old file and renames over it. An old file's mode and owner stay. A
+/// link of that name is replaced, not followed.
 pub(crate) fn replace_in(
     directory: impl AsFd,
     name: &str,
@@ -160,7 +160,7 @@ pub(crate) fn read_in(directory: impl AsFd, name: &str) -> io::Result<Option<Vec
     }
 }
 
-/// The path itself, or where root's link leads.
+/// Returns the path itself, or the target of root's link.
 fn trusted(path: &Path) -> io::Result<PathBuf> {
     let metadata = fs::symlink_metadata(path)?;
     if !metadata.is_symlink() {
@@ -174,19 +174,19 @@ fn trusted(path: &Path) -> io::Result<PathBuf> {
     fs::canonicalize(path)
 }
 
-/// Each line with its end, as bytes.
+/// Returns each line with its line ending, as bytes.
 pub(crate) fn lines(content: &[u8]) -> impl Iterator<Item = &[u8]> {
     content.split_inclusive(|byte| *byte == b'\n')
 }
 
-/// The line as text, without its end. Bytes that are not UTF-8 are replaced,
-/// so this is for looking only.
+/// Returns the line as text, without its line ending. Bytes that are not UTF-8 are
+/// replaced, so this is for reading only.
 pub(crate) fn text(line: &[u8]) -> String {
     let line = String::from_utf8_lossy(line);
     line.trim_end_matches(['\n', '\r']).to_owned()
 }
 
-/// Goes through the lines. If none became `entry`, it is added at the end.
+/// Rewrites the lines. If none became `entry`, it is added at the end.
 pub(crate) fn rewrite(
     content: &[u8],
     entry: Option<String>,

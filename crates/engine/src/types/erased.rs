@@ -1,4 +1,4 @@
-//! One face for all types, so that the executor knows none of them.
+//! One interface for all types, so that the executor knows none of them.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub(crate) trait AnyInstance: Send + Sync {
     fn verdict(&self, observing: &Observing, noop: bool) -> Result<(), StepError>;
     fn refresh_change(&self, observing: &Observing) -> Option<Change>;
     fn refresh(&self, observing: &Observing, hands: &Hands<'_>) -> Result<Applied, StepError>;
-    /// All members are of the same type, as they have the same batch key.
+    /// Observes a group. All members are of the same type, as they have the same batch key.
     fn observe_group(
         &self,
         group: &[(&dyn AnyInstance, Sight<'_>)],
@@ -37,7 +37,7 @@ pub(crate) trait AnyInstance: Send + Sync {
     fn desired(&self) -> &dyn Any;
 }
 
-/// What was seen, and what should change.
+/// The observed state, and the changes to make.
 pub(crate) struct Observing {
     observed: Box<dyn Any + Send>,
     pub(crate) changes: Vec<Change>,

@@ -43,7 +43,7 @@ impl Checksum {
     }
 }
 
-/// Reads on while it hashes.
+/// A reader that hashes what it reads.
 pub(super) struct Hashing<R> {
     inner: R,
     short: Sha256,
@@ -61,7 +61,7 @@ impl<R: Read> Hashing<R> {
         }
     }
 
-    /// Reads what is left, and tells the checksum of all.
+    /// Reads the rest, and returns the checksum of everything.
     pub(super) fn finish(mut self) -> std::io::Result<String> {
         std::io::copy(&mut self, &mut std::io::sink())?;
         Ok(match self.is_long {

@@ -1,14 +1,14 @@
-//! Kinds of archives.
+//! Archive formats.
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Format {
-    /// A tar file, and the program that makes one of a compressed one.
+    /// A tar file, and the program that decompresses it if it is compressed.
     Tar(Option<&'static str>),
     Zip,
 }
 
 impl Format {
-    /// From a name or an address.
+    /// Returns the format for a name or an address.
     pub(super) fn named(name: &str) -> Option<Self> {
         let name = name.to_lowercase();
         let ends = |endings: &[&str]| {

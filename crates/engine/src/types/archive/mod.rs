@@ -1,8 +1,8 @@
 //! `archive`: the content of a tar or zip file, unpacked.
 //!
-//! What was unpacked is remembered with its checksum and the size of each
-//! file, so that a change of the archive or a file that is missing is seen
-//! without reading the archive again where its checksum is declared.
+//! The unpacked content is recorded with its checksum and the size of each file. So a
+//! change of the archive or a missing file is detected without reading the archive
+//! again if its checksum is declared.
 
 mod checksum;
 mod format;
@@ -38,9 +38,9 @@ pub(crate) struct Wish {
 
 pub(crate) struct Seen {
     record: Option<Record>,
-    /// The first thing that was unpacked and is no longer so.
+    /// The first unpacked entry that is missing or changed.
     missing: Option<String>,
-    /// The checksum of the archive as it is, where none is declared.
+    /// The current checksum of the archive, if none is declared.
     checksum: Option<String>,
 }
 
@@ -130,7 +130,7 @@ impl Provider for Archive {
             .as_ref()
             .and_then(|record| record.missing(&sight.path(&desired.path)));
         let checksum = match (&record, &desired.checksum) {
-            // The archive may be made by what comes before.
+            // An earlier resource may create the archive.
             (Some(_), None) => match checksum::of_source(&desired.source, sight) {
                 Err(_) if sight.may_appear() => None,
                 other => Some(other?),

@@ -1,4 +1,4 @@
-//! What was unpacked, to tell later whether it still is.
+//! The record of unpacked content, to detect later if it is still in place.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ pub(crate) struct Record {
 #[derive(Serialize, Deserialize)]
 pub(super) struct Entry {
     pub(super) path: String,
-    /// The size of a file; nothing for a directory or a link.
+    /// The size of a file. `None` for a directory or a link.
     pub(super) size: Option<u64>,
 }
 
@@ -32,7 +32,7 @@ impl Record {
             .join(format!("{}.json", &name[..32]))
     }
 
-    /// A record that cannot be read is none: the archive is unpacked again.
+    /// Loads the record. One that cannot be read counts as missing: the archive is unpacked again.
     pub(super) fn load(wish: &Wish, sight: &Sight<'_>) -> Result<Option<Self>, StepError> {
         let content = config_file::read(&Self::file(wish, sight))?;
         Ok(content.and_then(|content| serde_json::from_slice(&content).ok()))
@@ -47,7 +47,7 @@ impl Record {
         config_file::put(&Self::file(wish, hands), &content, private, hands)
     }
 
-    /// The first entry that is not there as it was unpacked.
+    /// Returns the first entry that is missing or differs from what was unpacked.
     pub(super) fn missing(&self, directory: &Path) -> Option<String> {
         let differs = |entry: &&Entry| match directory.join(&entry.path).symlink_metadata() {
             Err(_) => true,

@@ -1,4 +1,4 @@
-//! Archives: decisions, and real ones of every format.
+//! Archives: decisions, and real archives of every format.
 
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use sha2::Digest;
 use crate::types::package::test_repository::{needs, run};
 use crate::types::testing_root::Machine;
 
-/// An archive of a small tree, made by the system's own tar.
+/// Creates an archive of a small tree with the system's tar.
 fn archive(machine: &Machine, name: &str) -> PathBuf {
     needs(&["tar", "gzip", "xz", "bzip2", "zstd"]);
     let tree = machine.beside().join("tree");
@@ -99,7 +99,7 @@ fn nothing_of_an_archive_with_the_wrong_checksum_is_written() {
     machine.converges(wish(&source, json!({"checksum": right})));
 }
 
-/// A tar with names that no honest program writes.
+/// Creates a tar with names that no honest program writes.
 fn hostile(machine: &Machine, entries: &[(&str, tar::EntryType, &str)]) -> PathBuf {
     let path = machine.beside().join("hostile.tar");
     let mut bytes = Vec::new();

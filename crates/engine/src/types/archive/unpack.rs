@@ -1,9 +1,9 @@
 //! Unpacking, so that nothing lands outside of the directory.
 //!
-//! The archive is hashed into a file of our own first: nothing of an archive
-//! with the wrong checksum is ever written. Names are checked, and each is
-//! opened by the kernel strictly beneath the directory, so neither `..`, nor a
-//! link in the archive, nor one that somebody put there leads out of it.
+//! The archive is first hashed into a private file: nothing of an archive with the
+//! wrong checksum is ever written. Names are checked, and the kernel opens each one
+//! strictly beneath the directory. So neither `..`, nor a link in the archive, nor one
+//! that another user created leads out of it.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -43,7 +43,7 @@ pub(super) fn unpack(wish: &Wish, hands: &Hands<'_>) -> Result<Record, StepError
     made
 }
 
-/// Copies the archive to where nobody else can change it, and checks it.
+/// Copies the archive to a place where no other user can change it, and checks it.
 fn fetch(wish: &Wish, work: &Path, hands: &Hands<'_>) -> Result<String, StepError> {
     let failed =
         |error: io::Error| StepError::because(format!("cannot read {}", wish.source), error);
@@ -78,7 +78,7 @@ fn tar(
     from_tar(File::open(archive).map_err(failed)?, target).map_err(failed)
 }
 
-/// The system's own program makes a plain file, no larger than allowed.
+/// Decompresses with the system's program into a plain file, no larger than allowed.
 fn decompress(
     program: &str,
     from: &Path,
@@ -183,7 +183,7 @@ fn bad(name: &Path, why: &str) -> io::Error {
     io::Error::other(format!("`{}` {why}", name.display()))
 }
 
-/// The directory that is unpacked into.
+/// The target directory.
 struct Target {
     directory: OwnedFd,
     owner: (Option<Uid>, Option<Gid>),
@@ -222,7 +222,7 @@ impl Target {
         })
     }
 
-    /// The name beneath the directory; nothing if it is stripped away.
+    /// Returns the name beneath the directory, or `None` if it is stripped away.
     fn name(&self, name: &Path) -> io::Result<Option<PathBuf>> {
         let mut clean = PathBuf::new();
         for part in name.components() {
@@ -252,7 +252,7 @@ impl Target {
         })
     }
 
-    /// The open parent of a name, made if it is not there, and the last part.
+    /// Returns the open parent of a name, created if missing, and the last component.
     fn parent(&self, name: &Path) -> io::Result<(OwnedFd, PathBuf)> {
         let parent = name.parent().unwrap_or(Path::new(""));
         let mut made = PathBuf::new();
@@ -284,8 +284,8 @@ impl Target {
         Ok(())
     }
 
-    /// Written beside and renamed, so that what is there is whole and a link
-    /// of that name is replaced and not followed.
+    /// Writes a file beside its place and renames it, so that the file is always
+    /// complete and a link of that name is replaced and not followed.
     fn file(&mut self, name: &Path, mode: u32, content: &mut dyn Read) -> io::Result<()> {
         let Some(name) = self.name(name)? else {
             return Ok(());
@@ -305,7 +305,7 @@ impl Target {
         Ok(())
     }
 
-    /// A link may point anywhere; nothing is ever written through it that
+    /// Creates a link. It may point anywhere: nothing is ever written through it that
     /// would land outside.
     fn link(&mut self, name: &Path, to: &Path) -> io::Result<()> {
         let Some(name) = self.name(name)? else {
@@ -317,7 +317,7 @@ impl Target {
         Ok(())
     }
 
-    /// A hard link becomes a copy: of something in the archive, and only that.
+    /// Copies a file. A hard link becomes a copy, and only of something in the archive.
     fn copy(&mut self, from: &Path, name: &Path, mode: u32) -> io::Result<()> {
         let Some(from) = self.name(from)? else {
             return Ok(());
@@ -350,7 +350,7 @@ impl Target {
 
     fn remember(&mut self, name: &Path, size: Option<u64>) {
         let path = name.to_string_lossy().into_owned();
-        // The last of several entries of one name is what is there.
+        // The last of several entries of one name wins.
         self.entries.insert(path, size);
     }
 }

@@ -5,10 +5,10 @@ use crate::types::config_file;
 const PUPPET: &str = "# Puppet Name: ";
 const SALT: &str = "SALT_CRON_IDENTIFIER:";
 
-/// A job with what belongs to it.
+/// A job with its environment.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Job {
-    /// `30 3 * * *` or `@daily`; empty where it is all the same.
+    /// `30 3 * * *` or `@daily`. Empty if any schedule matches.
     pub(super) schedule: String,
     pub(super) command: String,
     pub(super) environment: Vec<String>,
@@ -30,7 +30,7 @@ struct Block {
     job: Job,
 }
 
-/// The name in a marker line.
+/// Returns the name in a marker line.
 fn marker(line: &str) -> Option<String> {
     let line = line.trim();
     if let Some(name) = line.strip_prefix(PUPPET) {
@@ -41,7 +41,7 @@ fn marker(line: &str) -> Option<String> {
     Some(name.trim().to_owned())
 }
 
-/// The schedule and the command of a job's line.
+/// Returns the schedule and the command of a job's line.
 fn job(line: &str) -> Option<(String, String)> {
     let line = line.trim_start();
     if line.starts_with('#') || line.is_empty() {
@@ -101,14 +101,14 @@ fn blocks(lines: &[String]) -> Vec<Block> {
                 },
             });
         } else if !is_assignment(line) {
-            // A marker reaches over assignments only.
+            // A marker is followed by assignments only.
             open = None;
         }
     }
     blocks
 }
 
-/// The job of this name; else one without a name that is the same job.
+/// Finds the job of this name, or else the same job without a name.
 fn position(blocks: &[Block], name: &str, job: &Job) -> Option<usize> {
     let named = blocks
         .iter()
@@ -131,7 +131,7 @@ pub(super) fn find(table: &[u8], name: &str, job: &Job) -> Option<Job> {
     position(&blocks, name, job).map(|at| blocks[at].job.clone())
 }
 
-/// The table with the job as it should be, or without it.
+/// Returns the table with the job as declared, or without it.
 pub(super) fn put(table: &[u8], name: &str, job: &Job, present: bool) -> Vec<u8> {
     let raw: Vec<&[u8]> = config_file::lines(table).collect();
     let blocks = blocks(&texts(table));
@@ -175,7 +175,7 @@ mod tests {
         }
     }
 
-    /// The jobs that are not ours, in their order.
+    /// Returns the jobs that are not ours, in their order.
     fn others(table: &[u8]) -> Vec<Job> {
         let blocks = blocks(&texts(table));
         let ours = position(&blocks, "mine", &wish());

@@ -1,7 +1,7 @@
 //! `cron`: a job in a user's crontab.
 //!
-//! A job is known by the `# Puppet Name:` line above it, so Puppet and we can
-//! take turns; Salt's identifiers are understood too.
+//! The `# Puppet Name:` line above a job identifies it, so Puppet and Bunraku can take
+//! turns. Salt's identifiers are understood too.
 
 mod crontab;
 mod schedule;
@@ -74,7 +74,7 @@ impl ResourceType for Cron {
             present,
             user,
             job: Job {
-                // Salt removes a command whenever it runs.
+                // Salt removes a command regardless of its schedule.
                 schedule: match schedule::read(declaration)? {
                     _ if !present && declaration.is_state() => String::new(),
                     schedule => schedule,
@@ -125,7 +125,7 @@ fn environment(declaration: &Declaration) -> Result<Vec<String>, Refusal> {
 impl Provider for Cron {
     fn observe(&self, desired: &Wish, sight: &Sight<'_>) -> Result<Option<Job>, StepError> {
         let table = match read(desired, sight) {
-            // The user may be made by what comes before.
+            // An earlier resource may create the user.
             Err(_) if sight.may_appear() => Vec::new(),
             table => table?,
         };
@@ -148,7 +148,7 @@ impl Provider for Cron {
         } else {
             config_file::alone(|| {
                 let table = change(&read(desired, hands)?);
-                // Where nothing is left, nothing stays behind.
+                // Remove a table that became empty.
                 let run = if table.is_empty() {
                     Run::new(["crontab", "-u", &desired.user, "-r"])
                 } else {
@@ -161,7 +161,7 @@ impl Provider for Cron {
     }
 }
 
-/// Debian's place; Red Hat's where that is what there is.
+/// Returns Debian's directory, or Red Hat's if that is the one that exists.
 fn spool(desired: &Wish, sight: &Sight<'_>) -> std::path::PathBuf {
     let debian = sight.path("/var/spool/cron/crontabs");
     let red_hat = sight.path("/var/spool/cron");

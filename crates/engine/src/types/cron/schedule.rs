@@ -1,4 +1,4 @@
-//! When a job runs, as the five fields or a word such as `@daily`.
+//! The schedule of a job, as the five fields or a word such as `@daily`.
 
 use crate::{Declaration, Refusal};
 
@@ -10,7 +10,7 @@ const SPECIAL: [&str; 8] = [
     "reboot", "yearly", "annually", "monthly", "weekly", "daily", "midnight", "hourly",
 ];
 
-/// Checks the times and writes them as a crontab has them.
+/// Checks the times and returns them in the format of a crontab.
 pub(super) fn read(declaration: &Declaration) -> Result<String, Refusal> {
     if let Some(special) = declaration.text("special")?
         && special != "absent"
@@ -52,7 +52,7 @@ fn field(
     }
 }
 
-/// `*`, `*/5`, `3`, `1-5`, `1-10/2`, with names where the field has them.
+/// Checks `*`, `*/5`, `3`, `1-5`, `1-10/2`, with names if the field has them.
 fn range(part: &str, low: u32, high: u32, names: &[&str], first: u32) -> Option<String> {
     if part == "absent" {
         return Some("*".to_owned());
@@ -66,7 +66,7 @@ fn range(part: &str, low: u32, high: u32, names: &[&str], first: u32) -> Option<
     };
     let number = |text: &str| {
         let by_name = || {
-            // Also whole names: `Monday`.
+            // Full names are allowed too: `Monday`.
             let word = text.to_lowercase();
             let word = word.get(..3)?;
             let at = names.iter().position(|name| *name == word)?;

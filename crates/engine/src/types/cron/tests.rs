@@ -86,7 +86,7 @@ fn what_would_smuggle_in_another_job_is_refused() {
     }
 }
 
-/// Uses the machine's own `crontab` on an account that nothing else uses.
+/// Uses the machine's own `crontab` with an otherwise unused account.
 #[test]
 fn the_crontab_tool_takes_the_job() {
     assert!(

@@ -1,19 +1,19 @@
-//! Whether a command is needed.
+//! Decides if a command needs to run.
 
 use super::run::RunError;
 use super::wish::{Wish, Words};
 use crate::{Sight, StepError};
 
-/// What the guards say.
+/// The combined answer of the guards.
 pub(crate) struct Verdict {
-    /// Why the command stays unrun; `None` when it should run.
+    /// The reason why the command does not run. `None` when it should run.
     pub(super) stay: Option<String>,
 }
 
-/// Asks `creates` first, as it costs nothing.
+/// Evaluates the guards, `creates` first, as it costs nothing.
 ///
-/// Lists differ: in Puppet one existing path or one successful `unless` is
-/// enough to stay, in Salt it takes all of them.
+/// Lists differ: in Puppet one existing path or one successful `unless` is enough to
+/// prevent the command, in Salt it takes all of them.
 pub(super) fn ask(wish: &Wish, sight: &Sight<'_>) -> Result<Verdict, StepError> {
     let stay = |why: String| Ok(Verdict { stay: Some(why) });
     let exists = |path: &&String| sight.path(path.as_str()).symlink_metadata().is_ok();
@@ -40,13 +40,13 @@ fn enough(wish: &Wish, count: usize, all: usize) -> bool {
     count > 0 && (!wish.state || count == all)
 }
 
-/// A guard that cannot be started or takes too long has not succeeded; one
-/// that is interrupted or whose user does not exist tells nothing.
+/// Runs a guard. One that cannot be started or takes too long has not succeeded. One
+/// that is interrupted or whose user does not exist has no result.
 fn succeeds(wish: &Wish, guard: &Words, sight: &Sight<'_>) -> Result<bool, StepError> {
     match wish.run(guard).quiet().run(sight) {
         Ok(done) => Ok(done.succeeded()),
         Err(RunError::Start { .. } | RunError::Timeout { .. }) => Ok(false),
-        // Noop: what would be made before this guard is asked is not there yet.
+        // Noop: things that earlier resources would create for this guard do not exist yet.
         Err(RunError::NoDirectory(_) | RunError::Unknown { .. }) if sight.may_appear() => Ok(false),
         Err(error) => Err(StepError::because(
             format!("cannot ask `{}`", guard.shown()),

@@ -1,4 +1,4 @@
-//! Output of a command: kept in part, and told line by line as it comes.
+//! Output of a command: kept in part, and reported line by line as it arrives.
 
 use std::ops::ControlFlow;
 
@@ -7,7 +7,7 @@ use bunraku_process::{BlockingChild, Captured, Keep, LineSplitter, Stream};
 use super::run::Done;
 use crate::Sight;
 
-/// A line without an end is told in pieces of this length.
+/// The maximum length of a line. A longer one is reported in pieces of this length.
 const LONGEST_LINE: usize = 16 << 10;
 
 /// Both streams of a command.
@@ -17,7 +17,7 @@ pub(super) struct Heard<'a> {
     teller: Option<Sight<'a>>,
 }
 
-/// One stream: the kept part, and the line in the making.
+/// One stream: the kept part, and the incomplete line.
 struct Tap {
     told_as: crate::Stream,
     kept: Captured,
@@ -41,7 +41,7 @@ impl<'a> Heard<'a> {
         tap.push(bytes, self.teller.as_ref());
     }
 
-    /// Takes what is in the pipes of a command that was ended.
+    /// Reads the rest from the pipes of a command that was killed.
     pub(super) fn read_rest(&mut self, child: &mut BlockingChild) {
         for stream in [Stream::Stdout, Stream::Stderr] {
             child.read(stream, |bytes| {
@@ -51,7 +51,7 @@ impl<'a> Heard<'a> {
         }
     }
 
-    /// The kept output. The last piece of a line without an end counts as one.
+    /// Returns the kept output. The last piece of a line without an end counts as a line.
     pub(super) fn finish(mut self) -> Done {
         self.stdout.finish(self.teller.as_ref());
         self.stderr.finish(self.teller.as_ref());

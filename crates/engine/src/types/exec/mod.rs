@@ -1,7 +1,7 @@
-//! `exec`, which states call `cmd`: runs a command when its guards want it.
+//! `exec`, which states call `cmd`: runs a command when its guards allow it.
 //!
-//! Guards (`onlyif`, `unless`, `creates`) are how a command is observed: they
-//! also run in a noop run, as in Puppet and Salt, and so must change nothing.
+//! Guards (`onlyif`, `unless`, `creates`) are how a command is observed. They also run
+//! in a noop run, as in Puppet and Salt, and so must change nothing.
 
 mod guards;
 mod heard;
@@ -66,7 +66,7 @@ impl Provider for Exec {
         execute(desired, desired.command(), hands)
     }
 
-    /// The guards are asked again: the command itself may have just run.
+    /// Evaluates the guards again: the command itself may have just run.
     fn refresh(
         &self,
         desired: &Wish,
@@ -131,7 +131,7 @@ fn failure(desired: &Wish, done: &Done) -> StepError {
         .with_changes_made()
 }
 
-/// What later resources and reports may read.
+/// Returns the outputs that later resources and reports may read.
 fn outputs(done: &Done) -> Map<String, Value> {
     let trimmed = |text: String| text.trim_end_matches('\n').to_owned();
     let mut outputs = Map::new();

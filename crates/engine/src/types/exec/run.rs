@@ -1,7 +1,7 @@
 //! Running one command: bounded in time, in output, and to its process group.
 //!
-//! How a program is started and ended is the `process` crate's; here is which
-//! one, as whom, and what a run that is interrupted does to it.
+//! The `process` crate starts and ends programs. This module decides which program
+//! runs, as which user, and what happens to it when a run is interrupted.
 
 use std::ffi::OsString;
 use std::io;
@@ -15,10 +15,10 @@ use bunraku_process::{BlockingChild, Followed, Program, RunAs, SYSTEM_PATH, Unti
 use super::heard::Heard;
 use crate::{Sight, StepError};
 
-/// Kept of each stream when nothing else is said.
+/// The size that is kept of each stream by default.
 const USUAL_LIMIT: usize = 1 << 20;
 
-/// Between asking a process group to end and ending it.
+/// The time between asking a process group to end and killing it.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// A command to run.
@@ -37,7 +37,7 @@ pub struct Run {
     to_the_end: bool,
 }
 
-/// A command that ended by itself.
+/// A command that ended on its own.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Done {
     /// The exit code, unless a signal ended it.
@@ -46,11 +46,11 @@ pub struct Done {
     pub pid: u32,
     pub stdout: Vec<u8>,
     pub stderr: Vec<u8>,
-    /// There was more output than is kept.
+    /// There was more output than the kept part.
     pub cut: bool,
 }
 
-/// Why a command did not end by itself.
+/// The reason why a command did not end on its own.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     #[error("there is no command to run")]
@@ -91,7 +91,7 @@ impl From<RunError> for StepError {
     }
 }
 
-/// The words that have a shell run this text.
+/// Returns the words that run this text in a shell.
 pub fn shell(text: impl Into<OsString>) -> [OsString; 3] {
     ["/bin/sh".into(), "-c".into(), text.into()]
 }
@@ -101,7 +101,7 @@ impl Done {
         self.code == Some(0)
     }
 
-    /// `exit code 2`, `signal 9`.
+    /// Returns the way it ended: `exit code 2`, `signal 9`.
     pub fn ending(&self) -> String {
         match (self.code, self.signal) {
             (Some(code), _) => format!("exit code {code}"),
@@ -120,7 +120,7 @@ impl Done {
 }
 
 impl Run {
-    /// A program and its arguments, without a shell.
+    /// Creates a command from a program and its arguments, without a shell.
     pub fn new<W: Into<OsString>>(words: impl IntoIterator<Item = W>) -> Self {
         Self {
             words: words.into_iter().map(Into::into).collect(),
@@ -137,7 +137,7 @@ impl Run {
         }
     }
 
-    /// The same with other words.
+    /// Returns the same command with other words.
     pub(super) fn words(mut self, words: impl IntoIterator<Item = OsString>) -> Self {
         self.words = words.into_iter().collect();
         self
@@ -168,7 +168,7 @@ impl Run {
         self
     }
 
-    /// Without one, a command may take as long as it likes.
+    /// Sets a timeout. Without one, a command may run for any time.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
@@ -179,29 +179,28 @@ impl Run {
         self
     }
 
-    /// How many bytes of each stream are kept.
+    /// Sets how many bytes of each stream are kept.
     pub fn limit(mut self, limit: usize) -> Self {
         self.limit = limit;
         self
     }
 
-    /// Tells no output lines as events: for commands that only look.
+    /// Disables events for output lines, for commands that only observe.
     pub fn quiet(mut self) -> Self {
         self.quiet = true;
         self
     }
 
-    /// An interrupt of the run waits for the command: for those that leave a
+    /// Makes an interrupt of the run wait for the command. For commands that leave a
     /// machine half changed when they are cut off (a package manager).
     pub fn to_the_end(mut self) -> Self {
         self.to_the_end = true;
         self
     }
 
-    /// Runs it to its end, which a timeout or an interrupt may bring.
+    /// Runs the command until it ends, or a timeout or an interrupt ends it.
     ///
-    /// A process that it leaves in the background is left alone, and its open
-    /// pipe is not waited for.
+    /// A process that it leaves in the background continues, and its open pipe is not waited for.
     pub fn run(&self, sight: &Sight<'_>) -> Result<Done, RunError> {
         let program = self.program()?;
         let name = program.name().to_string_lossy().into_owned();
@@ -249,7 +248,7 @@ impl Run {
             ControlFlow::Continue(())
         });
         followed.map_err(|error| {
-            // Whatever went wrong, nothing stays behind.
+            // After any error, no process stays behind.
             child.end(GRACE);
             RunError::Follow(error)
         })
@@ -289,7 +288,7 @@ impl Run {
         Ok(program)
     }
 
-    /// The program with the identity it runs under.
+    /// Sets the identity that the program runs under.
     fn identified(&self, mut program: Program) -> Result<Program, RunError> {
         let mut run_as = RunAs::default();
         if let Some(user) = &self.user {

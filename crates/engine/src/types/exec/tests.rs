@@ -1,4 +1,4 @@
-//! Commands for real.
+//! Real commands.
 
 use bunraku_testkit::blocking::eventually;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::types::testing::{apply, lines, noop};
 use crate::{Outcome, Status};
 
-/// A directory, and what came of one `exec` in it.
+/// Runs one `exec` in a new directory. Returns the directory and the outcome.
 fn exec(parameters: Value) -> (tempfile::TempDir, Outcome) {
     let directory = tempfile::tempdir().expect("a directory");
     let mut parameters = parameters;
@@ -74,7 +74,7 @@ fn an_exit_code_that_was_not_expected_is_a_failure_with_its_last_words() {
 
 #[test]
 fn a_timeout_ends_the_whole_process_group() {
-    // The sleeps are of a length that nothing else on the machine asks for.
+    // The sleeps have a length that nothing else on the machine uses.
     let (directory, outcome) = exec(json!({
         "command": "echo begun; (trap '' TERM; echo $BASHPID $$ > /dev/null; sh -c 'echo $$ > pid; exec sleep 4321.5') & sleep 4321.5",
         "timeout": 1,
@@ -257,7 +257,7 @@ fn a_state_may_say_itself_whether_it_changed_something() {
 #[test]
 fn outputs_of_one_state_are_parameters_of_a_later_one() {
     let directory = tempfile::tempdir().expect("a directory");
-    // Declared first, so only the use of the output brings it behind.
+    // Declared first, so only the use of the output orders it later.
     let summary = apply(
         directory.path(),
         json!([
@@ -349,7 +349,7 @@ fn an_interrupt_ends_the_command_in_hand() {
     assert!(!summary.succeeded());
 }
 
-/// Everything that a run tells, as one text.
+/// All events of a run, as one text.
 #[derive(Default)]
 struct Heard(std::sync::Mutex<String>);
 
@@ -362,7 +362,7 @@ impl crate::EventSink for Heard {
     }
 }
 
-/// A run of states, with all that it told and what is left on disk of it.
+/// Runs states. Returns all that the run reported and left on disk.
 fn told_of(states: Value, other_nodes: crate::OtherNodes, noop: bool) -> (crate::Summary, String) {
     let directory = tempfile::tempdir().expect("a directory");
     let catalog = crate::types::testing::catalog(states);
@@ -415,7 +415,7 @@ fn a_secret_output_is_used_and_told_nowhere() {
     std::fs::write(&path, "token = old\n").expect("written");
     let (summary, told) = told_of(
         json!([
-            // Computed, so that no text of the catalog has it.
+            // Computed, so that no text of the catalog contains it.
             secret_state(
                 "make",
                 json!({"command": "printf 'hunt%d-er\\nxy\\n' 7; echo whisper$((1+1)) >&2", "register": "token"})
@@ -455,7 +455,7 @@ fn a_secret_output_is_used_and_told_nowhere() {
     assert!(make.secret_outputs);
     let failed = outcome_of(&summary, "break").message.as_deref();
     assert_eq!(failed, Some("it failed; what it printed is a secret"));
-    // What repeats a secret is one too: nobody else may have it.
+    // An output that repeats a secret is a secret too: no other step may read it.
     assert!(outcome_of(&summary, "echo").secret_outputs);
 }
 
@@ -513,7 +513,7 @@ fn outputs_of_other_nodes_are_put_in_and_what_is_missing_fails_its_reader_alone(
     assert!(
         said("part").starts_with("there is no `node(\"db1\").token.stdoot`: `token` has stdout")
     );
-    // A noop run cannot have them all, and says so without a failure.
+    // A noop run cannot have all outputs, and reports so without a failure.
     let (summary, _) = told_of(states(), others, true);
     assert_eq!(outcome_of(&summary, "lost").status, Status::Pending);
     assert!(summary.succeeded());
