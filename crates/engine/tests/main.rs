@@ -1,3 +1,3 @@
-//! What the documentation says of resource types is what they do.
+//! Checks that resource types behave as documented.
 
 mod resources_doc;

@@ -1,4 +1,4 @@
-//! `docs/resources.md` is generated from the table of types, and its examples run.
+//! Generates `docs/resources.md` from the table of types, and runs its examples.
 //!
 //! `UPDATE_EXPECT=1` regenerates the page.
 
@@ -114,7 +114,7 @@ fn the_page_says_what_the_table_says() {
     );
 }
 
-/// The examples on the page, each with the heading above it.
+/// Returns the examples on the page, each with the heading above it.
 fn examples(page: &str) -> Vec<(String, Value)> {
     let mut examples = Vec::new();
     let mut heading = String::new();
@@ -142,7 +142,7 @@ fn examples(page: &str) -> Vec<(String, Value)> {
     examples
 }
 
-/// Whether an example stays inside the reader's own directory.
+/// Returns true if an example stays inside the reader's own directory.
 fn stays_inside(example: &Value) -> bool {
     let harmless = ["Notify", "Test", "Anchor", "Schedule", "Filebucket"];
     let resources = example
@@ -155,15 +155,15 @@ fn stays_inside(example: &Value) -> bool {
     })
 }
 
-/// Types whose examples name all that they touch.
+/// Types whose examples name all paths that they change.
 const IN_A_DIRECTORY: [&str; 9] = [
     "Archive", "Exec", "File", "Git", "Host", "Mount", "Pkgrepo", "Service", "Sysctl",
 ];
 
-/// Types whose examples run on a machine that lies in a directory.
+/// Types whose examples run on a machine in a directory.
 const IN_A_ROOT: [&str; 4] = ["Cron", "Group", "Ssh_authorized_key", "User"];
 
-/// A machine that knows root and nobody else.
+/// Creates a machine that only has the user root.
 fn machine_root(example: &Value, place: &Path) -> Option<PathBuf> {
     let of = |resource: &Value| resource["type"].as_str().map(str::to_owned);
     let types: Vec<_> = example.as_array()?.iter().filter_map(of).collect();
@@ -220,7 +220,7 @@ fn every_type_has_an_example_and_every_example_runs() {
     for (heading, example) in &examples {
         let root = tempfile::tempdir().expect("a directory");
         if !stays_inside(example) && machine_root(example, root.path()).is_none() {
-            // It would change the machine: that it is understood is all that is tried here.
+            // It would change the machine, so this only tests that the example is understood.
             run(heading, example, root.path(), true);
             continue;
         }

@@ -63,7 +63,7 @@ enum Kind {
     Unknown,
 }
 
-/// The name that marks the output of a resource as a sensitive parameter.
+/// The name among the sensitive parameters that marks the output of a resource as secret.
 const OUTPUTS: &str = "outputs";
 
 /// The number of resources below which a thread is not worthwhile.

@@ -55,7 +55,7 @@ pub(crate) struct Wish {
     present: bool,
     gid: Option<u32>,
     members: Option<Vec<String>>,
-    /// Whether `members` are all there may be.
+    /// True if `members` is the complete list.
     only: bool,
     added: Vec<String>,
     removed: Vec<String>,
@@ -64,7 +64,7 @@ pub(crate) struct Wish {
 }
 
 impl Wish {
-    /// The members as they should be, sorted.
+    /// Returns the desired members, sorted.
     fn members(&self, old: &[String]) -> Vec<String> {
         let mut members: Vec<String> = match &self.members {
             Some(members) if self.only => members.clone(),
@@ -150,8 +150,8 @@ impl ResourceType for Group {
             return;
         }
         relations.provides(Thing::Group(desired.name.clone()));
-        // A user's own group exists before the user, so this gives way to the
-        // user's need of the group where both are declared.
+        // A user's own group exists before the user. So this relation is dropped in
+        // favour of the user's need of the group if both are declared.
         for member in desired.members.iter().flatten().chain(&desired.added) {
             relations.needs(Thing::User(member.clone()), "its member");
         }

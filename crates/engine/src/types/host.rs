@@ -97,7 +97,7 @@ impl Wish {
         }
     }
 
-    /// The file with the entry as it should be, once.
+    /// Returns the file with the desired entry exactly once.
     fn put(&self, content: &[u8]) -> Vec<u8> {
         let old = find(content, &self.name);
         let entry = self.present.then(|| self.entry(old.as_ref()).line());

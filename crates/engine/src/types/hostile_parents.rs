@@ -1,4 +1,4 @@
-//! Every type that writes below a path, in a directory whose owner put a link into the way.
+//! Every type that writes below a path, in a directory whose owner placed a link on the path.
 
 use std::os::unix::fs::{chown, lchown, symlink};
 
@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use super::testing_root::Machine;
 use crate::Status;
 
-/// A user that is neither root nor whoever runs the tests.
+/// A user that is neither root nor the user who runs the tests.
 const OTHER: u32 = 65534;
 
-/// A machine with a directory of another user, in which `way` leads to root's `/root-only`.
+/// Creates a machine with a directory of another user, in which `way` leads to root's `/root-only`.
 fn machine() -> Machine {
     let machine = Machine::new();
     let (home, victim) = (machine.path("/srv/home"), machine.path("/root-only"));

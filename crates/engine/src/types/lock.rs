@@ -1,9 +1,9 @@
 //! `lock`: one node of the fleet holds it, for example to be the database master.
 //!
-//! The first node that asks holds it; a lock that another node holds is fine.
-//! It is a change, and notifies, only when this node acquires or releases it.
-//! A run in which the node holds it renews the lease while it looks, in noop
-//! too: a run is a sign of life, and nothing changes.
+//! The first node that requests the lock holds it. A lock that another node holds is
+//! not an error. It is a change, and notifies, only when this node acquires or releases
+//! it. A run on the holder renews the lease while it observes, in noop too: a run is a
+//! sign of life, and nothing changes.
 
 use std::time::Duration;
 
@@ -17,12 +17,12 @@ use crate::{
     StateFunction, StepError, TypeSpec,
 };
 
-/// The same holder in every run.
+/// The session name. It is the same holder in every run.
 const SESSION: &str = "engine";
 
 const DEFAULT_LEASE: Duration = Duration::from_secs(2 * 3_600);
 
-/// The type.
+/// The `lock` type.
 pub(super) struct Lock;
 
 static SPEC: TypeSpec = TypeSpec {
@@ -56,7 +56,7 @@ static SPEC: TypeSpec = TypeSpec {
     example: r#"[{"type": "Lock", "title": "db-master", "parameters": {"ensure": "held", "lease": "2h"}}]"#,
 };
 
-/// The lock as the catalog wants it.
+/// The desired state of the lock.
 pub(super) struct DesiredLock {
     held: bool,
     request: LockRequest,
@@ -108,7 +108,7 @@ impl Provider for Lock {
         match standing {
             LockStanding::Own { token } if desired.held => match sight.renew_lock(name, token)? {
                 LockRenewal::Renewed => Ok(standing),
-                // As far as this run knows, a lost lock is free: acquiring it tells more.
+                // As far as this run knows, a lost lock is free: trying to acquire it shows more.
                 LockRenewal::Lost => Ok(LockStanding::Free),
             },
             _ => Ok(standing),
@@ -144,7 +144,7 @@ mod tests {
         json!([{"type": "Lock", "title": "db", "parameters": parameters}])
     }
 
-    /// What happens to the lock `db`, as the fleet records it, and how the resource ends.
+    /// Checks the fleet's record of calls for the lock `db`, and the outcome of the resource.
     fn check(standing: LockStanding, noop: bool, parameters: Value, expected: &[&str]) -> String {
         let fleet = Arc::new(FakeFleet::with_lock(standing));
         let summary = run_in(&fleet, lock(parameters), noop);

@@ -1,5 +1,5 @@
-//! Types that only stand in the graph: `anchor`, and Puppet's `schedule` and
-//! `filebucket`, which a catalog may hold and which change nothing here.
+//! Types that only appear in the graph: `anchor`, and Puppet's `schedule` and
+//! `filebucket`, which a catalog may contain and which change nothing here.
 
 use crate::spec::parameter;
 use crate::{

@@ -72,7 +72,7 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// The types that are built in.
+    /// Returns a registry with the built-in types.
     pub fn standard() -> Self {
         let mut registry = Self::empty();
         registry.add(exec::Exec);
@@ -99,7 +99,7 @@ impl Registry {
         registry
     }
 
-    /// No types at all.
+    /// Returns a registry without types.
     pub fn empty() -> Self {
         Self {
             types: Vec::new(),
@@ -108,7 +108,7 @@ impl Registry {
         }
     }
 
-    /// Adds a type under its name and aliases; a later one wins.
+    /// Adds a type under its name and aliases. A later type replaces an earlier one.
     pub fn add(&mut self, added: impl Provider) {
         let spec = added.spec();
         let index = self.types.len();
@@ -118,7 +118,7 @@ impl Registry {
         }
     }
 
-    /// The type of this name, in any case (`File`, `file`).
+    /// Returns the type of this name, ignoring case (`File`, `file`).
     pub(crate) fn get(&self, type_name: &str) -> Option<&Arc<dyn AnyType>> {
         let index = self.by_name.get(type_name.to_lowercase().as_str())?;
         Some(&self.types[*index])
@@ -128,17 +128,17 @@ impl Registry {
         self.modules > 0
     }
 
-    /// Whether there is a type of this name.
+    /// Returns true if there is a type of this name.
     pub fn knows(&self, type_name: &str) -> bool {
         self.get(type_name).is_some()
     }
 
-    /// The one table: every type with its names and parameters.
+    /// Returns the table of all types with their names and parameters.
     pub fn specs(&self) -> impl Iterator<Item = &'static TypeSpec> + '_ {
         self.types.iter().map(|one| one.spec())
     }
 
-    /// The type and the mapping of a state function (`file.managed`).
+    /// Returns the type and the mapping of a state function (`file.managed`).
     pub fn state_function(
         &self,
         function: &str,

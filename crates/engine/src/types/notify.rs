@@ -1,4 +1,4 @@
-//! `notify`: says something in every run.
+//! `notify`: reports a message in every run.
 
 use serde_json::json;
 
@@ -32,7 +32,8 @@ static SPEC: TypeSpec = TypeSpec {
 
 pub(crate) struct Message {
     text: String,
-    /// A state's notification is no change; a Puppet `notify` is one.
+    /// True if the message counts as a change: for a Puppet `notify`, but not for a
+    /// state's notification.
     counts: bool,
 }
 

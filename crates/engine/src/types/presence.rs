@@ -1,15 +1,15 @@
-//! `ensure => present` or `absent`, which most types know.
+//! `ensure => present` or `absent`, which most types have.
 
 use serde_json::{Value, json};
 
 use crate::{Change, Declaration, Refusal, Shown};
 
-/// Whether the thing should exist.
+/// Returns true if the object should exist.
 pub(crate) fn present(declaration: &Declaration) -> Result<bool, Refusal> {
     Ok(declaration.word("ensure", &["present", "absent"])? != Some("absent"))
 }
 
-/// The changes of a thing that is created, removed, or compared where it should
+/// Returns the changes of an object that is created, removed, or compared if it should
 /// exist and does.
 pub(crate) fn changes<T>(
     should_exist: bool,
@@ -24,7 +24,7 @@ pub(crate) fn changes<T>(
     }
 }
 
-/// A change for each property that differs: its name, the old and the new value.
+/// Returns a change for each property that differs: its name, the old and the new value.
 pub(crate) fn differing<const N: usize>(
     properties: [(&'static str, Value, Value); N],
 ) -> Vec<Change> {

@@ -1,9 +1,9 @@
-//! Values that end up in a line of a system's file, where a line break would
-//! smuggle in another entry.
+//! Values that become part of a line of a system file, where a line break would smuggle
+//! in another entry.
 
 use crate::{Declaration, Refusal};
 
-/// Text without control characters.
+/// Returns text without control characters.
 pub(crate) fn line(declaration: &Declaration, name: &str) -> Result<Option<String>, Refusal> {
     match declaration.text(name)? {
         Some(text) if text.chars().any(char::is_control) => {
@@ -13,7 +13,7 @@ pub(crate) fn line(declaration: &Declaration, name: &str) -> Result<Option<Strin
     }
 }
 
-/// One word: no white space either, and not empty.
+/// Returns one word: without white space, and not empty.
 pub(crate) fn word(declaration: &Declaration, name: &str) -> Result<Option<String>, Refusal> {
     match line(declaration, name)? {
         Some(text) if text.is_empty() || text.contains(char::is_whitespace) => {
@@ -23,7 +23,7 @@ pub(crate) fn word(declaration: &Declaration, name: &str) -> Result<Option<Strin
     }
 }
 
-/// Words, each as in [`word`].
+/// Returns words, each as in [`word`].
 pub(crate) fn words(declaration: &Declaration, name: &str) -> Result<Option<Vec<String>>, Refusal> {
     match declaration.texts(name)? {
         Some(texts) if texts.iter().any(|text| !is_word(text)) => {
@@ -33,7 +33,7 @@ pub(crate) fn words(declaration: &Declaration, name: &str) -> Result<Option<Vec<
     }
 }
 
-/// The name of the thing, which must be one word.
+/// Returns the name of the object, which must be one word.
 pub(crate) fn name_word(declaration: &Declaration) -> Result<String, Refusal> {
     let name = declaration.name()?;
     if is_word(&name) {

@@ -59,13 +59,13 @@ pub(crate) struct Seen {
     persisted: Option<String>,
 }
 
-/// Tabs and runs of spaces mean the same to the kernel.
+/// Normalizes white space. Tabs and runs of spaces mean the same to the kernel.
 fn normal(value: &str) -> String {
     value.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// `net.ipv4.conf.all` and `net/ipv4/conf/all` are the same setting. In the
-/// form with slashes a dot is part of a name (`eth0.1`).
+/// Returns the parts of a name. `net.ipv4.conf.all` and `net/ipv4/conf/all` are the
+/// same setting. In the form with slashes a dot is part of a name (`eth0.1`).
 fn parts(name: &str) -> Vec<String> {
     match name.find(['.', '/']) {
         Some(at) if name.as_bytes()[at] == b'/' => name.split('/').map(str::to_owned).collect(),
@@ -90,7 +90,7 @@ impl Wish {
 
     fn find(&self, content: &[u8]) -> Option<String> {
         let mine = parts(&self.name);
-        // The last assignment is the one that counts.
+        // The last assignment wins.
         config_file::lines(content)
             .filter_map(|line| assignment(&config_file::text(line)))
             .filter(|(name, _)| *name == mine)
@@ -191,7 +191,7 @@ impl Provider for Sysctl {
         let (desired, _, changes, hands) = step.parts();
         for change in changes {
             if change.property == "value" {
-                // The kernel judges the value, before it lands in a file.
+                // The kernel checks the value before it is written to a file.
                 std::fs::write(hands.path(desired.kernel_path()), &desired.value).map_err(
                     |error| {
                         let message = format!("the kernel refuses `{}`", desired.value);

@@ -1,4 +1,4 @@
-//! `test`: does what it is told, to try out requisites. Salt's `test` states.
+//! `test`: has a declared outcome, to try out requisites. Salt's `test` states.
 
 use serde_json::json;
 

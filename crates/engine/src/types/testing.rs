@@ -1,4 +1,4 @@
-//! Running resources for real, in tests.
+//! Running real resources in tests.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,22 +10,22 @@ use crate::{
     LockStanding, NoCoordinator, Plan, PlanOptions, Registry, StepError, Summary, carry_out,
 };
 
-/// A catalog of these resources.
+/// Creates a catalog of these resources.
 pub(crate) fn catalog(resources: Value) -> Catalog {
     serde_json::from_value(json!({"name": "test", "resources": resources})).expect("a catalog")
 }
 
-/// Carries out resources; backups and state go below `state`.
+/// Applies resources. Backups and state go below `state`.
 pub(crate) fn apply(state: &std::path::Path, resources: Value) -> Summary {
     run(state, resources, false, Arc::new(NoCoordinator))
 }
 
-/// The same without hands.
+/// Does the same in noop.
 pub(crate) fn noop(state: &std::path::Path, resources: Value) -> Summary {
     run(state, resources, true, Arc::new(NoCoordinator))
 }
 
-/// Carries out resources that reach other nodes.
+/// Applies resources that reach other nodes.
 pub(crate) fn run_in(fleet: &Arc<FakeFleet>, resources: Value, noop: bool) -> Summary {
     let state = tempfile::tempdir().expect("a directory");
     let fleet: Arc<FakeFleet> = Arc::clone(fleet);
@@ -53,7 +53,7 @@ fn run(
     carry_out(&plan, how).expect("a record of the run")
 }
 
-/// One line for each resource, sorted: `Exec[x] failed: why`.
+/// Returns one line for each resource, sorted: `Exec[x] failed: why`.
 pub(crate) fn lines(summary: &Summary) -> String {
     let mut lines: Vec<String> = (summary.finished.iter())
         .map(|one| {
@@ -74,7 +74,7 @@ pub(crate) fn lines(summary: &Summary) -> String {
     lines.join("\n")
 }
 
-/// A fleet that records what a run asks of it. It knows every node but `nobody`.
+/// A fleet that records the requests of a run. It knows every node but `nobody`.
 #[derive(Default)]
 pub(crate) struct FakeFleet {
     fired: Mutex<Vec<Firing>>,
@@ -85,7 +85,7 @@ pub(crate) struct FakeFleet {
 }
 
 impl FakeFleet {
-    /// Every lock stands like this.
+    /// Returns a fleet in which every lock has this standing.
     pub(crate) fn with_lock(standing: LockStanding) -> Self {
         Self {
             standing: Some(standing),
@@ -93,7 +93,7 @@ impl FakeFleet {
         }
     }
 
-    /// Renewing a lock comes too late.
+    /// Makes every renewal of a lock come too late.
     pub(crate) fn losing(self) -> Self {
         Self {
             is_losing: true,
@@ -101,7 +101,7 @@ impl FakeFleet {
         }
     }
 
-    /// Another node is quicker to acquire a lock.
+    /// Makes another node acquire every lock first.
     pub(crate) fn busy(self) -> Self {
         Self {
             is_busy: true,
@@ -113,7 +113,7 @@ impl FakeFleet {
         unpoisoned(&self.fired).clone()
     }
 
-    /// `look`, `acquire`, `renew` and `release` with their arguments, in order.
+    /// Returns `look`, `acquire`, `renew` and `release` with their arguments, in order.
     pub(crate) fn lock_calls(&self) -> Vec<String> {
         unpoisoned(&self.lock_calls).clone()
     }

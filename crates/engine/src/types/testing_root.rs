@@ -1,4 +1,4 @@
-//! A machine of the test's own: a directory that the engine takes for `/`.
+//! A machine for a test: a directory that the engine uses as `/`.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ impl Machine {
         Self { place }
     }
 
-    /// Where the test keeps what is not part of the machine.
+    /// Returns the directory for files of the test that are not part of the machine.
     pub(crate) fn beside(&self) -> &Path {
         self.place.path()
     }
@@ -51,7 +51,7 @@ impl Machine {
         self.carry_out(resources, noop, Cancellation::new().expect("a pipe"))
     }
 
-    /// A run that somebody may stop.
+    /// Runs resources with a cancellation.
     pub(crate) fn run_until(&self, resources: Value, cancellation: Cancellation) -> Summary {
         self.carry_out(resources, false, cancellation)
     }
@@ -74,8 +74,8 @@ impl Machine {
         carry_out(&plan, how).expect("a record of the run")
     }
 
-    /// Noop tells the changes and makes none, apply makes them, and a second
-    /// apply finds nothing to do.
+    /// Checks that noop reports the changes and makes none, apply makes them, and a
+    /// second apply finds nothing to do.
     #[track_caller]
     pub(crate) fn converges(&self, resources: Value) -> String {
         let announced = self.noop(resources.clone());
@@ -97,14 +97,14 @@ impl Machine {
         first
     }
 
-    /// Each resource, sorted, with its changes below it.
+    /// Returns each resource, sorted, with its changes below it.
     pub(crate) fn told(&self, summary: &Summary) -> String {
         let place = self.place.path().to_string_lossy();
         told(summary).replace(&*place, "PLACE")
     }
 }
 
-/// Each resource, sorted, with its changes below it.
+/// Returns each resource, sorted, with its changes below it.
 pub(crate) fn told(summary: &Summary) -> String {
     let mut blocks: Vec<String> = (summary.finished.iter())
         .map(|one| {

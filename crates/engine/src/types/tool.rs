@@ -1,5 +1,4 @@
-//! Running the system's own tools: to look, or to act, with errors that tell
-//! what the tool said.
+//! Running the system's tools, to observe or to act, with errors that include the tool's message.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -8,13 +7,13 @@ use std::time::Duration;
 use super::exec::{Done, Run};
 use crate::{Hands, Sight, StepError};
 
-/// A tool that only looks and has not answered by then never will.
+/// The timeout of a tool that only observes. One that has not answered by then never will.
 const LOOKING: Duration = Duration::from_secs(300);
 
-/// Lines of a tool's complaint that are worth showing.
+/// The number of lines of a tool's error output that are worth showing.
 const COMPLAINT: usize = 6;
 
-/// Runs a tool that changes nothing. How it ended is for the caller to judge.
+/// Runs a tool that changes nothing. The caller checks how it ended.
 pub(crate) fn look<W: Into<OsString>>(
     words: impl IntoIterator<Item = W>,
     sight: &Sight<'_>,
@@ -33,7 +32,7 @@ pub(crate) fn act(run: &Run, what: &str, hands: &Hands<'_>) -> Result<Done, Step
     }
 }
 
-/// The error of a tool that failed: how it ended and its last words.
+/// Returns the error of a failed tool: how it ended, and its last lines.
 pub(crate) fn complaint(what: &str, done: &Done) -> StepError {
     let said = match done.stderr_text() {
         text if text.trim().is_empty() => done.stdout_text(),
@@ -51,7 +50,7 @@ pub(crate) fn complaint(what: &str, done: &Done) -> StepError {
     }
 }
 
-/// Whether a program of this name is on the path that tools are searched in.
+/// Returns true if a program of this name is on the search path for tools.
 pub(crate) fn exists(program: &str) -> bool {
     let given = std::env::var_os("PATH").unwrap_or_default();
     let usual = [

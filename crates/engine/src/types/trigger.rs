@@ -1,6 +1,6 @@
 //! `trigger`: starts a run on other nodes when something notifies it.
 //!
-//! Declaring it does nothing; only a refresh fires it. The run's
+//! Declaring it does nothing. Only a refresh fires it. The run's
 //! [`Coordinator`](crate::Coordinator) fires it with the causes of the run.
 
 use bunraku_model::{NodeName, TriggerName};
@@ -13,7 +13,7 @@ use crate::{
     StateFunction, StepError, TypeSpec,
 };
 
-/// The type.
+/// The `trigger` type.
 pub(super) struct Trigger;
 
 static SPEC: TypeSpec = TypeSpec {
@@ -66,7 +66,7 @@ impl ResourceType for Trigger {
         let provider = provider(declaration)?;
         let hosts = declaration.texts("hosts")?.unwrap_or_default();
         let query = declaration.text("query")?;
-        // Only a server knows which nodes a trigger is for when the catalog names none.
+        // Only a server knows the nodes of a trigger when the catalog names none.
         if provider != CueProvider::Bunraku {
             if hosts.is_empty() {
                 return Err(declaration.refuse("hosts", "at least one node"));

@@ -455,7 +455,7 @@ fn a_secret_output_is_used_and_told_nowhere() {
     assert!(make.secret_outputs);
     let failed = outcome_of(&summary, "break").message.as_deref();
     assert_eq!(failed, Some("it failed; what it printed is a secret"));
-    // An output that repeats a secret is a secret too: no other step may read it.
+    // An output that repeats a secret is a secret too: nobody else may get it.
     assert!(outcome_of(&summary, "echo").secret_outputs);
 }
 

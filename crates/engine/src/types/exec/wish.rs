@@ -1,4 +1,4 @@
-//! What an `exec` declares, read and checked.
+//! The declaration of an `exec`, parsed and checked.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::{Done, Run, outputs};
 use crate::{Applied, Declaration, Refusal, Relations, Thing};
 
-/// Puppet's default.
+/// Puppet's default timeout.
 const PUPPET_TIMEOUT: Duration = Duration::from_secs(300);
 
 pub(crate) struct Wish {
@@ -22,18 +22,18 @@ pub(crate) struct Wish {
     pub(super) returns: Vec<i32>,
     pub(super) tries: u32,
     pub(super) try_sleep: Duration,
-    /// Salt's rules for lists of guards.
+    /// True if Salt's rules apply to lists of guards.
     pub(super) state: bool,
     stateful: bool,
     secret: bool,
     cwd: Option<String>,
     user: Option<String>,
-    /// Everything but the words.
+    /// The command without its words.
     base: Run,
     shell: OsString,
 }
 
-/// A command as it was written.
+/// A command as declared.
 #[derive(Clone, Debug)]
 pub(super) enum Words {
     Text(String),
@@ -48,7 +48,7 @@ impl Words {
         }
     }
 
-    /// The words that begin with a slash, as Puppet looks for them.
+    /// Returns the words that begin with a slash, as Puppet searches for them.
     fn paths(&self) -> VecDeque<&str> {
         let words: Vec<&str> = match self {
             Self::Text(text) => text.split_whitespace().collect(),
@@ -119,7 +119,7 @@ impl Wish {
         self.run(self.refresh.as_ref().unwrap_or(&self.command))
     }
 
-    /// A command with this one's user, directory, environment and limits.
+    /// Returns a command with the user, directory, environment and limits of this one.
     pub(super) fn run(&self, words: &Words) -> Run {
         match words {
             Words::List(words) => self.base.clone().words(words.iter().map(OsString::from)),
@@ -129,7 +129,7 @@ impl Wish {
         }
     }
 
-    /// The command for messages.
+    /// Returns the command for messages.
     pub(super) fn shown(&self) -> String {
         if self.secret {
             crate::secrets::HIDDEN.to_owned()
@@ -226,7 +226,7 @@ fn words(declaration: &Declaration, name: &str) -> Result<Option<Words>, Refusal
     })
 }
 
-/// One command, a list of commands, or a list of lists of words.
+/// Reads one command, a list of commands, or a list of lists of words.
 fn word_lists(declaration: &Declaration, name: &str) -> Result<Vec<Words>, Refusal> {
     let Some(Value::Array(items)) = declaration.value(name) else {
         return Ok(declaration
@@ -318,7 +318,7 @@ fn tries(declaration: &Declaration) -> Result<u32, Refusal> {
     counted.ok_or_else(|| declaration.refuse("tries", "a number above 0"))
 }
 
-/// Salt's `stateful`: the last line is JSON or `changed=yes comment='…'`.
+/// Parses Salt's `stateful`: the last line is JSON or `changed=yes comment='…'`.
 fn stated(stdout: &str) -> (bool, Option<String>) {
     let last = stdout.trim_end().lines().last().unwrap_or_default().trim();
     if let Ok(Value::Object(said)) = serde_json::from_str(last) {

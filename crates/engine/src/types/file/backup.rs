@@ -1,8 +1,8 @@
-//! Keeping what is replaced, and bringing it back.
+//! Backups of replaced files, and restoring them.
 //!
-//! Contents lie under their SHA-256, so the same content is kept once; an
-//! index with one JSON line for each replacement says what lay where. Both
-//! are readable to their owner alone.
+//! Contents are stored under their SHA-256, so the same content is kept once. An index
+//! with one JSON line for each replacement records the path of each content. Only the
+//! owner can read both.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, Read, Write};
@@ -21,11 +21,11 @@ use crate::{Hands, StepError};
 /// One file that was replaced or removed.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Backup {
-    /// Seconds since 1970.
+    /// The time, in seconds since 1970.
     pub at: i64,
-    /// The path; bytes that are not UTF-8 are replaced, `path_bytes` has them.
+    /// The path. Bytes that are not UTF-8 are replaced, and `path_bytes` has them.
     pub path: String,
-    /// In hexadecimal, if the path is not UTF-8.
+    /// The path in hexadecimal, if it is not UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path_bytes: Option<String>,
     pub sha256: String,
@@ -34,7 +34,7 @@ pub struct Backup {
     pub gid: u32,
 }
 
-/// Why a backup cannot be listed.
+/// The reason why backups cannot be listed.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read the backups in {}", .path.display())]
 pub struct BackupError {
@@ -44,7 +44,7 @@ pub struct BackupError {
 }
 
 impl Backup {
-    /// The path as it was.
+    /// Returns the original path.
     pub fn real_path(&self) -> PathBuf {
         let bytes = self
             .path_bytes
@@ -109,7 +109,7 @@ pub(super) fn keep(
     index.write_all(&line).map_err(cannot)
 }
 
-/// All backups, the oldest first; of one path, if one is given.
+/// Returns all backups, the oldest first, or only those of one path.
 pub fn backups(state_directory: &Path, of: Option<&Path>) -> Result<Vec<Backup>, BackupError> {
     let path = store(state_directory).join("index");
     let index = match File::open(&path) {
@@ -123,7 +123,7 @@ pub fn backups(state_directory: &Path, of: Option<&Path>) -> Result<Vec<Backup>,
             path: path.clone(),
             source,
         })?;
-        // A line that a crash cut short is passed over.
+        // A line that a crash cut short is ignored.
         if let Ok(backup) = serde_json::from_str::<Backup>(&line)
             && of.is_none_or(|of| backup.real_path() == of)
         {
@@ -133,7 +133,7 @@ pub fn backups(state_directory: &Path, of: Option<&Path>) -> Result<Vec<Backup>,
     Ok(found)
 }
 
-/// Opens the kept content and says how it was, to be put back.
+/// Opens the stored content and returns its attributes, to restore it.
 pub(super) fn open(
     backup: &Backup,
     state_directory: &Path,
@@ -151,7 +151,7 @@ pub(super) fn open(
     ))
 }
 
-/// Puts a backup back in its place. What is there now is kept in turn.
+/// Restores a backup. The current file is kept in turn.
 pub(crate) fn put_back(backup: &Backup, hands: &Hands<'_>) -> Result<(), StepError> {
     let path = backup.real_path();
     if let Ok(metadata) = fs::symlink_metadata(&path)

@@ -1,4 +1,4 @@
-//! Comparing contents: by streaming, so that a large file costs no memory.
+//! Comparing contents by streaming, so that a large file costs no memory.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
@@ -12,32 +12,32 @@ use super::template;
 use super::wish::{Content, Template, Wish};
 use crate::{Sight, StepError};
 
-/// Contents that are edited or rendered are held in memory.
+/// The maximum size of content that is edited or rendered, as it is held in memory.
 const LARGEST_EDITED: u64 = 64 << 20;
-/// Larger files are told by their checksums alone.
+/// The maximum size for a diff. Larger files are reported by their checksums only.
 const LARGEST_DIFFED: u64 = 256 << 10;
 
-/// The new content beside the old one.
+/// The result of comparing the new content with the old.
 pub(super) struct Comparison {
     pub(super) same: bool,
-    /// Checksums, if they differ.
+    /// The checksum of the old content, if they differ.
     pub(super) old: Option<String>,
     pub(super) new: Option<String>,
     pub(super) diff: Option<String>,
     pub(super) wanted: Wanted,
 }
 
-/// Where the new content is to be had.
+/// The location of the new content.
 pub(super) enum Wanted {
-    /// In the wish itself.
+    /// In the declaration itself.
     Declared,
     Made(Vec<u8>),
     At(String),
-    /// Edits of a file that is not there and is not to be made.
+    /// Nowhere: edits of a file that does not exist and is not to be created.
     Nothing,
 }
 
-/// Compares; `old` is the file that is there, of this size as it was opened.
+/// Compares contents. `old` is the existing file, with its size when it was opened.
 pub(super) fn compare(
     wish: &Wish,
     mut old: Option<File>,
@@ -46,7 +46,7 @@ pub(super) fn compare(
 ) -> Result<Comparison, StepError> {
     let wanted = match wanted(wish, old.as_mut(), sight) {
         Ok(wanted) => wanted,
-        // Noop: the source may be made by what comes before.
+        // Noop: an earlier resource may create the source.
         Err(_) if sight.may_appear() => {
             return Ok(Comparison {
                 same: false,
@@ -71,7 +71,7 @@ pub(super) fn compare(
     let same = match &mut old {
         None => false,
         Some(old) => {
-            // Only edits have read it by now.
+            // Only edits have read the file at this point.
             if matches!(wish.content, Content::Edits(_)) {
                 old.rewind().map_err(cannot)?;
             }
@@ -155,7 +155,7 @@ fn wanted(wish: &Wish, old: Option<&mut File>, sight: &Sight<'_>) -> Result<Want
     })
 }
 
-/// The first source that exists.
+/// Returns the first source that exists.
 fn first_source(
     addresses: &[String],
     sight: &Sight<'_>,
@@ -170,7 +170,7 @@ fn first_source(
     Err(last)
 }
 
-/// Opens the new content to be read from its beginning.
+/// Opens the new content for reading from its beginning.
 pub(super) fn open<'a>(
     wish: &'a Wish,
     wanted: &'a Wanted,
@@ -202,8 +202,8 @@ fn is_same(
     same_streams(old, &mut *new).map_err(cannot)
 }
 
-/// Most files are small: one read tells. There is no need to ask for the rest
-/// where the file's size says that there is none and the read came back short.
+/// Compares a file with bytes. Most files are small, so one read is enough. A second
+/// read is not needed if the file's size matches and the first read was short.
 fn same_as_bytes(old: &mut File, size: u64, bytes: &[u8]) -> io::Result<bool> {
     let mut buffer = [0; 4 << 10];
     let mut rest = bytes;
@@ -244,7 +244,7 @@ fn fill(from: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(filled)
 }
 
-/// The SHA-256 of all that is left to read.
+/// Returns the SHA-256 of the rest of the input.
 pub(super) fn checksum(from: &mut (impl Read + ?Sized)) -> io::Result<String> {
     struct Sink(Sha256);
     impl Write for Sink {
@@ -261,7 +261,7 @@ pub(super) fn checksum(from: &mut (impl Read + ?Sized)) -> io::Result<String> {
     Ok(hex::encode(sink.0.finalize()))
 }
 
-/// A unified diff of two small texts.
+/// Returns a unified diff of two small texts.
 fn diff(
     wish: &Wish,
     old: Option<File>,

@@ -1,7 +1,7 @@
 //! Changing parts of a text: lines, blocks, patterns. Pure.
 //!
-//! Each edit is a function of the old content, and editing twice is the same
-//! as editing once: a proptest holds it to that.
+//! Each edit is a function of the old content, and editing twice is the same as editing
+//! once. A proptest checks this.
 
 use regex::bytes::{Regex, RegexBuilder};
 
@@ -30,7 +30,7 @@ pub(crate) enum Edit {
     },
 }
 
-/// The edits that a declaration asks for, in the order in which they are made.
+/// Reads the edits of a declaration, in the order in which they are made.
 pub(crate) fn read(declaration: &Declaration) -> Result<Vec<Edit>, Refusal> {
     let mut edits = Vec::new();
     if let Some(pattern) = pattern(declaration, "pattern", true)? {
@@ -94,7 +94,7 @@ fn pattern(
         .map_err(|_| declaration.refuse(name, "a regular expression (without look-around)"))
 }
 
-/// `\1` and `\g<name>` in the replacement, as Python writes them.
+/// Converts `\1` and `\g<name>` in the replacement, as Python writes them.
 fn python_groups(replacement: &str) -> String {
     let mut out = String::new();
     let mut characters = replacement.chars().peekable();
@@ -128,7 +128,7 @@ fn python_groups(replacement: &str) -> String {
     out
 }
 
-/// The content after all edits.
+/// Returns the content after all edits.
 pub(crate) fn edited(edits: &[Edit], content: &[u8]) -> Vec<u8> {
     edits
         .iter()
@@ -239,9 +239,9 @@ fn with_line(
     join(&lines)
 }
 
-/// The block between its markers; at the end of the content if it is new.
-/// A marker that starts and never ends is left alone, and a new block follows:
-/// guessing its end could swallow the rest of the file.
+/// Puts the block between its markers, or at the end of the content if it is new. A
+/// start marker without an end is left alone, and a new block follows: guessing its end
+/// could swallow the rest of the file.
 fn with_block(content: &[u8], start: &str, end: &str, text: &str) -> Vec<u8> {
     let lines = split(content);
     let has = |line: &[u8], marker: &str| {
@@ -276,7 +276,7 @@ fn with_block(content: &[u8], start: &str, end: &str, text: &str) -> Vec<u8> {
     }
 }
 
-/// Lines without their ends.
+/// Splits content into lines without their line endings.
 fn split(content: &[u8]) -> Vec<&[u8]> {
     let mut lines: Vec<&[u8]> = content.split(|byte| *byte == b'\n').collect();
     if lines.last().is_some_and(|last| last.is_empty()) {

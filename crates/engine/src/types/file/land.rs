@@ -1,6 +1,6 @@
-//! Putting things in their place, so that others see the old or the new and
-//! never a half: also after a power loss, as the new content is on disk
-//! before it gets its name.
+//! Replacing files, so that other processes see the old or the new content and never a
+//! part. This holds even after a power loss, as the new content is on disk before it
+//! gets its name.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -17,7 +17,7 @@ use super::wish::Validate;
 use crate::types::exec::{Run, shell};
 use crate::{Hands, StepError};
 
-/// Mode, owner and group of what is made.
+/// Mode, owner and group of a created file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Finish {
     pub(super) mode: u32,
@@ -26,8 +26,8 @@ pub(super) struct Finish {
 }
 
 impl Finish {
-    /// What a file or directory should have: the declared mode and owner, or
-    /// else those that it has now.
+    /// Returns the attributes of a file or directory: the declared mode and owner, or
+    /// else the current ones.
     pub(super) fn wanted(
         mode: Option<&FileMode>,
         seen: &Seen,
@@ -49,7 +49,7 @@ fn cannot(what: &str, path: &Path) -> impl FnOnce(io::Error) -> StepError {
     move |error| StepError::because(text, error)
 }
 
-/// Writes a file beside its place, has it checked, and moves it in.
+/// Writes a file beside its place, validates it, and renames it into place.
 pub(super) fn file(
     path: &Path,
     content: &mut dyn Read,
@@ -78,8 +78,8 @@ pub(super) fn file(
     Ok(())
 }
 
-/// Copies in pieces, and stops when the run is interrupted: the temporary
-/// file goes, the old one stays.
+/// Copies in pieces, and stops when the run is interrupted: the temporary file is
+/// removed, and the old one stays.
 fn pour(content: &mut dyn Read, into: &mut impl Write, hands: &Hands<'_>) -> io::Result<()> {
     let mut buffer = vec![0; 64 << 10];
     loop {
@@ -119,12 +119,12 @@ fn check(validate: &Validate, temporary: &Path, hands: &Hands<'_>) -> Result<(),
     )))
 }
 
-/// A path as one word of a shell.
+/// Quotes a path as one word of a shell.
 fn quoted(path: &Path) -> String {
     format!("'{}'", path.to_string_lossy().replace('\'', "'\\''"))
 }
 
-/// Makes a link, also in the place of another or of a file.
+/// Creates a link. It may replace another link or a file.
 pub(super) fn link(
     path: &Path,
     target: &Path,
@@ -144,7 +144,7 @@ pub(super) fn link(
     Ok(())
 }
 
-/// Makes a directory with its mode and owner. One that is there stays.
+/// Creates a directory with its mode and owner. An existing one stays.
 pub(super) fn directory(path: &Path, finish: Finish, hands: &Hands<'_>) -> Result<(), StepError> {
     let place =
         Place::of(path).map_err(|error| StepError::because("the path cannot be used", error))?;
@@ -168,7 +168,7 @@ pub(super) fn directory(path: &Path, finish: Finish, hands: &Hands<'_>) -> Resul
     Ok(())
 }
 
-/// Makes every missing directory above a path.
+/// Creates every missing directory above a path.
 pub(super) fn directories_above(
     path: &Path,
     finish: Finish,
@@ -188,10 +188,10 @@ pub(super) fn directories_above(
         .try_for_each(|above| directory(above, finish, hands))
 }
 
-/// Sets mode and owner of what is there.
+/// Sets mode and owner of an existing file.
 ///
-/// A file with several names may be somebody's trick: in a directory that is
-/// not root's, another name may be `/etc/shadow`. So it is refused there.
+/// A file with several names may be an attack: in a directory that is not owned by
+/// root, another name may be `/etc/shadow`. So it is refused there.
 pub(super) fn attributes(path: &Path, found: &Found, finish: Finish) -> Result<(), StepError> {
     let place =
         Place::of(path).map_err(|error| StepError::because("the path cannot be used", error))?;
@@ -237,22 +237,22 @@ pub(super) fn attributes(path: &Path, found: &Found, finish: Finish) -> Result<(
         ..finish
     };
     set_owner(&file, owner).map_err(cannot("set the owner of", path))?;
-    // Also when the mode was right: changing the owner may have cleared bits.
+    // Even when the mode was right: changing the owner may have cleared bits.
     let mode = Mode::from_raw_mode(finish.mode);
     fchmod(&file, mode)
         .map_err(io::Error::from)
         .map_err(cannot("set the mode of", path))
 }
 
-/// Removes whatever is there; a directory with all that is in it.
+/// Removes whatever is at the path, and a directory with its content.
 pub(crate) fn remove(path: &Path, hands: &Hands<'_>) -> Result<(), StepError> {
     let place =
         Place::of(path).map_err(|error| StepError::because("the path cannot be used", error))?;
     match unlinkat(&place.directory, &place.name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => {}
         Err(Errno::ISDIR | Errno::PERM) => {
-            // Through the open directory, so that the way here cannot be
-            // swapped; the standard library follows no link on the way down.
+            // Through the open directory, so that the path cannot be swapped. The
+            // standard library follows no link on the way down.
             use std::os::fd::AsRawFd;
             let mut inside =
                 PathBuf::from(format!("/proc/self/fd/{}", place.directory.as_raw_fd()));

@@ -1,4 +1,4 @@
-//! Looking at what is there, and comparing it with what is wished.
+//! Observing the current state, and comparing it with the declaration.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -13,9 +13,9 @@ use super::tree::{self, Below};
 use super::wish::{Content, Ensure, Wish};
 use crate::{Sight, StepError};
 
-/// What is at a path, and how it compares.
+/// The state of a path, and its differences.
 pub(crate) struct Seen {
-    /// Where it is: the path, or what the link at the path leads to.
+    /// The actual path: the path itself, or the target of the link at the path.
     pub(super) path: PathBuf,
     pub(super) found: Found,
     pub(super) uid: Option<u32>,
@@ -25,7 +25,7 @@ pub(crate) struct Seen {
     pub(super) parents_missing: bool,
 }
 
-/// What is there now.
+/// The object at a path.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Found {
     Nothing,
@@ -70,7 +70,7 @@ impl Found {
     }
 }
 
-/// Looks, and refuses what could not be carried out.
+/// Observes, and refuses a declaration that could not be applied.
 pub(super) fn observe(wish: &Wish, sight: &Sight<'_>) -> Result<Seen, StepError> {
     let mut path = sight.path(&wish.path);
     let (mut found, mut file, mut parents_missing) = find(&path, sight, wish)?;
@@ -115,7 +115,7 @@ fn refuse_directory(wish: &Wish, seen: &Seen, kind: super::Kind) -> Result<(), S
     Ok(())
 }
 
-/// What is at a path, and the file itself if it could be opened at once.
+/// Returns the object at a path, and the open file if it could be opened at once.
 fn find(
     path: &Path,
     sight: &Sight<'_>,
@@ -132,7 +132,7 @@ fn find(
             let stat = fstat(&file).map_err(cannot)?;
             return Ok((found(&stat, None), Some(file), false));
         }
-        // Whether the directory above is there is the question now.
+        // It remains to find out if the directory above exists.
         Some(Err(rustix::io::Errno::NOENT)) | None => {}
         Some(Err(rustix::io::Errno::ACCESS)) => {}
         Some(Err(error)) => return Err(cannot(error)),
@@ -188,7 +188,7 @@ pub(super) fn found(stat: &Stat, link: Option<PathBuf>) -> Found {
     }
 }
 
-/// The number of a user, unless it may come to be in the course of the run.
+/// Returns the ID of a user, unless the run may still create the user.
 pub(super) fn owner(name: Option<&str>, sight: &Sight<'_>) -> Result<Option<u32>, StepError> {
     let Some(name) = name else {
         return Ok(None);

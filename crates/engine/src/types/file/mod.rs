@@ -29,14 +29,14 @@ use wish::{Content, Ensure, Wish};
 
 pub(crate) struct File;
 
-/// What should be at the path in the end.
+/// The desired kind of object at the path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     Nothing,
     File,
     Directory,
     Link,
-    /// Something is there and its kind is left alone, or nothing is and none is made.
+    /// The kind of an existing object is left alone, or nothing exists and nothing is created.
     Unmanaged,
 }
 
@@ -61,7 +61,7 @@ fn kind_wished(wish: &Wish, found: &Found) -> Kind {
     }
 }
 
-/// Mode and owner that the thing should have, given what is there.
+/// Returns the desired mode and owner, given the current state.
 fn finish(wish: &Wish, seen: &Seen, kind: Kind) -> Finish {
     let directory = kind == Kind::Directory;
     let now = match (&seen.found, kind) {
@@ -219,7 +219,7 @@ impl Provider for File {
     }
 }
 
-/// Directories above a file get its `dir_mode`, or the usual.
+/// Returns the mode of directories above a file: its `dir_mode`, or the default.
 fn above_mode(desired: &Wish) -> u32 {
     match (&desired.directory_mode, &desired.mode) {
         (Some(mode), None) => mode.applied_to(0o755, true),

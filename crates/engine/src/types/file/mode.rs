@@ -1,21 +1,21 @@
-//! File modes as people write them: `0644`, `u+rwX,go=r`.
+//! File modes in octal and symbolic form: `0644`, `u+rwX,go=r`.
 
 use crate::{Declaration, Refusal};
 
-/// A mode, exact or relative to what is there.
+/// A mode, exact or relative to the current one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum FileMode {
     Exact(u32),
     Symbolic(Vec<Clause>),
 }
 
-/// `go-w`: for whom, how, and what.
+/// A clause such as `go-w`: the users, the operator, and the permissions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Clause {
     who: u32,
     how: char,
     what: u32,
-    /// `X`: execute, if a directory or somebody may already.
+    /// `X`: execute, for directories and for files that already have an execute bit.
     conditional: bool,
 }
 
@@ -42,7 +42,7 @@ impl FileMode {
             .map(Self::Symbolic)
     }
 
-    /// The mode that something with the mode `from` should have.
+    /// Returns the new mode of something with the mode `from`.
     pub(crate) fn applied_to(&self, from: u32, directory: bool) -> u32 {
         match self {
             Self::Exact(mode) => *mode,
@@ -62,7 +62,8 @@ impl FileMode {
         }
     }
 
-    /// Puppet: whoever may read a directory may also search it.
+    /// Returns the mode for directories. In Puppet, read permission on a directory
+    /// implies search permission.
     pub(crate) fn searchable(&self) -> Self {
         match self {
             Self::Exact(mode) => Self::Exact(mode | (mode & 0o444) >> 2),
@@ -98,7 +99,7 @@ fn clause(text: &str) -> Option<Clause> {
             _ => return None,
         };
     }
-    // The sticky bit belongs to nobody: `u+t` and `+t` both mean it.
+    // The sticky bit has no owner: `u+t` and `+t` both set it.
     let sticky = if what & 0o1000 != 0 { 0o1000 } else { 0 };
     let everyone = if position == 0 { 0o7777 } else { who };
     Some(Clause {

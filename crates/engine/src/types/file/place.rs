@@ -1,11 +1,10 @@
-//! Reaching a path without being led astray.
+//! Resolving a path safely.
 //!
-//! The engine runs as root and works in directories that other users own. A
-//! symbolic link in the middle of a path is followed only if root or the
-//! engine's own user made it; a link of anybody else is an error, as they
-//! could point it at `/etc`. The last component is never followed. All work
-//! is then done relative to the directory that was reached, so that a
-//! swap afterwards changes nothing.
+//! The engine runs as root and works in directories that other users own. A symbolic
+//! link in the middle of a path is followed only if root or the engine's own user
+//! created it. A link of any other user is an error, as they could point it at `/etc`.
+//! The last component is never followed. All work is then done relative to the opened
+//! directory, so that a swap afterwards changes nothing.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,10 +15,10 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-/// Links on one path, as the kernel has it.
+/// The maximum number of links on one path, the same as the kernel's.
 const MOST_LINKS: usize = 40;
 
-/// Why a path cannot be reached.
+/// The reason why a path cannot be resolved.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PlaceError {
     #[error("{} is a symbolic link of user {owner}, who could lead it anywhere: it is not followed", .link.display())]
@@ -40,14 +39,14 @@ pub(crate) enum PlaceError {
     },
 }
 
-/// A directory that is open, and a name in it.
+/// An open directory, and a name in it.
 pub(crate) struct Place {
     pub(crate) directory: OwnedFd,
     pub(crate) name: OsString,
 }
 
 impl Place {
-    /// Reaches the directory that holds `path`.
+    /// Opens the directory that contains `path`.
     pub(crate) fn of(path: &Path) -> Result<Self, PlaceError> {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(PlaceError::NotAPath(path.to_owned()));
@@ -58,7 +57,7 @@ impl Place {
         })
     }
 
-    /// What is there; the last component is not followed.
+    /// Returns the metadata. The last component is not followed.
     pub(crate) fn stat(&self) -> Result<Option<Stat>, Errno> {
         match statat(&self.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(stat)),
@@ -67,7 +66,7 @@ impl Place {
         }
     }
 
-    /// Opens what is there for reading, unless it is a link.
+    /// Opens the file for reading, unless it is a link.
     pub(crate) fn open(&self) -> Result<OwnedFd, Errno> {
         let flags =
             OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -75,7 +74,7 @@ impl Place {
     }
 }
 
-/// Opens a path in one call, unless a link is on it.
+/// Opens a path in one call, unless it contains a link.
 fn open_without_links(path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
     let resolve = ResolveFlags::NO_SYMLINKS;
     openat2(rustix::fs::CWD, path, flags, Mode::empty(), resolve)
@@ -87,7 +86,7 @@ pub(crate) fn directory(path: &Path) -> Result<OwnedFd, PlaceError> {
     match open_without_links(path, flags) {
         Ok(directory) => Ok(directory),
         Err(Errno::NOENT) => Err(PlaceError::Missing(path.to_owned())),
-        // A link on the way, or a kernel without the call: step by step.
+        // The path has a link, or the kernel lacks the call: continue step by step.
         Err(Errno::LOOP | Errno::NOSYS | Errno::PERM | Errno::NOTDIR) => walk(path),
         Err(error) => Err(PlaceError::Io {
             path: path.to_owned(),
@@ -96,7 +95,7 @@ pub(crate) fn directory(path: &Path) -> Result<OwnedFd, PlaceError> {
     }
 }
 
-/// Opens a directory, with every missing one on the way created for everybody to read.
+/// Opens a directory, and creates every missing one on the way, readable by everyone.
 pub(crate) fn created_directory(path: &Path) -> Result<OwnedFd, PlaceError> {
     match directory(path) {
         Err(PlaceError::Missing(_)) => {}
@@ -114,21 +113,21 @@ pub(crate) fn created_directory(path: &Path) -> Result<OwnedFd, PlaceError> {
         Ok(()) | Err(Errno::EXIST) => {}
         Err(error) => return Err(failed(error)),
     }
-    // A link that somebody puts here now is not followed.
+    // A link that another user creates now is not followed.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     openat(&parent, name, flags, Mode::empty()).map_err(failed)
 }
 
-/// The path of an open file for programs that this process starts as its own user: it leads to
-/// that file, whatever becomes of its name.
+/// Returns the path of an open file for programs that this process starts as its own
+/// user. It leads to that file, even if the file's name changes.
 pub(crate) fn path_of(file: impl AsFd) -> PathBuf {
     use std::os::fd::AsRawFd;
     let number = file.as_fd().as_raw_fd();
     PathBuf::from(format!("/proc/{}/fd/{number}", std::process::id()))
 }
 
-/// Opens a path for reading in one call when no link is on it. `None` says
-/// nothing about the path: look step by step.
+/// Opens a path for reading in one call if it contains no link. `None` says nothing
+/// about the path: resolve it step by step.
 pub(crate) fn open_plain(path: &Path) -> Option<Result<OwnedFd, Errno>> {
     let flags =
         OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -185,7 +184,7 @@ fn walk(path: &Path) -> Result<OwnedFd, PlaceError> {
     Ok(directory)
 }
 
-/// Where a link leads, if one may follow it.
+/// Returns the target of a link, if it may be followed.
 fn trusted_link(here: impl AsFd, part: &OsStr, shown: &Path) -> Result<PathBuf, PlaceError> {
     let failed = |error: Errno| PlaceError::Io {
         path: shown.to_owned(),
@@ -207,7 +206,7 @@ fn trusted_link(here: impl AsFd, part: &OsStr, shown: &Path) -> Result<PathBuf, 
     ))
 }
 
-/// The components of a path, the last one first.
+/// Returns the components of a path, the last one first.
 fn parts(path: &Path) -> Vec<OsString> {
     let normal = path.components().filter_map(|part| match part {
         Component::Normal(part) => Some(part.to_owned()),

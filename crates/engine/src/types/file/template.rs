@@ -1,15 +1,15 @@
-//! Jinja in file contents, with a limit on how long it may go on.
+//! Jinja in file contents, with a limit on the time to render.
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
 use minijinja::{Environment, UndefinedBehavior};
 use serde_json::{Map, Value};
 
-/// Steps that a template may take: enough for any file, not for a loop
-/// without end.
+/// The number of steps that a template may take: enough for any file, but it stops an
+/// infinite loop.
 const FUEL: u64 = 5_000_000;
 
-/// Why a template gave no content.
+/// The reason why a template has no content.
 #[derive(Debug, thiserror::Error)]
 #[error("the template fails{}", .line.map_or(String::new(), |line| format!(" at line {line}")))]
 pub(crate) struct TemplateError {
@@ -18,8 +18,8 @@ pub(crate) struct TemplateError {
     source: minijinja::Error,
 }
 
-/// Fills in a template. `facts` are also known as `grains`; what the context
-/// names wins.
+/// Renders a template. `facts` are also available as `grains`. Names in the context
+/// take precedence.
 pub(crate) fn render(
     text: &str,
     facts: &Map<String, Value>,

@@ -1,4 +1,4 @@
-//! Files for real, in a directory of the test's own.
+//! Real files, in a directory of the test.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -36,7 +36,7 @@ impl Root {
         apply(&self.state(), resources)
     }
 
-    /// One file; and a second run must change nothing, if the first succeeded.
+    /// Applies one file. If that succeeds, a second run must change nothing.
     fn file(&self, name: &str, parameters: Value) -> Outcome {
         let resource = self.resource(name, parameters);
         let outcome = self.apply(json!([resource])).finished[0].outcome.clone();
@@ -64,7 +64,7 @@ impl Root {
             & 0o7777
     }
 
-    /// The names in a directory, sorted.
+    /// Returns the names in a directory, sorted.
     fn names(&self, name: &str) -> Vec<String> {
         let entries = fs::read_dir(self.path(name)).expect("a directory");
         let mut names: Vec<String> = entries
@@ -489,7 +489,7 @@ fn a_secret_content_shows_in_no_diff() {
     assert_eq!(outcome.changes[0].diff, None);
 }
 
-/// Hands a path over to another user, as an attacker would own it.
+/// Changes the owner of a path to another user, as an attacker would own it.
 fn give_to_daemon(path: &Path) {
     std::os::unix::fs::lchown(path, Some(1), Some(1)).expect("root runs these tests");
 }
@@ -520,7 +520,7 @@ fn a_link_of_another_user_in_the_path_is_not_followed() {
         "{outcome:?}"
     );
     assert_eq!(root.names("victim"), Vec::<String>::new());
-    // The administrator's own link is another matter.
+    // The administrator's own link is followed.
     symlink(root.path("victim"), root.path("mine")).expect("a link");
     assert_eq!(
         root.file("mine/file", json!({"content": "x"})).status,
@@ -601,7 +601,7 @@ fn a_pipe_or_a_device_in_the_way_does_not_hang_the_run() {
     assert_eq!(root.text("pipe"), "x");
 }
 
-/// A small file system of its own, unmounted in the end.
+/// A small file system, unmounted on drop.
 struct Mount(PathBuf);
 
 impl Mount {

@@ -1,6 +1,6 @@
 //! Everything below a directory: copied from a source, owned, purged.
 //!
-//! What another resource manages is passed by: its own declaration decides.
+//! Paths that another resource manages are skipped: its own declaration decides.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -15,7 +15,7 @@ use super::place::Place;
 use super::wish::{Content, Tree, Wish};
 use crate::{Change, Hands, Shown, Sight, SourceEntry, StepError};
 
-/// One thing below a directory that is not as it should be.
+/// One entry below a directory that differs.
 pub(crate) struct Below {
     pub(super) path: PathBuf,
     pub(super) act: Act,
@@ -23,7 +23,7 @@ pub(crate) struct Below {
 
 pub(super) enum Act {
     Directory(Finish),
-    /// Written from this address, in the place of this.
+    /// A file to write from this address, in place of the found object.
     File {
         address: String,
         finish: Finish,
@@ -36,7 +36,7 @@ pub(super) enum Act {
     Remove(Found),
 }
 
-/// Looks at the whole tree. Only paths are held, no contents.
+/// Observes the whole tree. Only paths are held in memory, no contents.
 pub(super) fn look(
     wish: &Wish,
     tree: &Tree,
@@ -85,7 +85,7 @@ pub(super) fn look(
     Ok(below)
 }
 
-/// The entries of a source directory by their relative paths.
+/// Returns the entries of a source directory by their relative paths.
 fn source_entries(
     wish: &Wish,
     tree: &Tree,
@@ -119,7 +119,7 @@ fn ignored(tree: &Tree, name: &OsStr) -> bool {
     (tree.ignore.iter()).any(|pattern| Glob::with_wildcards(pattern).matches(&name))
 }
 
-/// All that is below a directory; links are not followed.
+/// Returns everything below a directory. Links are not followed.
 fn walk(
     top: &Path,
     tree: &Tree,
@@ -148,7 +148,7 @@ fn walk(
                 continue;
             }
             let stat = rustix::fs::statat(&handle, name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
-            // Gone since it was listed.
+            // Removed since it was listed.
             let Ok(stat) = stat else {
                 continue;
             };
@@ -213,7 +213,7 @@ fn same(path: &Path, address: &str, sight: &Sight<'_>) -> Result<bool, StepError
     super::content::same_streams(&mut old, &mut *new).map_err(cannot)
 }
 
-/// The attributes that something below should have, if they differ.
+/// Returns the desired attributes of an entry below, if they differ.
 fn owned(wish: &Wish, seen: &Seen, path: &Path, found: &Found) -> Option<Below> {
     let (now, directory) = match found {
         Found::File(now) => (*now, false),
@@ -241,7 +241,7 @@ fn finish(wish: &Wish, seen: &Seen, directory: bool, now: Option<Attributes>) ->
     Finish::wanted(mode.as_ref(), seen, directory, now)
 }
 
-/// How a difference below is told.
+/// Returns the change to report for a difference below.
 pub(super) fn change(seen: &Seen, below: &Below) -> Change {
     let relative = below
         .path
@@ -276,7 +276,7 @@ fn shown(found: &Found) -> Shown {
     }
 }
 
-/// Makes one difference go away.
+/// Fixes one difference.
 pub(super) fn apply(wish: &Wish, below: &Below, hands: &Hands<'_>) -> Result<(), StepError> {
     if hands.cancellation().is_cancelled() {
         return Err(StepError::interrupted());

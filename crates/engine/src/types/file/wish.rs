@@ -1,4 +1,4 @@
-//! What a `file` declares, read and checked.
+//! The declaration of a `file`, parsed and checked.
 
 use std::path::{Path, PathBuf};
 
@@ -30,9 +30,9 @@ pub(crate) struct Wish {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Ensure {
-    /// Manage what is there; make a file if content is given.
+    /// Manage an existing object. Create a file if content is declared.
     Unspecified,
-    /// Something; a file if there is nothing.
+    /// Any object. Create a file if nothing exists.
     Present,
     File,
     Directory,
@@ -40,7 +40,7 @@ pub(super) enum Ensure {
     Absent,
 }
 
-/// Where the content comes from.
+/// The source of the content.
 pub(super) enum Content {
     Unmanaged,
     Bytes(Vec<u8>),
@@ -60,13 +60,13 @@ pub(super) enum Template {
     Source(Vec<String>),
 }
 
-/// A command that must accept a file before it lands.
+/// A command that must accept a file before it is put in place.
 pub(super) struct Validate {
     pub(super) command: String,
     pub(super) placeholder: String,
 }
 
-/// What holds for everything below a directory.
+/// The settings for everything below a directory.
 pub(super) struct Tree {
     pub(super) recurse: bool,
     pub(super) limit: usize,
@@ -169,8 +169,8 @@ impl Wish {
     }
 }
 
-/// The path without `.`, double or trailing slashes. `..` is refused: what it
-/// means depends on links.
+/// Returns the path without `.`, double or trailing slashes. `..` is refused: its
+/// meaning depends on links.
 fn absolute(declaration: &Declaration) -> Result<PathBuf, Refusal> {
     let text = declaration.name()?;
     let path = Path::new(&text);
@@ -251,7 +251,7 @@ fn content(declaration: &Declaration) -> Result<Content, Refusal> {
     })
 }
 
-/// The bare SHA-256, also as `sha256=…` or `{sha256}…`.
+/// Reads a bare SHA-256, or `sha256=…` or `{sha256}…`.
 fn checksum(declaration: &Declaration) -> Result<Option<String>, Refusal> {
     let Some(text) = declaration.text("checksum_value")? else {
         return Ok(None);

@@ -1,8 +1,8 @@
 //! `git`: a checkout at a revision.
 //!
-//! Looking asks the source with `ls-remote`, which changes nothing. A clone
-//! is made beside its place and moved there when it is whole. Git never asks
-//! for a password, and addresses are shown without the one they may contain.
+//! Observing queries the source with `ls-remote`, which changes nothing. A clone is
+//! created beside its place and moved there when it is complete. Git never asks for a
+//! password, and addresses are shown without the password they may contain.
 
 mod observe;
 mod provide;
@@ -30,7 +30,7 @@ enum Ensure {
 
 pub(crate) struct Wish {
     path: String,
-    /// Another way to the checkout, while it has no name that can be trusted.
+    /// Another path to the checkout, as long as its name cannot be trusted.
     reached: Option<std::path::PathBuf>,
     ensure: Ensure,
     source: String,
@@ -44,19 +44,19 @@ pub(crate) struct Wish {
     timeout: Duration,
 }
 
-/// What is at the path.
+/// The state of the path.
 pub(crate) enum Seen {
     Nothing,
-    /// Something that is no repository.
+    /// Something that is not a repository.
     Other,
     Repository(Checkout),
 }
 
 pub(crate) struct Checkout {
-    /// The commit; none in an empty repository.
+    /// The current commit. `None` in an empty repository.
     head: Option<String>,
     source: Option<String>,
-    /// The commit that should be checked out, as far as it is known.
+    /// The commit that should be checked out, if it is known.
     wanted: Option<String>,
     dirty: bool,
 }
@@ -171,7 +171,7 @@ impl ResourceType for Git {
     }
 }
 
-/// One line that git cannot take for an option.
+/// Reads a single line that git cannot mistake for an option.
 fn plain(declaration: &Declaration, name: &str) -> Result<Option<String>, Refusal> {
     match single_line::line(declaration, name)? {
         Some(text) if text.is_empty() || text.starts_with('-') || text.starts_with("ext::") => {
@@ -181,7 +181,7 @@ fn plain(declaration: &Declaration, name: &str) -> Result<Option<String>, Refusa
     }
 }
 
-/// An address without the password in it.
+/// Returns an address without its password.
 fn shown(address: &str) -> String {
     let Some((scheme, rest)) = address.split_once("://") else {
         return address.to_owned();

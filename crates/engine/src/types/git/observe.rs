@@ -1,11 +1,11 @@
-//! Looking at a checkout and at its source.
+//! Observing a checkout and its source.
 
 use super::{Checkout, Ensure, Seen, Wish, shown};
 use crate::types::exec::{Done, Run};
 use crate::types::tool;
 use crate::{Sight, StepError};
 
-/// A git command at the checkout.
+/// Creates a git command for the checkout.
 pub(super) fn git(wish: &Wish, arguments: &[&str], sight: &Sight<'_>) -> Run {
     let reached = wish.reached.clone();
     let path = reached.unwrap_or_else(|| sight.path(&wish.path));
@@ -14,7 +14,7 @@ pub(super) fn git(wish: &Wish, arguments: &[&str], sight: &Sight<'_>) -> Run {
     prepared(wish, Run::new(words))
 }
 
-/// Without questions, without output that could tell a password.
+/// Disables prompts, and output that could reveal a password.
 pub(super) fn prepared(wish: &Wish, run: Run) -> Run {
     let mut ssh = "ssh -o BatchMode=yes".to_owned();
     if let Some(identity) = &wish.identity {
@@ -33,7 +33,7 @@ pub(super) fn prepared(wish: &Wish, run: Run) -> Run {
     }
 }
 
-/// How git failed, with no password in it.
+/// Returns the error of git, without passwords.
 pub(super) fn complaint(wish: &Wish, what: &str, done: &Done) -> StepError {
     let text = tool::complaint(what, done).chain();
     StepError::new(text.replace(&wish.source, &shown(&wish.source)))
@@ -72,7 +72,7 @@ pub(super) fn observe(wish: &Wish, sight: &Sight<'_>) -> Result<Seen, StepError>
         }
         return Ok(Seen::Other);
     }
-    // A directory inside of another checkout is no checkout itself.
+    // A directory inside another checkout is not a checkout itself.
     let real = path.canonicalize().unwrap_or(path);
     if !std::path::Path::new(inside.stdout_text().trim()).starts_with(&real) {
         return Ok(Seen::Other);
@@ -115,7 +115,7 @@ pub(super) fn is_commit(revision: &str) -> bool {
     revision.len() == 40 && revision.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// The commit that a revision means in what was fetched so far.
+/// Returns the commit of a revision among the objects fetched so far.
 pub(super) fn known(
     wish: &Wish,
     revision: &str,
@@ -126,7 +126,7 @@ pub(super) fn known(
         format!("refs/tags/{revision}"),
         revision.to_owned(),
     ];
-    // A name must not be taken for a commit, nor a local branch for the source's.
+    // A name must not be mistaken for a commit, nor a local branch for the source's.
     let hexadecimal = revision.len() >= 7 && revision.bytes().all(|byte| byte.is_ascii_hexdigit());
     let count = if hexadecimal { 3 } else { 2 };
     for name in names.iter().take(count) {
@@ -139,7 +139,7 @@ pub(super) fn known(
     Ok(None)
 }
 
-/// The commit that the source has for the revision now.
+/// Returns the current commit of the revision at the source.
 fn remote_tip(wish: &Wish, sight: &Sight<'_>) -> Result<String, StepError> {
     let revision = wish.revision.as_deref().unwrap_or("HEAD");
     let peeled = format!("{revision}^{{}}");
@@ -152,7 +152,8 @@ fn remote_tip(wish: &Wish, sight: &Sight<'_>) -> Result<String, StepError> {
         .ok_or_else(|| StepError::new(format!("{} has no `{revision}`", shown(&wish.source))))
 }
 
-/// A branch before a tag; of a tag with a message, the commit and not the tag.
+/// Finds a revision. A branch comes before a tag. For a tag with a message, returns the
+/// commit and not the tag.
 fn tip(listing: &str, revision: &str) -> Option<String> {
     let names = [
         format!("refs/heads/{revision}"),

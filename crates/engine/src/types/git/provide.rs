@@ -60,8 +60,8 @@ fn act(wish: &Wish, arguments: &[&str], hands: &Hands<'_>) -> Result<(), StepErr
     }
 }
 
-/// Clones beside the place and moves it there, so that a clone that is cut
-/// off leaves nothing that looks like a checkout.
+/// Clones beside the place and moves the clone there, so that an interrupted clone
+/// leaves nothing that looks like a checkout.
 fn clone(wish: &Wish, hands: &Hands<'_>) -> Result<(), StepError> {
     let path = hands.path(&wish.path);
     let parent = path.parent().unwrap_or(Path::new("/"));
@@ -77,7 +77,7 @@ fn clone(wish: &Wish, hands: &Hands<'_>) -> Result<(), StepError> {
     let cloned = clone_beside(wish, parent, &above, &beside, hands).and_then(|()| {
         let failed = |error: Errno| StepError::because(what(), std::io::Error::from(error));
         match unlinkat(&above, name, AtFlags::REMOVEDIR) {
-            // An empty directory gives way; a file or a link does not.
+            // An empty directory is replaced. A file or a link is not.
             Ok(()) | Err(Errno::NOENT) => {}
             Err(error) => return Err(failed(error)),
         }
@@ -93,8 +93,9 @@ fn clone(wish: &Wish, hands: &Hands<'_>) -> Result<(), StepError> {
 
 /// Clones into a new directory in `above`, which is open at `parent`.
 ///
-/// As root, git is given the open directory and not its name, which the owner of `parent` could
-/// let lead elsewhere. As another user it gets the name, and can reach no more than that user.
+/// As root, git gets the open directory and not its name, as the owner of `parent`
+/// could redirect the name. As another user it gets the name, and has only the access
+/// of that user.
 fn clone_beside(
     wish: &Wish,
     parent: &Path,
@@ -160,7 +161,7 @@ fn clone_to(wish: &Wish, place: &Path, hands: &Hands<'_>) -> Result<(), StepErro
     check_out(&there, None, hands)
 }
 
-/// A bare clone keeps its source under our name for it as well.
+/// Records the source of a bare clone under our name for it as well.
 fn remember_source(wish: &Wish, place: &Path, hands: &Hands<'_>) -> Result<(), StepError> {
     let key = format!("remote.{}.url", wish.remote);
     let words = [
@@ -220,8 +221,7 @@ fn update(
     Ok(())
 }
 
-/// Puts the revision into the working tree: a branch as that branch, anything
-/// else as the commit alone.
+/// Checks out the revision: a branch as that branch, anything else as a detached commit.
 fn check_out(wish: &Wish, found: Option<&Checkout>, hands: &Hands<'_>) -> Result<(), StepError> {
     let force: &[&str] = if wish.force || found.is_none() {
         &["--force"]
@@ -266,7 +266,7 @@ fn check_out(wish: &Wish, found: Option<&Checkout>, hands: &Hands<'_>) -> Result
     Ok(())
 }
 
-/// Commits that only the local branch has would be lost.
+/// Refuses to lose commits that only the local branch has.
 fn keep_own_commits(
     wish: &Wish,
     branch: &str,

@@ -1,4 +1,4 @@
-//! The parameters of working copies.
+//! The parameters of checkouts.
 
 use crate::spec::{argument, parameter};
 use crate::{Argument, StateFunction, TypeSpec};

@@ -1,4 +1,4 @@
-//! Working copies: decisions, and real repositories.
+//! Checkouts: decisions, and real repositories.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

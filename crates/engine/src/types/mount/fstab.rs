@@ -1,4 +1,4 @@
-//! Lines of `/etc/fstab` and of the kernel's table of mounts.
+//! Lines of `/etc/fstab` and of the kernel's mount table.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -23,7 +23,7 @@ impl Line {
         if line.trim_start_matches([' ', '\t']).starts_with('#') {
             return None;
         }
-        // Only these separate fields; other white space is part of one.
+        // Only these separate fields. Other white space is part of a field.
         let mut fields = line.split([' ', '\t']).filter(|field| !field.is_empty());
         let mut next = || fields.next().map(|field| unescape(field.as_bytes()));
         let mut text = || Some(String::from_utf8_lossy(&next()?).into_owned());
@@ -46,7 +46,7 @@ impl Line {
         )
     }
 
-    /// What has to change for this line to become `new`.
+    /// Returns the changes that turn this line into `new`.
     pub(super) fn differences(&self, new: &Self) -> Vec<Change> {
         let pairs = [
             ("device", json!(self.device), json!(new.device)),
@@ -72,7 +72,7 @@ fn same_place(one: &str, other: &str) -> bool {
     one == other || (one.len() > 1 && one.trim_end_matches('/') == other)
 }
 
-/// The table with this line, once, or without it.
+/// Returns the table with this line exactly once, or without it.
 pub(super) fn put(content: &[u8], name: &str, line: Option<&Line>) -> Vec<u8> {
     let entry = line.map(Line::text);
     let mut first = entry.clone();
@@ -84,7 +84,7 @@ pub(super) fn put(content: &[u8], name: &str, line: Option<&Line>) -> Vec<u8> {
     })
 }
 
-/// The device of the topmost mount at a path, from `/proc/self/mountinfo`.
+/// Returns the device of the topmost mount at a path, from `/proc/self/mountinfo`.
 pub(super) fn mounted_at(table: &str, path: &Path) -> Option<String> {
     // The last line is the mount on top.
     (table.lines().rev()).find_map(|line| {
@@ -96,7 +96,7 @@ pub(super) fn mounted_at(table: &str, path: &Path) -> Option<String> {
     })
 }
 
-/// `\040` is a space.
+/// Decodes escapes: `\040` is a space.
 fn unescape(field: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -127,7 +127,7 @@ fn escape(field: &str) -> String {
             '\t' => out.push_str("\\011"),
             '\n' => out.push_str("\\012"),
             '\\' => out.push_str("\\134"),
-            // At the start of a line it would make a comment.
+            // At the start of a line it would begin a comment.
             '#' if out.is_empty() => out.push_str("\\043"),
             c => out.push(c),
         }

@@ -1,4 +1,4 @@
-//! `mount`: a line of `/etc/fstab`, and whether it is mounted.
+//! `mount`: a line of `/etc/fstab`, and its mounted state.
 
 mod fstab;
 
@@ -100,7 +100,7 @@ enum Ensure {
 pub(crate) struct Wish {
     name: String,
     ensure: Ensure,
-    /// What the line should be; nothing where none is described.
+    /// The desired line. `None` if none is declared.
     line: Option<Line>,
     persist: bool,
     make_directory: bool,
@@ -110,7 +110,7 @@ pub(crate) struct Wish {
 
 pub(crate) struct Seen {
     line: Option<Line>,
-    /// The device that is mounted there.
+    /// The device that is mounted at the path.
     mounted: Option<String>,
 }
 
@@ -235,7 +235,7 @@ impl Provider for Mount {
         let content = config_file::read(&sight.path(&desired.target))?;
         let table = std::fs::read_to_string("/proc/self/mountinfo")
             .map_err(|error| StepError::because("cannot read what is mounted", error))?;
-        // The kernel tells the real path, without links.
+        // The kernel reports the real path, without links.
         let path = sight.path(&desired.name);
         let real = std::fs::canonicalize(&path).unwrap_or(path);
         Ok(Seen {
@@ -259,7 +259,7 @@ impl Provider for Mount {
         let mount_differs = changes.iter().any(|change| change.property == "ensure");
         match desired.ensure {
             Ensure::Mounted if mount_differs => mount(desired, hands)?,
-            // What is mounted has other options than the line has now.
+            // The mounted file system has other options than the new line.
             Ensure::Mounted if observed.mounted.is_some() => remount(desired, hands)?,
             Ensure::Unmounted | Ensure::Absent if mount_differs => unmount(desired, hands)?,
             _ => {}

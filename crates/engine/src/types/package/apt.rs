@@ -12,7 +12,7 @@ use crate::{Hands, Sight, StepError};
 
 pub(crate) struct Apt;
 
-/// Of each installed package: what we ask `dpkg-query` for.
+/// The fields that `dpkg-query` prints for each installed package.
 const FORMAT: &str = "${Package}\\t${Architecture}\\t${db:Status-Want}\\t${db:Status-Status}\\t${Version}\\t${Provides}\\n";
 
 impl Manager for Apt {
@@ -30,7 +30,7 @@ impl Manager for Apt {
             format!("--showformat={FORMAT}").into(),
         ];
         let done = tool::look(words, sight)?;
-        // An empty database is not a failure to read one.
+        // An empty database is not a read failure.
         if !done.succeeded() && !done.stderr_text().contains("no packages found") {
             return Err(tool::complaint("dpkg-query", &done));
         }
@@ -63,7 +63,7 @@ impl Manager for Apt {
             .iter()
             .filter(|name| !found.iter().any(|(known, _)| known == *name))
         {
-            // A name that others provide has no candidate of its own.
+            // A virtual package has no candidate of its own.
             let done = tool::look(words(sight, "apt-cache", &["showpkg", name]), sight)?;
             let text = done.stdout_text();
             let provided = text
@@ -114,7 +114,7 @@ impl Manager for Apt {
     }
 }
 
-/// Fetches the metadata of the sources in one file and leaves all other alone.
+/// Fetches the metadata of the sources in one file and leaves all other metadata alone.
 pub(crate) fn refresh_apt_file(
     file: &std::path::Path,
     lock_timeout: Duration,
@@ -136,13 +136,13 @@ pub(crate) fn refresh_apt_file(
     apt_get(words, "apt-get update", lock_timeout, hands).map(drop)
 }
 
-/// By itself apt takes a repository that it cannot reach for a warning.
+/// Arguments that make an unreachable repository an error. By default apt only warns.
 const STRICT_UPDATE: &[&str] = &["-q", "-o", "APT::Update::Error-Mode=any", "update"];
 
-/// A program of apt with what leads it to another root.
+/// Returns the words of an apt program, with the options for another root.
 fn words(sight: &Sight<'_>, program: &str, arguments: &[&str]) -> Vec<OsString> {
     let mut words: Vec<OsString> = vec![program.into()];
-    // Without a terminal of its own dpkg draws no progress bars into the log.
+    // Without its own terminal dpkg prints no progress bars into the log.
     words.extend(["-o", "Dpkg::Use-Pty=0"].map(OsString::from));
     if let Some(root) = sight.root() {
         for (option, path) in [
@@ -215,7 +215,7 @@ fn install_words(transaction: &Transaction, sight: &Sight<'_>) -> Vec<OsString> 
             (None, None) => one.name.clone().into(),
         });
     }
-    // Removals that go with installs may make room for them.
+    // Removals in the same transaction may make room for the installs.
     let dash = if transaction.install.is_empty() {
         ""
     } else {
@@ -230,8 +230,8 @@ fn install_words(transaction: &Transaction, sight: &Sight<'_>) -> Vec<OsString> 
     words
 }
 
-/// Runs it when the locks are free, and once more when an earlier run of dpkg
-/// was cut off in the middle (power loss), after dpkg has finished that.
+/// Runs `apt-get` when the locks are free. If an earlier run of dpkg was interrupted
+/// (power loss), lets dpkg finish that and runs it again.
 fn apt_get(
     words: Vec<OsString>,
     what: &str,
@@ -260,7 +260,7 @@ fn apt_get(
             repair(hands)?;
             continue;
         }
-        // Somebody took the lock between our look and apt's.
+        // Another process took the lock between our check and apt's.
         if said.contains("Could not get lock") && begun.elapsed() < lock_timeout {
             continue;
         }
@@ -285,7 +285,7 @@ fn repair(hands: &Hands<'_>) -> Result<(), StepError> {
     tool::act(&run, "dpkg --configure -a", hands).map(drop)
 }
 
-/// Nothing may ask a question.
+/// Sets the environment so that no tool asks a question.
 fn quiet_environment(run: Run) -> Run {
     run.environment("DEBIAN_FRONTEND", "noninteractive")
         .environment("DEBIAN_PRIORITY", "critical")
@@ -314,7 +314,7 @@ fn has_metadata(sight: &Sight<'_>) -> bool {
     })
 }
 
-/// The version that would be installed, for each name that has one.
+/// Returns the version that would be installed, for each name that has one.
 fn policy(names: &[&str], sight: &Sight<'_>) -> Result<Vec<(String, String)>, StepError> {
     let mut words = words(sight, "apt-cache", &["policy", "--"]);
     words.extend(names.iter().map(OsString::from));

@@ -12,7 +12,7 @@ use crate::{Hands, Sight, StepError};
 
 pub(crate) struct Dnf;
 
-/// With `exit_on_lock`, how dnf says that somebody else is at work.
+/// The exit code of dnf with `exit_on_lock` when another process holds the lock.
 const LOCKED: i32 = 200;
 
 const INSTALLED: &str = "%{NAME}\\t%{EPOCHNUM}:%{VERSION}-%{RELEASE}\\t%{ARCH}\\n";
@@ -56,8 +56,8 @@ impl Manager for Dnf {
         Ok(())
     }
 
-    /// dnf itself names what it cannot find, and knows groups and provided
-    /// names that a list would not show.
+    /// Returns nothing: dnf itself reports the names that it cannot find, and knows
+    /// groups and provided names that a list would not show.
     fn unknown(&self, _names: &[&str], _sight: &Sight<'_>) -> Result<Vec<String>, StepError> {
         Ok(Vec::new())
     }
@@ -122,7 +122,7 @@ pub(crate) fn refresh_dnf_repository(
     hands: &Hands<'_>,
 ) -> Result<(), StepError> {
     let repository = format!("--repo={name}");
-    // By itself dnf takes a repository that it cannot reach for a warning.
+    // By default dnf only warns about a repository that it cannot reach.
     let strict = "--setopt=skip_if_unavailable=False";
     let words = words(
         hands,
@@ -192,7 +192,7 @@ fn locks(sight: &Sight<'_>) -> Vec<PathBuf> {
     files.iter().map(|file| sight.path(file)).collect()
 }
 
-/// What the repositories offer, from the cache alone; nothing if there is none.
+/// Returns the versions in the repositories, from the cache only. `None` if there is no cache.
 fn offered(names: &[&str], sight: &Sight<'_>) -> Result<Option<Vec<(String, String)>>, StepError> {
     let format = "--queryformat=%{name}\\t%{epoch}:%{version}-%{release}";
     let mut words = words(

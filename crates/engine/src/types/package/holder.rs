@@ -1,4 +1,4 @@
-//! Who holds a package manager's lock, and waiting until they are done.
+//! Finding the holder of a package manager's lock, and waiting until it is released.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use crate::{Hands, StepError};
 
-/// The kernel tells nobody when a lock of somebody else is free, so it is
-/// looked at now and then.
+/// The time between checks. The kernel does not notify when another process releases a
+/// lock, so it is polled.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 
-/// Waits until nobody holds any of the files. `holder` looks at one of them.
+/// Waits until no process holds any of the files. `holder` checks one of them.
 pub(super) fn wait(
     files: &[PathBuf],
     begun: Instant,
@@ -44,7 +44,7 @@ pub(super) fn wait(
     }
 }
 
-/// `process 123 (apt-get)`.
+/// Describes a process: `process 123 (apt-get)`.
 fn process(pid: u32) -> String {
     match std::fs::read_to_string(format!("/proc/{pid}/comm")) {
         Ok(name) => format!("process {pid} ({})", name.trim()),
@@ -52,7 +52,7 @@ fn process(pid: u32) -> String {
     }
 }
 
-/// The process that holds a lock on a file, from the kernel's table.
+/// Returns the process that holds a lock on a file, from the kernel's table.
 pub(super) fn lock_holder(file: &Path) -> Option<u32> {
     let metadata = std::fs::metadata(file).ok()?;
     let table = std::fs::read_to_string("/proc/locks").ok()?;
@@ -67,7 +67,7 @@ pub(super) fn lock_holder(file: &Path) -> Option<u32> {
 fn find(table: &str, place: &str) -> Option<u32> {
     table.lines().find_map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();
-        // A line with an arrow is somebody who waits.
+        // A line with an arrow is a process that waits.
         if fields.get(1) == Some(&"->") || *fields.get(5)? != place {
             return None;
         }
@@ -75,7 +75,7 @@ fn find(table: &str, place: &str) -> Option<u32> {
     })
 }
 
-/// The living process whose number a file has.
+/// Returns the running process whose ID a file contains.
 pub(super) fn pid_file_holder(file: &Path) -> Option<u32> {
     let pid: u32 = std::fs::read_to_string(file).ok()?.trim().parse().ok()?;
     (pid != std::process::id() && Path::new(&format!("/proc/{pid}")).exists()).then_some(pid)

@@ -1,4 +1,4 @@
-//! What a package manager can do for us, and which one the machine has.
+//! The interface to a package manager, and the choice of the machine's manager.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::{Statuses, apt::Apt, dnf::Dnf};
 use crate::types::tool;
 use crate::{Hands, Sight, StepError};
 
-/// One change of what is installed.
+/// One change of the installed packages.
 #[derive(Default, Debug)]
 pub(crate) struct Transaction {
     pub(super) install: Vec<Install>,
@@ -21,11 +21,11 @@ pub(super) struct Install {
     pub(super) version: Option<String>,
     /// A package file instead of a repository.
     pub(super) file: Option<std::path::PathBuf>,
-    /// It is installed already, in another version.
+    /// Another version is already installed.
     pub(super) installed: bool,
 }
 
-/// What all members of a transaction have in common.
+/// The settings that all members of a transaction share.
 #[derive(Default, Debug, Clone)]
 pub(super) struct Settings {
     pub(super) install: Vec<String>,
@@ -37,13 +37,13 @@ pub(super) struct Settings {
 }
 
 pub(crate) trait Manager {
-    /// The key under which a run remembers that metadata is fresh.
+    /// Returns the key under which a run remembers that metadata is fresh.
     fn metadata_key(&self) -> &'static str;
 
-    /// Everything that is installed of these names.
+    /// Returns the installed packages of these names.
     fn installed(&self, names: &[&str], sight: &Sight<'_>) -> Result<Statuses, StepError>;
 
-    /// Adds what the repositories offer, from metadata that is there.
+    /// Adds the versions in the repositories, from existing metadata.
     fn candidates(
         &self,
         names: &[&str],
@@ -51,7 +51,7 @@ pub(crate) trait Manager {
         sight: &Sight<'_>,
     ) -> Result<(), StepError>;
 
-    /// Which of these names no repository has, as far as the metadata tells.
+    /// Returns the names that no repository has, according to the metadata.
     fn unknown(&self, names: &[&str], sight: &Sight<'_>) -> Result<Vec<String>, StepError>;
 
     /// Fetches metadata of all repositories.
@@ -62,7 +62,7 @@ pub(crate) trait Manager {
     fn hold(&self, names: &[&str], hold: bool, hands: &Hands<'_>) -> Result<(), StepError>;
 }
 
-/// The manager that was asked for, or the one that the machine has.
+/// Returns the requested manager, or the one that the machine has.
 pub(crate) fn of_machine(
     provider: Option<&str>,
     sight: &Sight<'_>,
@@ -85,7 +85,7 @@ pub(crate) fn of_machine(
     })
 }
 
-/// By the database that is there, as a machine may have the tools of another.
+/// Detects the manager by its database, as a machine may have the tools of another manager.
 pub(crate) fn found(sight: &Sight<'_>) -> Option<&'static str> {
     if sight.path("/var/lib/dpkg/status").exists() {
         return Some("apt");

@@ -1,8 +1,8 @@
-//! `package`: software of the system, through the system's own manager.
+//! `package`: software of the system, through the system's package manager.
 //!
-//! All that is installed is read in one go, and changes of a group go to the
-//! manager in one transaction. When that fails, each member is tried alone,
-//! so that only the guilty fail. What counts in the end is what is installed.
+//! One query reads everything that is installed, and the changes of a group go to the
+//! manager in one transaction. When that fails, each member is tried alone, so that
+//! only the faulty ones fail. The final state of the installed packages decides.
 
 mod apt;
 mod dnf;
@@ -36,26 +36,26 @@ use wish::{Ensure, Wanted, Wish};
 
 pub(crate) struct Package;
 
-/// What the machine knows of one package.
+/// The state of one package on the machine.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct Status {
-    /// Installed, in this version.
+    /// The installed version.
     version: Option<String>,
-    /// Something else that is installed provides the name.
+    /// Another installed package provides the name.
     provided: bool,
-    /// Removed, but its configuration files are there.
+    /// Removed, but its configuration files still exist.
     configuration_left: bool,
     held: bool,
-    /// What the repositories offer; looked up only where `latest` asks for it.
+    /// The version in the repositories. Looked up only if `latest` needs it.
     candidate: Option<String>,
     /// The repositories' metadata was never fetched.
     unfetched: bool,
 }
 
-/// By name.
+/// Package states, by name.
 pub(crate) type Statuses = HashMap<String, Status>;
 
-/// Nothing is known of these packages yet.
+/// Returns empty states for these packages.
 fn unknown(names: &[&str]) -> Statuses {
     let names = names.iter().map(|name| (*name).to_owned());
     names.map(|name| (name, Status::default())).collect()
@@ -86,7 +86,7 @@ impl ResourceType for Package {
                 };
                 changes.push(Change::new(name, shown(status), target(wanted, status)));
             }
-            // What is not there cannot be held back from upgrades.
+            // A package that is not installed cannot be held.
             if let Some(hold) = desired.hold.filter(|_| wanted.is_to_be_there())
                 && hold != status.held
             {
@@ -156,7 +156,7 @@ impl Provider for Package {
                 .iter()
                 .map(|wish| Ok(together::part(&all, wish)))
                 .collect(),
-            // Each for itself, so that each has its own error.
+            // Each alone, so that each has its own error.
             Err(_) => group
                 .iter()
                 .map(|(wish, sight)| self.observe(wish, sight))

@@ -1,5 +1,5 @@
-//! Repositories of the test's own, with tiny packages made on the spot, so
-//! that nothing of the machine's own state is touched and no network is used.
+//! Repositories of the test, with tiny packages created on the spot, so that the
+//! machine's own state is not touched and no network is used.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::types::testing_root::Machine;
 use crate::types::tool;
 
-/// Fails the test where a tool is not there.
+/// Fails the test if a tool is missing.
 #[track_caller]
 pub(crate) fn needs(programs: &[&str]) {
     for program in programs {
@@ -39,7 +39,7 @@ impl Debian {
         use std::os::unix::fs::PermissionsExt;
         needs(&["dpkg-deb", "dpkg-query", "apt-get"]);
         let machine = Machine::new();
-        // apt reads repositories as a user of its own.
+        // apt reads repositories as a separate user.
         let open = std::fs::Permissions::from_mode(0o755);
         std::fs::set_permissions(machine.beside(), open).unwrap();
         machine.write("/var/lib/dpkg/status", "");
@@ -61,7 +61,7 @@ impl Debian {
         self.machine.beside().join("repository")
     }
 
-    /// Uses the repository without a `pkgrepo`.
+    /// Adds the repository as a source without a `pkgrepo`.
     pub(crate) fn with_source(self) -> Self {
         let line = format!(
             "deb [trusted=yes] file:{} ./\n",
@@ -71,7 +71,7 @@ impl Debian {
         self
     }
 
-    /// Makes a package and puts it into the repository.
+    /// Creates a package and adds it to the repository.
     pub(crate) fn package(&self, name: &str, version: &str, more: &str) -> PathBuf {
         let tree = tempfile::tempdir().unwrap();
         let control = format!(
@@ -115,7 +115,7 @@ impl Debian {
         std::fs::write(self.repository().join("Packages"), index).unwrap();
     }
 
-    /// Name, wanted state and version of everything that dpkg knows.
+    /// Returns name, wanted state and version of every package that dpkg knows.
     pub(crate) fn installed(&self) -> String {
         let admin = self.machine.path("/var/lib/dpkg");
         let done = Command::new("dpkg-query")
@@ -126,7 +126,7 @@ impl Debian {
         String::from_utf8_lossy(&done.stdout).into_owned()
     }
 
-    /// How many times `apt-get` changed packages.
+    /// Returns how many times `apt-get` changed packages.
     pub(crate) fn transactions(&self) -> usize {
         let log = std::fs::read_to_string(self.machine.path("/var/log/apt/history.log"));
         log.unwrap_or_default().matches("Start-Date").count()

@@ -1,4 +1,4 @@
-//! With the real apt and dpkg, on roots and repositories of the test's own.
+//! Tests with the real apt and dpkg, on roots and repositories of the test.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -165,7 +165,7 @@ fn a_package_file_is_installed() {
 fn what_was_cut_off_in_the_middle_is_finished_first() {
     let debian = debian();
     debian.machine.converges(one("tiny", "installed"));
-    // As dpkg leaves it when the power goes: unpacked, and its journal not merged.
+    // As dpkg leaves it after a power loss: unpacked, and its journal not merged.
     let status = debian.machine.read("/var/lib/dpkg/status");
     let journal = status.replace("install ok installed", "install ok unpacked");
     debian.machine.write("/var/lib/dpkg/updates/0000", &journal);
@@ -173,7 +173,7 @@ fn what_was_cut_off_in_the_middle_is_finished_first() {
     assert_eq!(debian.installed(), "other ii 1.0\ntiny ii 1.0\n");
 }
 
-/// A process that holds dpkg's lock until it is killed, or by itself for so long.
+/// A process that holds dpkg's lock until it is killed, or for a limited time.
 struct Holder(std::process::Child);
 
 impl Holder {

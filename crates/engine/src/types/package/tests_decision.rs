@@ -1,4 +1,4 @@
-//! What is decided, without any manager.
+//! Decisions, without any manager.
 
 use expect_test::{Expect, expect};
 use serde_json::{Value, json};

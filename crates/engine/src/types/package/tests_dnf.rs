@@ -1,4 +1,4 @@
-//! With the real dnf and rpm, on roots and repositories of the test's own.
+//! Tests with the real dnf and rpm, on roots and repositories of the test.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -55,8 +55,8 @@ impl RedHat {
         self.forget_metadata();
     }
 
-    /// dnf counts the age of what it knows of a repository in whole seconds:
-    /// within one second, also `metadata_expire=0` trusts the old list.
+    /// Removes the cached metadata. dnf counts its age in whole seconds: within one
+    /// second, even `metadata_expire=0` trusts the old list.
     fn forget_metadata(&self) {
         let cache = self.machine.path("/var/cache/dnf");
         if cache.exists() {

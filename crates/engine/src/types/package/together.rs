@@ -1,4 +1,4 @@
-//! Many packages in one go, for every manager alike.
+//! Transactions of many packages, the same for every manager.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -7,8 +7,8 @@ use super::wish::names;
 use super::{Ensure, Manager, Status, Statuses, Wish};
 use crate::{Applied, Hands, Sight, StepError};
 
-/// Steps run in parallel and a manager does one thing at a time: whoever
-/// comes second waits here and not at the manager's own lock.
+/// The lock for manager calls. Steps run in parallel and a manager does one thing at a
+/// time, so the second caller waits here and not at the manager's own lock.
 static AT_WORK: Mutex<()> = Mutex::new(());
 
 pub(super) fn look(
@@ -29,7 +29,7 @@ pub(super) fn look(
     Ok(statuses)
 }
 
-/// What concerns one wish.
+/// Returns the states that one wish needs.
 pub(super) fn part(all: &Statuses, wish: &Wish) -> Statuses {
     (wish.packages.iter())
         .filter_map(|wanted| Some((wanted.name.clone(), all.get(&wanted.name)?.clone())))
@@ -69,8 +69,8 @@ pub(super) fn act(
         .collect()
 }
 
-/// Refreshes the metadata where that is asked for or needed. Returns the names
-/// that no repository has even then.
+/// Refreshes the metadata if that is requested or needed. Returns the names that no
+/// repository has even then.
 fn prepare(
     manager: &dyn Manager,
     members: &[Member<'_>],
@@ -110,8 +110,8 @@ fn prepare(
     manager.unknown(&wanted, hands)
 }
 
-/// One transaction for all; when it fails, one for each that is not as it
-/// should be by then.
+/// Runs one transaction for all members. When it fails, runs one for each member that
+/// is not yet in the desired state.
 fn transact(
     manager: &dyn Manager,
     members: &[Member<'_>],
@@ -146,7 +146,7 @@ fn carry_out(
     members: &[Member<'_>],
     hands: &Hands<'_>,
 ) -> Result<(), StepError> {
-    // A hold on what is about to change would stand in the way.
+    // A hold on a package would prevent its change.
     let released = holds(members, false);
     if !released.is_empty() {
         manager.hold(&released, false, hands)?;
@@ -162,7 +162,7 @@ fn carry_out(
     Ok(())
 }
 
-/// The names whose hold has to become this.
+/// Returns the names whose hold has to change to this.
 fn holds<'a>(members: &[Member<'a>], hold: bool) -> Vec<&'a str> {
     let unknown = Status::default();
     (members.iter())
@@ -253,7 +253,7 @@ impl Transaction {
     }
 }
 
-/// One error for each member of a group.
+/// Copies an error, as each member of a group needs one.
 fn copy(error: &StepError) -> StepError {
     let mut copy = StepError::new(error.chain()).with_outputs(error.outputs.clone());
     copy.interrupted = error.interrupted;

@@ -1,4 +1,4 @@
-//! What is asked of one or several packages.
+//! The declaration of one or several packages.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub(super) struct Wanted {
 
 pub(crate) struct Wish {
     pub(super) packages: Vec<Wanted>,
-    /// `pkgs` was given: each change carries the package's own name.
+    /// `pkgs` was given: each change has the package's own name.
     pub(super) several: bool,
     pub(super) source: Option<String>,
     pub(super) provider: Option<&'static str>,
@@ -80,7 +80,7 @@ impl Wish {
         })
     }
 
-    /// Packages with equal options may share one transaction.
+    /// Returns the batch key. Packages with equal options may share one transaction.
     pub(super) fn batch_key(&self) -> String {
         format!(
             "{:?} {:?} {:?} {:?} {} {:?}",
@@ -99,7 +99,7 @@ impl Wanted {
         !matches!(self.ensure, Ensure::Absent | Ensure::Purged)
     }
 
-    /// Whether the package is as it should be, holding aside.
+    /// Returns true if the package is in the desired state, apart from holding.
     pub(super) fn is_met(&self, status: &Status) -> bool {
         match &self.ensure {
             Ensure::Installed => status.version.is_some() || status.provided,
@@ -117,8 +117,8 @@ impl Wanted {
     }
 }
 
-/// `1.2-3` for itself; `1.2*` for all that start so; without an epoch or a
-/// release where those are not given, as rpm's users write it.
+/// Compares versions. `1.2-3` matches itself, and `1.2*` all that start with `1.2`. The
+/// epoch and the release may be left out, as users of rpm do.
 pub(super) fn version_fits(wanted: &str, version: &str) -> bool {
     let fits = |version: &str| match wanted.strip_suffix('*') {
         Some(start) => version.starts_with(start),
@@ -206,10 +206,10 @@ fn packages(declaration: &Declaration, ensure: &Ensure) -> Result<Vec<Wanted>, R
     Ok(packages)
 }
 
-/// Nothing that a manager could take for an option, an expression or a file.
+/// Refuses names that a manager could mistake for an option, an expression or a file.
 fn checked_name(name: &str) -> Result<(), Refusal> {
     let fine = is_fit(name) && name.starts_with(|c: char| c.is_ascii_alphanumeric());
-    // apt reads `name-` and `name+` as orders to remove and install.
+    // apt reads `name-` and `name+` as requests to remove and install.
     if fine && !name.ends_with('-') {
         Ok(())
     } else {
@@ -227,7 +227,7 @@ fn is_fit(text: &str) -> bool {
             .all(|c| c.is_ascii_alphanumeric() || ".+-_:/".contains(c))
 }
 
-/// Puppet's lists of options: texts, and pairs that become `--name=value`.
+/// Reads Puppet's lists of options: texts, and pairs that become `--name=value`.
 fn options(declaration: &Declaration, name: &str) -> Result<Vec<String>, Refusal> {
     let items = match declaration.value(name) {
         None => return Ok(Vec::new()),
@@ -260,7 +260,7 @@ fn provider(declaration: &Declaration) -> Result<Option<&'static str>, Refusal> 
         }))
 }
 
-/// The names, each once.
+/// Returns the names without duplicates.
 pub(super) fn names<'a>(wishes: impl IntoIterator<Item = &'a Wish>) -> Vec<&'a str> {
     let mut seen = HashMap::new();
     let mut names = Vec::new();

@@ -15,7 +15,7 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// Reads `deb [arch=amd64 signed-by=/…] URI suite component …`.
+    /// Parses `deb [arch=amd64 signed-by=/…] URI suite component …`.
     pub(super) fn read(line: &str) -> Option<Self> {
         let line = line.trim();
         let (kind, mut rest) = line.split_once([' ', '\t'])?;
@@ -109,7 +109,7 @@ impl Source {
         }
     }
 
-    /// The lines that say the same.
+    /// Returns the equivalent lines of a list.
     fn lines(&self, enabled: bool) -> Vec<String> {
         let off = if enabled { "" } else { "# " };
         let mut lines = Vec::new();
@@ -128,7 +128,7 @@ impl Source {
         lines
     }
 
-    /// Whether a line is about this source, switched off or not.
+    /// Returns true if a line describes this source, disabled or not.
     fn is(&self, line: &str) -> bool {
         let line = line.trim_start_matches(['#', ' ']);
         Self::read(line).is_some_and(|found| {
@@ -146,7 +146,7 @@ impl Source {
         config_file::lines(content).any(|line| self.is(&config_file::text(line)))
     }
 
-    /// The list with this source, once, or without it.
+    /// Returns the list with this source exactly once, or without it.
     pub(super) fn put(&self, content: &[u8], present: bool, enabled: bool) -> Vec<u8> {
         let entry = present.then(|| self.lines(enabled).join("\n"));
         let mut first = entry.clone();

@@ -10,8 +10,7 @@ pub(super) fn has(content: &[u8], section: &str) -> bool {
     config_file::lines(content).any(|line| section_of(&config_file::text(line)) == Some(section))
 }
 
-/// The file with the section's settings as given; settings that are not named
-/// stay, as do other sections.
+/// Returns the file with the given settings of the section. Other settings and other sections stay.
 pub(super) fn put(
     content: &[u8],
     section: &str,
@@ -27,7 +26,7 @@ pub(super) fn put(
         if let Some(found) = section_of(&text) {
             if inside && !done {
                 finish(&mut out, &open);
-                // In a second section of the same name they must not stand again.
+                // They must not appear again in a second section of the same name.
                 open.clear();
                 done = true;
             }
@@ -71,7 +70,7 @@ fn put_line(out: &mut Vec<u8>, line: &str) {
 }
 
 fn finish(out: &mut Vec<u8>, open: &[&(String, Option<String>)]) {
-    // An empty line that separates sections stays behind the settings.
+    // An empty line that separates sections stays after the settings.
     let blank = out.ends_with(b"\n\n");
     if blank {
         out.pop();

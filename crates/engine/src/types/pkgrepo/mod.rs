@@ -1,4 +1,4 @@
-//! `pkgrepo`: where packages come from.
+//! `pkgrepo`: a package repository.
 
 mod apt_source;
 mod ini;
@@ -21,12 +21,12 @@ use wish::Wish;
 
 pub(crate) struct Pkgrepo;
 
-/// The files as they are.
+/// The current files.
 #[derive(Default)]
 pub(crate) struct Seen {
     file: Option<Vec<u8>>,
     key: Option<Vec<u8>>,
-    /// The key that the address gives.
+    /// The key at the declared address.
     wanted_key: Option<Vec<u8>>,
 }
 
@@ -116,7 +116,7 @@ impl Provider for Pkgrepo {
             return Ok(seen);
         };
         seen.key = config_file::read(&sight.path(&key.path))?;
-        // A key that lies elsewhere on the network is fetched once, a near one compared.
+        // A key on the network is fetched once. A local one is compared.
         if let Some(address) = key.address.as_ref().filter(|_| desired.present)
             && (seen.key.is_none() || !address.starts_with("http"))
         {
@@ -136,8 +136,8 @@ impl Provider for Pkgrepo {
         Ok(Applied::default())
     }
 
-    /// All files first, then one refresh. Only if that fails is each
-    /// repository refreshed alone, to find the guilty.
+    /// Writes all files first, then refreshes once. Only if that fails, refreshes each
+    /// repository alone, to find the faulty one.
     fn apply_group(&self, group: &[Observation<'_, Self>]) -> Vec<Result<Applied, StepError>> {
         let mut written: Vec<Result<Applied, StepError>> = (group.iter())
             .map(|one| write(one.desired, one.observed, one.hands).map(|()| Applied::default()))
@@ -178,8 +178,8 @@ fn write(desired: &Wish, observed: &Seen, hands: &Hands<'_>) -> Result<(), StepE
     })
 }
 
-/// A repository that cannot be read would stand in the way of every other.
-/// That the undoing itself fails is less telling than why it was needed.
+/// Undoes the changes: a repository that cannot be read would block every other one. An
+/// error here is less useful than the reason for the undo, so it is ignored.
 fn undo(desired: &Wish, observed: &Seen, hands: &Hands<'_>) {
     let path = hands.path(&desired.target);
     let _ = match &observed.file {

@@ -7,10 +7,10 @@ use crate::types::config_file::{self, NewFile};
 use crate::types::package::{self, Manager};
 use crate::{Hands, StepError};
 
-/// How long another user of the package manager is waited for.
+/// The time to wait for another user of the package manager.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// The metadata of one repository.
+/// Refreshes the metadata of one repository.
 pub(super) fn one(wish: &Wish, hands: &Hands<'_>) -> Result<(), StepError> {
     if !wish.wants_refresh() {
         return Ok(());
@@ -21,8 +21,8 @@ pub(super) fn one(wish: &Wish, hands: &Hands<'_>) -> Result<(), StepError> {
     }
 }
 
-/// apt takes the path of a key as it stands, also when it works on another
-/// root: there it gets a copy of the file that says where the key really is.
+/// Refreshes one file of apt. apt uses the path of a key as it is, even when it works
+/// on another root. There it gets a copy of the file with the real path of the key.
 fn apt_file(wish: &Wish, hands: &Hands<'_>) -> Result<(), StepError> {
     let file = hands.path(&wish.target);
     let key = wish
@@ -47,7 +47,7 @@ fn apt_file(wish: &Wish, hands: &Hands<'_>) -> Result<(), StepError> {
     answer
 }
 
-/// The metadata of all repositories of the manager, for as many as changed.
+/// Refreshes the metadata of all repositories of the manager once, for all changed ones.
 pub(super) fn all(wish: &Wish, hands: &Hands<'_>) -> Result<(), StepError> {
     if hands.root().is_some() {
         return Err(StepError::new(

@@ -1,4 +1,4 @@
-//! What is asked of a repository, and the file that comes of it.
+//! The declaration of a repository, and the resulting file.
 
 use super::apt_source::Source;
 use super::ini;
@@ -12,7 +12,7 @@ pub(crate) struct Wish {
     pub(super) key: Option<KeyWish>,
     pub(super) signed_by: Option<String>,
     pub(super) refresh: bool,
-    /// Something of it is a secret: no diff is made.
+    /// Part of it is a secret: no diff is made.
     pub(super) secret: bool,
     enabled: bool,
     format: Format,
@@ -27,7 +27,7 @@ pub(super) struct KeyWish {
 enum Format {
     Deb822(Source),
     List(Source),
-    /// The settings of the section, where nothing means that it goes.
+    /// The settings of the section. `None` removes a setting.
     Ini(Vec<(String, Option<String>)>),
 }
 
@@ -103,12 +103,12 @@ impl Wish {
         }
     }
 
-    /// What is gone or switched off needs no metadata.
+    /// Returns true if metadata is needed. A removed or disabled repository needs none.
     pub(super) fn wants_refresh(&self) -> bool {
         self.refresh && self.present && self.enabled
     }
 
-    /// The file as it should be, given what it is; nothing: no file.
+    /// Returns the desired file, given the current one. `None` means no file.
     pub(super) fn file_after(&self, old: Option<&[u8]>) -> Option<Vec<u8>> {
         let old_content = old.unwrap_or_default();
         match &self.format {
@@ -127,7 +127,7 @@ impl Wish {
         }
     }
 
-    /// Whether the file has the repository in some form.
+    /// Returns true if the file contains the repository in some form.
     pub(super) fn is_in(&self, old: &[u8]) -> bool {
         match &self.format {
             Format::Deb822(_) => true,
@@ -222,7 +222,7 @@ fn key(declaration: &Declaration, base: &str) -> Result<Option<KeyWish>, Refusal
         (None, None) => return Ok(None),
         (Some(text), _) if text.starts_with(b"-----BEGIN PGP") => "asc",
         (Some(_), _) => return Err(Refusal::other("`key` must be an armoured PGP key")),
-        // apt goes by the ending.
+        // apt decides by the file extension.
         (None, Some(address)) if address.ends_with(".gpg") => "gpg",
         (None, Some(_)) => "asc",
     };

@@ -1,4 +1,4 @@
-//! Scripts in `/etc/init.d`, and services that are described by commands only.
+//! Scripts in `/etc/init.d`, and services that only commands describe.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use crate::{Hands, Sight, StepError};
 
 pub(super) struct InitScript;
 
-/// Where links decide what starts at boot.
+/// The run levels whose links decide if a service starts at boot.
 const LEVELS: [&str; 4] = ["2", "3", "4", "5"];
 
 impl Keeper for InitScript {
@@ -88,7 +88,7 @@ fn runs(wish: &Wish, sight: &Sight<'_>) -> Result<bool, StepError> {
     Ok(is_in_process_table(&wish.pattern))
 }
 
-/// Whether a command line contains the text, our own aside.
+/// Returns true if the command line of a process other than ours contains the text.
 fn is_in_process_table(pattern: &str) -> bool {
     let Ok(processes) = std::fs::read_dir("/proc") else {
         return false;
@@ -133,7 +133,7 @@ fn update(wish: &Wish, verb: &str, hands: &Hands<'_>) -> Result<(), StepError> {
     tool::act(&run, &format!("update-rc.d {verb}"), hands).map(drop)
 }
 
-/// The links that start (`S`) or stop (`K`) the service.
+/// Returns the links that start (`S`) or stop (`K`) the service.
 fn links(wish: &Wish, letter: char, sight: &Sight<'_>) -> Vec<PathBuf> {
     let is_link = |path: &Path| {
         let name = path
@@ -155,7 +155,7 @@ fn links(wish: &Wish, letter: char, sight: &Sight<'_>) -> Vec<PathBuf> {
         .collect()
 }
 
-/// What `update-rc.d enable` and `disable` do.
+/// Does the same as `update-rc.d enable` and `disable`.
 fn rename_links(wish: &Wish, enable: bool, hands: &Hands<'_>) -> Result<(), StepError> {
     let (from, to) = if enable { ('K', "S") } else { ('S', "K") };
     for link in links(wish, from, hands) {

@@ -1,4 +1,4 @@
-//! What keeps services on a machine, and which of them keeps this one.
+//! The service managers of a machine, and the choice of the one for a service.
 
 use std::path::Path;
 
@@ -29,7 +29,7 @@ pub(super) trait Keeper {
     }
 }
 
-/// Who keeps the service; nobody, if the machine does not know it.
+/// Returns the manager of the service, or `None` if the machine does not know the service.
 pub(super) fn of(wish: &Wish, sight: &Sight<'_>) -> Result<Option<Box<dyn Keeper>>, StepError> {
     let has_script = sight.path(format!("/etc/init.d/{}", wish.short())).exists();
     let has_commands = wish.start.is_some() || wish.stop.is_some();
@@ -48,7 +48,8 @@ pub(super) fn of(wish: &Wish, sight: &Sight<'_>) -> Result<Option<Box<dyn Keeper
     }))
 }
 
-/// As `sd_booted` has it. A root of its own has no systemd that listens to us.
+/// Returns true if systemd runs, by the rule of `sd_booted`. A separate root has no
+/// systemd that we could use.
 pub(super) fn runs_systemd(sight: &Sight<'_>) -> bool {
     sight.root().is_none() && Path::new("/run/systemd/system").is_dir()
 }
@@ -66,7 +67,7 @@ fn has_unit(wish: &Wish, sight: &Sight<'_>) -> bool {
     })
 }
 
-/// A command that the declaration gives.
+/// Runs a command from the declaration.
 pub(super) fn shell(command: &str, what: &str, hands: &Hands<'_>) -> Result<(), StepError> {
     tool::act(&Run::new(exec::shell(command)), what, hands).map(drop)
 }

@@ -1,4 +1,4 @@
-//! `service`: whether something runs, and whether it starts at boot.
+//! `service`: the running state of a service, and its start at boot.
 
 mod init_script;
 mod keeper;
@@ -19,7 +19,7 @@ use wish::Wish;
 
 pub(crate) struct Service;
 
-/// A service as it is.
+/// The current state of a service.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(crate) struct Seen {
     running: bool,
@@ -39,8 +39,8 @@ impl ResourceType for Service {
         Wish::read(declaration)
     }
 
-    /// In the order in which they are made: what is masked cannot be enabled
-    /// or started.
+    /// Returns the changes in the order in which they are made: a masked service cannot
+    /// be enabled or started.
     fn changes(&self, desired: &Wish, observed: &Seen) -> Vec<Change> {
         let word = |running: bool| json!(if running { "running" } else { "stopped" });
         let mut changes = Vec::new();
@@ -67,7 +67,7 @@ impl ResourceType for Service {
     }
 
     fn refresh_change(&self, desired: &Wish, observed: &Seen) -> Option<Change> {
-        // What this run stops, or has just started, needs no restart.
+        // A service that this run stops, or has just started, needs no restart.
         let stays = observed.running && desired.running != Some(false);
         let verb = if desired.reload {
             "reloaded"
@@ -94,7 +94,7 @@ impl ResourceType for Service {
     }
 }
 
-/// Packages whose name is not the service's.
+/// Packages whose name differs from the service's.
 const BROUGHT_BY: &[(&str, &[&str])] = &[
     ("ssh", &["openssh-server"]),
     ("sshd", &["openssh-server"]),
@@ -125,7 +125,7 @@ fn packages(service: &str) -> Vec<String> {
         .collect()
 }
 
-/// The services that read a file, as far as its path tells: `/etc/nginx/…`,
+/// Returns the services that read a file, guessed from its path: `/etc/nginx/…`,
 /// `/etc/default/nginx`, `/etc/nginx.conf`.
 pub(crate) fn readers(path: &std::path::Path) -> Vec<String> {
     let Ok(rest) = path.strip_prefix("/etc") else {
@@ -146,7 +146,7 @@ pub(crate) fn readers(path: &std::path::Path) -> Vec<String> {
     while let Some(shorter) = endings.iter().find_map(|ending| name.strip_suffix(ending)) {
         name = shorter;
     }
-    // Where the service's name is another one.
+    // Services with another name.
     let others: &[&str] = match name {
         "ssh" => &["sshd"],
         "my" | "mysql" => &["mysql", "mariadb"],
@@ -163,7 +163,7 @@ impl Provider for Service {
     fn observe(&self, desired: &Wish, sight: &Sight<'_>) -> Result<Seen, StepError> {
         match keeper::of(desired, sight)? {
             Some(keeper) => keeper.observe(desired, sight),
-            // Nothing is stopped, disabled and not masked.
+            // A missing service is stopped, disabled and not masked.
             None if needs_it(desired) && !sight.may_appear() => Err(StepError::new(format!(
                 "there is no service `{}`: no unit, no init script, and no `command` to run",
                 desired.name

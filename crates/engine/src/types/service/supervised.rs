@@ -1,8 +1,8 @@
-//! A process that is known by its pid file, where nothing else keeps it.
+//! A process that its pid file identifies, if no service manager is available.
 //!
-//! It is started in a session of its own, so that it outlives the run and can
-//! be ended with all its children. Beside the pid file lies what tells this
-//! process from a later one that happens to get the same number.
+//! It is started in its own session, so that it outlives the run and can be killed with
+//! all its children. A file beside the pid file distinguishes this process from a later
+//! one that happens to get the same process ID.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ use crate::{Hands, Sight, StepError};
 
 pub(super) struct Supervised;
 
-/// Writes its own number, then becomes the command.
+/// A script that writes its own process ID, then becomes the command.
 const STARTER: &str =
     r#"exec >>"$2" 2>&1 </dev/null; echo $$ >"$1.new" && mv "$1.new" "$1" && exec /bin/sh -c "$3""#;
 
@@ -28,7 +28,7 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 impl Keeper for Supervised {
     fn observe(&self, wish: &Wish, sight: &Sight<'_>) -> Result<Seen, StepError> {
         let running = process(wish, sight).is_some();
-        // There is nothing that would start it at boot: each run does.
+        // Nothing starts it at boot: each run does.
         Ok(Seen {
             running,
             enabled: false,
@@ -87,7 +87,7 @@ impl Keeper for Supervised {
     }
 }
 
-/// Waits until it has lived long enough to count as started.
+/// Waits until the process has lived long enough to count as started.
 fn live(wish: &Wish, hands: &Hands<'_>) -> Result<(), StepError> {
     let begun = Instant::now();
     let mut known = None;
@@ -119,13 +119,13 @@ fn live(wish: &Wish, hands: &Hands<'_>) -> Result<(), StepError> {
     }
 }
 
-/// Asks the process and its children to end, and ends them when they do not.
+/// Asks the process and its children to end, and kills them if they do not.
 fn end(pid: u32, wish: &Wish, hands: &Hands<'_>) -> Result<(), StepError> {
     let failed = |error: rustix::io::Errno| {
         StepError::because("cannot signal it", std::io::Error::from(error))
     };
     let group = to_pid(pid).ok_or_else(|| StepError::new("its pid file is broken"))?;
-    // It leads its own session; a daemon that wrote the file itself may not.
+    // It leads its own session. A daemon that wrote the file itself may not.
     let signal = |signal| match rustix::process::kill_process_group(group, signal) {
         Err(rustix::io::Errno::SRCH) => rustix::process::kill_process(group, signal),
         other => other,
@@ -140,7 +140,7 @@ fn end(pid: u32, wish: &Wish, hands: &Hands<'_>) -> Result<(), StepError> {
             return Err(StepError::interrupted());
         }
     }
-    // Children that ignored the request.
+    // Kills children that ignored the request.
     let _ = rustix::process::kill_process_group(group, Signal::KILL);
     Ok(())
 }
@@ -160,7 +160,7 @@ fn pid_in_file(wish: &Wish, sight: &Sight<'_>) -> Option<u32> {
     text.trim().parse().ok().filter(|pid| *pid > 1)
 }
 
-/// When a process started, in which boot: no other process has the same.
+/// Returns the start time of a process and the boot: no other process has the same.
 fn identity(pid: u32) -> Option<String> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name in brackets may contain anything.
@@ -173,13 +173,13 @@ fn identity(pid: u32) -> Option<String> {
     Some(format!("{} {}\n", fields.get(19)?, boot.trim()))
 }
 
-/// The service's process, if it lives and is still the one that was started.
+/// Returns the service's process, if it lives and is still the one that was started.
 fn process(wish: &Wish, sight: &Sight<'_>) -> Option<u32> {
     let pid = pid_in_file(wish, sight)?;
     let now = identity(pid)?;
     match std::fs::read_to_string(identity_file(wish, sight)) {
         Ok(then) if then != now => None,
-        // Without one, somebody else wrote the pid file.
+        // Without an identity, another program wrote the pid file.
         _ => Some(pid),
     }
 }

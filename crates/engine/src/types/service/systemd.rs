@@ -1,7 +1,7 @@
 //! Units, through `systemctl`.
 //!
-//! What starts at boot can be set without a running systemd, also below
-//! another root. What runs cannot.
+//! The start at boot can be configured without a running systemd, even below another
+//! root. The running state cannot.
 
 use std::ffi::OsString;
 
@@ -72,8 +72,8 @@ fn read(text: &str) -> Seen {
     }
 }
 
-/// What is static or an alias of something enabled starts when it is needed;
-/// systemd would change nothing if asked to enable it.
+/// Returns true for enabled units. A static unit, or an alias of an enabled one, starts
+/// when it is needed. systemd would change nothing if asked to enable it.
 fn is_enabled(state: &str) -> bool {
     matches!(
         state,
@@ -129,7 +129,7 @@ fn online(verb: &str, wish: &Wish, hands: &Hands<'_>) -> Result<(), StepError> {
     if !runs_systemd(hands) {
         return Err(not_running(wish));
     }
-    // A unit that a file resource has just written is not known before this.
+    // systemd does not know a unit that a file resource has just written before this.
     if verb != "stop" {
         let run = Run::new(["systemctl", "daemon-reload"]).quiet();
         tool::act(&run, "systemctl daemon-reload", hands)?;

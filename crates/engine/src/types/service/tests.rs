@@ -9,7 +9,7 @@ fn service(parameters: Value) -> Value {
     json!([{"type": "Service", "title": "web", "parameters": parameters}])
 }
 
-/// A script that remembers what it was told.
+/// A script that records its arguments.
 const SCRIPT: &str = r#"#!/bin/sh
 ### BEGIN INIT INFO
 # Provides:          web
@@ -138,7 +138,7 @@ fn a_unit_is_enabled_masked_and_unmasked_without_a_running_systemd() {
     );
 }
 
-/// Ends whatever a failed test leaves behind.
+/// Kills processes that a failed test leaves behind.
 struct Stopped<'a>(&'a Machine);
 
 impl Drop for Stopped<'_> {
@@ -210,7 +210,7 @@ fn configuration_comes_before_the_service_that_reads_it() {
         {"type": "File", "title": "/etc/web/site.conf", "parameters": {"content": "x"}},
         {"type": "File", "title": "/etc/web", "parameters": {"ensure": "directory"}},
     ]));
-    // Had it been started first, its own command would have failed.
+    // If it had been started first, its own command would have failed.
     assert!(told.contains("was started, yet it does not run"), "{told}");
 }
 

@@ -1,4 +1,4 @@
-//! What is asked of a service.
+//! The declaration of a service.
 
 use std::time::Duration;
 
@@ -86,7 +86,7 @@ impl Wish {
         })
     }
 
-    /// The name without systemd's ending.
+    /// Returns the name without systemd's suffix.
     pub(super) fn short(&self) -> &str {
         self.name.strip_suffix(".service").unwrap_or(&self.name)
     }
@@ -101,7 +101,7 @@ fn running(declaration: &Declaration) -> Result<Option<bool>, Refusal> {
     }
 }
 
-/// Whether it starts at boot, and whether it is masked.
+/// Returns if it starts at boot, and if it is masked.
 fn enable(declaration: &Declaration) -> Result<(Option<bool>, Option<bool>), Refusal> {
     let masked = declaration.boolean("masked")?;
     match declaration.text("enable")?.as_deref() {

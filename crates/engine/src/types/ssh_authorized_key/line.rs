@@ -10,7 +10,7 @@ pub(crate) struct Key {
     pub(super) comment: String,
 }
 
-/// Whether this word names a kind of key and not an option.
+/// Returns true if this word names a kind of key and not an option.
 pub(super) fn is_kind(word: &str) -> bool {
     ["ssh-", "ecdsa-sha2-", "sk-ssh-", "sk-ecdsa-"]
         .iter()
@@ -56,7 +56,7 @@ impl Key {
     }
 }
 
-/// Where the options end: at the first white space outside of quotes.
+/// Returns the end of the options: the first white space outside of quotes.
 fn options_end(line: &str) -> Option<usize> {
     let mut quoted = false;
     let mut escaped = false;
@@ -72,8 +72,8 @@ fn options_end(line: &str) -> Option<usize> {
     None
 }
 
-/// Options at the commas outside of quotes; nothing if a quote stays open or
-/// something would end the line's options early.
+/// Splits options at the commas outside of quotes. Returns `None` if a quote stays open
+/// or something would end the line's options early.
 pub(super) fn split_options(text: &str) -> Option<Vec<String>> {
     let mut options = vec![String::new()];
     let mut quoted = false;
@@ -104,7 +104,7 @@ pub(super) fn find(content: &[u8], is: impl Fn(&Key) -> bool) -> Option<Key> {
         .find(is)
 }
 
-/// The file with the key, once, or without it.
+/// Returns the file with the key exactly once, or without it.
 pub(super) fn put(content: &[u8], key: Option<&Key>, is: impl Fn(&Key) -> bool) -> Vec<u8> {
     let entry = key.map(Key::text);
     let mut first = entry.clone();

@@ -1,8 +1,8 @@
 //! `ssh_authorized_key`: a key that may log in as a user.
 //!
-//! Puppet knows a key by its comment, Salt by the key itself; each is kept.
-//! The file lies where its user may put links: no link is followed on the
-//! way from the home directory, and a link at the end is replaced.
+//! Puppet identifies a key by its comment, Salt by the key itself. Both are supported.
+//! The file is in a directory where its user may create links: no link is followed on
+//! the path from the home directory, and a link at the end is replaced.
 
 mod line;
 mod place;
@@ -64,7 +64,7 @@ pub(crate) struct Wish {
     present: bool,
     user: String,
     key: Key,
-    /// Salt's way: the key says which line it is.
+    /// Salt's rule: the key identifies the line.
     by_key: bool,
     target: Option<String>,
 }
@@ -150,7 +150,7 @@ fn puppet_key(declaration: &Declaration, present: bool) -> Result<Key, Refusal> 
     checked(declaration, made, present)
 }
 
-/// Salt: the name is the key, or a whole line of the file.
+/// Reads Salt's form: the name is the key, or a whole line of the file.
 fn state_key(declaration: &Declaration) -> Result<Key, Refusal> {
     let name = declaration.name()?;
     let mut made = Key::read(name.trim()).unwrap_or(Key {

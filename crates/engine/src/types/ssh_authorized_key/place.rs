@@ -1,4 +1,4 @@
-//! Reaching a file in a user's home without being led elsewhere.
+//! Opening a file in a user's home without following links.
 
 use std::fs;
 use std::io;
@@ -11,12 +11,12 @@ use crate::types::accounts::Account;
 use crate::types::config_file::{self, NewFile};
 use crate::{Hands, Sight, StepError};
 
-/// The directory to start from, which the user cannot exchange, and the rest.
+/// The start directory, which the user cannot replace, and the rest of the path.
 struct Place {
     start: PathBuf,
     directory: PathBuf,
     name: String,
-    /// Below the user's home: what is made there belongs to the user.
+    /// True below the user's home: the user owns directories that are created there.
     own: bool,
 }
 
@@ -69,7 +69,7 @@ impl Place {
         )?)
     }
 
-    /// Makes the missing directories one by one, owned by the user.
+    /// Creates the missing directories one by one, owned by the user.
     fn make(&self, account: &Account) -> io::Result<OwnedFd> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut here = OwnedFd::from(fs::File::open(&self.start)?);

@@ -1,7 +1,7 @@
 //! `user`: an account.
 //!
-//! Passwords are hashes that are compared and set as they are. They reach the
-//! tools through standard input only: arguments can be read by every user.
+//! Passwords are hashes that are compared and set as they are. They reach the tools
+//! through standard input only: every user can read arguments.
 
 mod provide;
 mod spec;
@@ -18,14 +18,14 @@ use wish::Wish;
 
 pub(crate) struct User;
 
-/// An account as it is.
+/// The current state of an account.
 #[derive(Default)]
 pub(crate) struct Seen {
     account: Option<Account>,
     shadow: Shadow,
     /// The groups that list the user, sorted.
     groups: Vec<String>,
-    /// The number of the wanted primary group, if it exists.
+    /// The ID of the desired primary group, if it exists.
     wanted_gid: Option<u32>,
     home_exists: bool,
 }
@@ -108,7 +108,7 @@ fn differences(desired: &Wish, account: &Account, observed: &Seen) -> Vec<Change
         .as_ref()
         .is_some_and(|new| *new != observed.shadow.password)
     {
-        // Not even the hash is for others to see, whether declared secret or not.
+        // Not even the hash is shown, whether it is declared as a secret or not.
         changes.push(Change::new("password", Shown::Secret, Shown::Secret));
     }
     if desired.manage_home

@@ -1,4 +1,4 @@
-//! Observing and changing accounts with the system's own tools.
+//! Observing and changing accounts with the system's tools.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -130,9 +130,9 @@ fn modify(
     Ok(())
 }
 
-/// An account that has lost its home, or never had one. `mkhomedir_helper` is
-/// not everywhere and `useradd` refuses old accounts, so: the skeleton, copied
-/// into a directory that did not exist, as no other user can have prepared it.
+/// Creates the home of an account that lost it, or never had one. `mkhomedir_helper` is
+/// not available everywhere and `useradd` refuses existing accounts. So the skeleton is
+/// copied into a directory that did not exist, as no other user can have prepared it.
 fn make_home(desired: &Wish, observed: &Seen, hands: &Hands<'_>) -> Result<(), StepError> {
     let account = observed
         .account
@@ -157,7 +157,7 @@ fn make_home(desired: &Wish, observed: &Seen, hands: &Hands<'_>) -> Result<(), S
             rustix::fs::openat(&above, name, flags, Mode::empty())
         })
         .map_err(|error| failed(error.into()))?;
-    // Through the open directory: its name may lead elsewhere by now.
+    // Through the open directory: its name may lead elsewhere at this point.
     let home = place::path_of(&made).join(".");
     if skeleton.is_dir() {
         let words = [

@@ -1,4 +1,4 @@
-//! Users: decisions, and real ones on a made-up machine.
+//! Users: decisions, and real users on a test machine.
 
 use expect_test::expect;
 use serde_json::json;

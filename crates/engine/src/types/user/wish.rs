@@ -1,4 +1,4 @@
-//! What is asked of an account.
+//! The declaration of an account.
 
 use jiff::civil::Date;
 
@@ -11,14 +11,14 @@ pub(crate) struct Wish {
     pub(super) uid: Option<u32>,
     pub(super) group: Option<String>,
     pub(super) groups: Option<Vec<String>>,
-    /// Whether there may be no other groups.
+    /// True if other groups are not allowed.
     pub(super) only: bool,
     pub(super) home: Option<String>,
     pub(super) manage_home: bool,
     pub(super) shell: Option<String>,
     pub(super) comment: Option<String>,
     pub(super) password: Option<String>,
-    /// Not managed; managed: never; managed: days since 1970.
+    /// `None`: not managed. `Some(None)`: never expires. Otherwise days since 1970.
     pub(super) expiry: Option<Option<i64>>,
     pub(super) system: bool,
     pub(super) duplicate: bool,
@@ -68,7 +68,7 @@ impl Wish {
         })
     }
 
-    /// The groups as they should be, sorted.
+    /// Returns the desired groups, sorted.
     pub(super) fn groups_from(&self, old: &[String]) -> Vec<String> {
         let Some(wanted) = &self.groups else {
             return old.to_vec();
@@ -81,7 +81,7 @@ impl Wish {
     }
 }
 
-/// A field of a line whose fields are separated by colons.
+/// Reads a field of a line whose fields are separated by colons.
 fn field(declaration: &Declaration, name: &str) -> Result<Option<String>, Refusal> {
     match single_line::line(declaration, name)? {
         Some(text) if text.contains(':') => Err(declaration.refuse(name, "text without a colon")),
@@ -113,7 +113,7 @@ fn epoch() -> Date {
     jiff::civil::date(1970, 1, 1)
 }
 
-/// How a day is shown and told to the tools.
+/// Returns a day in the format for messages and for the tools.
 pub(super) fn date(days: Option<i64>) -> String {
     let Some(days) = days else {
         return "never".to_owned();
