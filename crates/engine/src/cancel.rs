@@ -18,7 +18,7 @@ struct Inner {
 }
 
 impl Cancellation {
-    /// Fails only when the process has no file descriptor left.
+    /// Creates a stop request. Fails only when the process has no file descriptor left.
     pub fn new() -> std::io::Result<Self> {
         let (read_end, write_end) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         Ok(Self(Arc::new(Inner {
@@ -40,7 +40,7 @@ impl Cancellation {
         self.0.cancelled.load(Ordering::SeqCst)
     }
 
-    /// Becomes readable, and stays so, once the run should stop.
+    /// Returns a file that becomes readable, and stays so, once the run should stop.
     pub fn readable(&self) -> BorrowedFd<'_> {
         self.0.readable_when_cancelled.as_fd()
     }

@@ -3,14 +3,14 @@
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
-/// One property that is not as it should be.
+/// One property that differs from the declaration.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Change {
     /// The property that differs: `content`, `mode`, `ensure`.
     pub property: String,
     pub from: Shown,
     pub to: Shown,
-    /// A unified diff, where one helps.
+    /// A unified diff, if it is useful.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub diff: Option<String>,
 }
@@ -73,7 +73,7 @@ impl Change {
 /// The result that a provider returns after it acted.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Applied {
-    /// A sentence for people, where the changes do not say it all.
+    /// A sentence for users, if the changes alone do not explain the result.
     pub message: Option<String>,
     /// The outputs that later resources can read: `stdout`, `rc`, ….
     pub outputs: Map<String, Value>,

@@ -104,7 +104,8 @@ pub enum Reason {
     DependencyFailed(ResourceReference),
     /// A prerequisite (`prereq`) failed.
     PrerequisiteFailed(ResourceReference),
-    /// `onchanges`: no target changed. `onfail`: no target failed. `prereq`: no target would change.
+    /// `onchanges`: no target changed. `onfail`: no target failed. `prereq`: no target would
+    /// change.
     NotAskedFor { requisite: &'static str },
     /// `onlyif`, `unless` or `creates` prevented it.
     Guard(String),

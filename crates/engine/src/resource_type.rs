@@ -68,7 +68,7 @@ pub trait Provider: ResourceType {
     /// Makes the changes that the type decided on.
     fn apply(&self, step: &Observation<'_, Self>) -> Result<Applied, StepError>;
 
-    /// Does what [`ResourceType::refresh_change`] announced.
+    /// Performs the refresh that [`ResourceType::refresh_change`] announced.
     fn refresh(
         &self,
         _desired: &Self::Desired,

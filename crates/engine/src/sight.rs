@@ -73,7 +73,7 @@ pub struct Sight<'a> {
     pub(crate) upstream_pending: bool,
 }
 
-/// The changing half. Exists only inside a run that is meant to change things.
+/// The changing half. Exists only inside a run that may change things.
 #[derive(Clone, Copy)]
 pub struct Hands<'a> {
     sight: Sight<'a>,

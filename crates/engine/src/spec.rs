@@ -7,9 +7,9 @@
 /// The description of a resource type.
 #[derive(Debug)]
 pub struct TypeSpec {
-    /// Our name, which is Puppet's name in lower case where Puppet has one.
+    /// Our name, which is Puppet's name in lower case if Puppet has the type.
     pub name: &'static str,
-    /// Other names that mean this type (`cmd` for `exec`).
+    /// Other names of this type (`cmd` for `exec`).
     pub aliases: &'static [&'static str],
     /// One sentence for the docs.
     pub summary: &'static str,

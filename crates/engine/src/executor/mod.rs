@@ -99,7 +99,7 @@ impl<'a> CarryOut<'a> {
 struct Run<'a> {
     plan: &'a Plan,
     context: RunContext<'a>,
-    /// `None` in a noop run: no provider gets [`Hands`](crate::Hands).
+    /// `None` in a noop run: no provider gets `Hands`.
     licence: Option<Licence>,
     failhard: bool,
     other_nodes: Arc<OtherNodes>,

@@ -50,7 +50,7 @@ fn every_file_is_looked_at_once_in_every_mode_with_any_number_of_workers() {
     assert_eq!(first.count(Status::Changed), resources.len());
     for mode in Mode::ALL {
         for parallel in [1, 2, 9] {
-            // Some have drifted, in the middle of the others.
+            // Some files have drifted, in between the others.
             for index in [3, 700, 701, 1_499] {
                 std::fs::write(place.join(index.to_string()), "drift").expect("written");
             }

@@ -151,7 +151,7 @@ impl Run<'_> {
         }
     }
 
-    /// Makes one attempt. Also returns if the end of the run interrupted it.
+    /// Makes one attempt. The flag is true if the end of the run interrupted it.
     fn attempt(
         &self,
         step: &Step,

@@ -209,7 +209,7 @@ fn only_one_at_a_time_of_a_module_changes_things() {
 fn what_was_unpacked_is_gone_afterwards_and_so_is_what_a_killed_run_left() {
     let world = World::new("");
     let running = world.path("modules/running");
-    // No process has this number.
+    // No process has this ID.
     std::fs::create_dir_all(running.join("4194999-0")).expect("made");
     world.run(json!([world.note("a", json!({"text": "x"}))]), false);
     let entries = || std::fs::read_dir(&running).expect("a directory").count();

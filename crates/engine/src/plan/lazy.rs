@@ -1,5 +1,5 @@
-//! Outputs as variables: `${ NAME.stdout }` in a later state's parameters, and `${
-//! node("db1").NAME.stdout }` of another node.
+//! Outputs as variables: `${ NAME.stdout }` in a later state's parameters, and
+//! `${ node("db1").NAME.stdout }` of another node.
 //!
 //! For this node, only registered names count, so a shell's own `${HOME}` is left as it
 //! is. A use implies the order. A parameter that reads a secret output is a secret

@@ -54,7 +54,7 @@ impl Plan {
         Ok(self)
     }
 
-    /// Returns true if a node only connects the nodes around it.
+    /// Returns true if a node is left out. It then only connects the nodes around it.
     pub(crate) fn is_left_out(&self, node: u32) -> bool {
         self.left_out.get(node as usize).copied().unwrap_or(false)
     }

@@ -28,7 +28,7 @@ pub(super) struct Parts {
 pub(super) struct Nodes {
     by_reference: HashMap<Arc<ResourceReference>, Position, RandomState>,
     steps: u32,
-    /// Resources that are for other nodes.
+    /// Resources for other nodes.
     pub(super) exported: HashSet<ResourceReference>,
 }
 

@@ -6,20 +6,20 @@
 //!    (names in Puppet and Salt, parameters, an example that a test runs), an
 //!    `impl ResourceType` and an `impl Provider`.
 //!    - `desire` checks the parameters with the getters of [`Declaration`] and
-//!      refuses what cannot work: it runs for all resources before anything
+//!      refuses values that cannot work: it runs for all resources before anything
 //!      changes. Secrets: ask `declaration.is_sensitive(…)`; the executor hides
 //!      each [`Change`] whose property is a sensitive parameter, and every
-//!      secret text in messages, but a diff is better not made at all.
-//!    - `changes` is pure: compare what is desired with what was observed.
-//!    - `relations` says what the resource provides and needs, for the order.
-//!    - `observe` looks, `apply` acts. Run commands with [`exec::Run`] (in
+//!      secret text in messages, but it is better not to create a diff at all.
+//!    - `changes` is pure: compare the desired state with the observed one.
+//!    - `relations` lists the things that the resource provides and needs, for the order.
+//!    - `observe` is read-only, `apply` acts. Run commands with [`exec::Run`] (in
 //!      `observe` only those that change nothing), reach files through
 //!      `sight.path(…)`, wait with `sight.cancellation()`.
-//!    - If a refresh means something (a restart): `refresh_change` and `refresh`.
-//!    - If many at once are cheaper (packages): `batch_key`, `observe_group`,
+//!    - If a refresh has an effect (a restart), add `refresh_change` and `refresh`.
+//!    - If groups are cheaper (packages), add `batch_key`, `observe_group` and
 //!      `apply_group`.
 //! 2. Add `mod NAME;` and one line in [`Registry::standard`].
-//! 3. Test it for real: `crate::types::testing` runs one resource.
+//! 3. Test it with real runs: `crate::types::testing` runs one resource.
 //!
 //! [`Declaration`]: crate::Declaration
 //! [`Change`]: crate::Change

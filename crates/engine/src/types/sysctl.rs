@@ -59,7 +59,7 @@ pub(crate) struct Seen {
     persisted: Option<String>,
 }
 
-/// Normalizes white space. Tabs and runs of spaces mean the same to the kernel.
+/// Normalises white space. Tabs and runs of spaces mean the same to the kernel.
 fn normal(value: &str) -> String {
     value.split_whitespace().collect::<Vec<_>>().join(" ")
 }

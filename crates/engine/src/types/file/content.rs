@@ -20,7 +20,7 @@ const LARGEST_DIFFED: u64 = 256 << 10;
 /// The result of comparing the new content with the old.
 pub(super) struct Comparison {
     pub(super) same: bool,
-    /// The checksum of the old content, if they differ.
+    /// The checksum of the old content, if the contents differ.
     pub(super) old: Option<String>,
     pub(super) new: Option<String>,
     pub(super) diff: Option<String>,

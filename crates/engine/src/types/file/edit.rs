@@ -7,7 +7,7 @@ use regex::bytes::{Regex, RegexBuilder};
 
 use crate::{Declaration, Refusal};
 
-/// One change to a content.
+/// One edit of the content.
 #[derive(Clone, Debug)]
 pub(crate) enum Edit {
     Append(Vec<String>),

@@ -140,7 +140,7 @@ fn end(pid: u32, wish: &Wish, hands: &Hands<'_>) -> Result<(), StepError> {
             return Err(StepError::interrupted());
         }
     }
-    // Kills children that ignored the request.
+    // Kill children that ignored the request.
     let _ = rustix::process::kill_process_group(group, Signal::KILL);
     Ok(())
 }

@@ -101,7 +101,7 @@ fn running(declaration: &Declaration) -> Result<Option<bool>, Refusal> {
     }
 }
 
-/// Returns if it starts at boot, and if it is masked.
+/// Reads two settings: the start at boot, and the mask.
 fn enable(declaration: &Declaration) -> Result<(Option<bool>, Option<bool>), Refusal> {
     let masked = declaration.boolean("masked")?;
     match declaration.text("enable")?.as_deref() {
