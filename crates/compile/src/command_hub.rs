@@ -1,9 +1,10 @@
-//! From the store's one stream of commands to many agents' streams.
+//! Distributes the store's single stream of commands to the streams of many
+//! agents.
 //!
-//! One watch per server, however many agents are connected: what it sees is
-//! handed to the agents that are connected here. An agent subscribes first and
-//! reads what waits afterwards, so nothing falls between the two; it may then
-//! see a command twice, and [`Subscription::next`] leaves the second one out.
+//! Each server has one watch, however many agents are connected. The hub passes
+//! commands on to the agents that are connected here. An agent subscribes first
+//! and reads the pending commands afterwards, so it misses none. It may then
+//! see a command twice; [`Subscription::next`] skips the second one.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,47 +20,47 @@ use crate::{TargetBoard, signals};
 use bunraku_control::document;
 use bunraku_control::{Commands, ServiceError, keys};
 
-/// How long the watch waits before it asks a store again that was away.
+/// Delay before the watch retries an unavailable store.
 const RETRY: Duration = Duration::from_millis(200);
 
-/// Commands that may queue up for a slow connection before it has to start over.
+/// Number of commands that may queue up for a slow connection before it must start over.
 const QUEUE: usize = 64;
 
-/// What the hub tells a connected agent.
+/// A message from the hub to a connected agent.
 enum Signal {
     Command(Handed),
-    /// The hub may have missed something: read what waits again.
+    /// The hub may have missed something: read the pending commands again.
     Reread,
-    /// The node's target changed: look at the board.
+    /// The node's target changed: read the board.
     Target,
-    /// A run has the node for itself, or does not any more: look at the holds.
+    /// A run reserved or released the node: read the holds.
     Hold,
     /// The servers of the cluster changed.
     Servers,
 }
 
-/// A command, and whether the board knows the node's newest target of its time.
+/// A command, and a flag: the board knows the newest target that the node had at that time.
 struct Handed {
     envelope: Envelope,
     refreshed: bool,
 }
 
-/// What a subscription gives.
+/// An item of a subscription.
 pub enum Told {
     Command {
         envelope: Box<Envelope>,
-        /// The board knows every target of the node from before it was sent.
+        /// The board knows every target of the node from before the command was sent.
         refreshed: bool,
     },
     /// The node's target may have changed.
     Target,
-    /// Who has the node for itself is to be told.
+    /// The agent must be notified which run has reserved the node.
     Hold,
     /// The servers of the cluster changed.
     Servers,
 }
 
-/// Ids that a subscription remembers before it asks which of them still wait.
+/// Number of ids that a subscription remembers before it checks which are still pending.
 const REMEMBERED: usize = 1_000;
 
 struct Subscriber {
@@ -73,7 +74,7 @@ struct Subscribers {
     next_ticket: u64,
 }
 
-/// The handle on the hub.
+/// Handle for the hub.
 #[derive(Clone)]
 pub struct CommandHub {
     store: SharedStore,
@@ -127,20 +128,21 @@ impl CommandHub {
         }
     }
 
-    /// Ends the subscription of a node: its certificate was revoked, or it was removed.
+    /// Ends the subscription of a node whose certificate was revoked or that was removed.
     pub fn disconnect(&self, node: &NodeName) {
         self.subscribers().by_node.remove(node);
     }
 
-    /// Tells a node's agent that its target changed, if it is connected here.
-    /// One word is enough for any number of changes.
+    /// Notifies a node's agent that its target changed, if it is connected
+    /// here. One notification covers any number of changes.
     pub fn tell_target(&self, node: &NodeName) {
         self.tell_once(node, Signal::Target, |waiting| {
             matches!(waiting, Signal::Target)
         });
     }
 
-    /// Tells a node's agent who has the node for itself, if it is connected here.
+    /// Notifies a node's agent of a change in who has reserved the node, if it
+    /// is connected here.
     pub fn tell_hold(&self, node: &NodeName) {
         self.tell_once(node, Signal::Hold, |waiting| {
             matches!(waiting, Signal::Hold)
@@ -157,7 +159,7 @@ impl CommandHub {
         }
     }
 
-    /// Tells every agent that is connected here that the servers changed.
+    /// Notifies every agent that is connected here that the servers changed.
     pub fn tell_servers(&self) {
         let same = |waiting: &Signal| matches!(waiting, Signal::Servers);
         self.subscribers()
@@ -165,7 +167,7 @@ impl CommandHub {
             .retain(|_, subscriber| subscriber.signals.send_once(Signal::Servers, same));
     }
 
-    /// Hands commands on until cancelled.
+    /// Passes commands on until cancelled.
     pub async fn run(&self, shutdown: CancellationToken) {
         let mut next: Option<Revision> = None;
         loop {
@@ -210,7 +212,7 @@ impl CommandHub {
         Ok(())
     }
 
-    /// A command of a node that is connected here.
+    /// Returns the command, if its node is connected here.
     fn concerned(&self, entry: &bunraku_store::KeyValue) -> Option<(NodeName, Envelope)> {
         let (node, _) = keys::parse_pending_command(&entry.key)?;
         if !self.subscribers().by_node.contains_key(&node) {
@@ -225,8 +227,8 @@ impl CommandHub {
         }
     }
 
-    /// Targets come by another watch, which may be late: what was released before a run
-    /// was asked for is looked for here, for all of them at once.
+    /// Looks up targets that were released before a run was requested, for all
+    /// nodes at once. Targets arrive through another watch, which may be late.
     async fn refresh_targets(&self, sent: &[(NodeName, Envelope)]) -> bool {
         let runs = (sent.iter())
             .filter(|(_, envelope)| matches!(envelope.command, Command::Run(_)))
@@ -247,8 +249,8 @@ impl CommandHub {
         let Some(subscriber) = subscribers.by_node.get(node) else {
             return;
         };
-        // A connection that does not take its commands is ended; its agent
-        // comes back and reads what waits.
+        // End a connection that does not take its commands. Its agent
+        // reconnects and reads the pending commands.
         if !subscriber.signals.send(Signal::Command(handed)) {
             subscribers.by_node.remove(node);
         }
@@ -269,12 +271,13 @@ impl CommandHub {
 }
 
 impl Subscription {
-    /// What is next, or nothing when a newer connection took over.
+    /// Returns the next item, or nothing when a newer connection has taken over.
     pub async fn next(&mut self) -> Result<Option<Told>, ServiceError> {
         loop {
             if self.reread || self.delivered.len() > REMEMBERED {
                 let pending = self.hub.commands.pending(&self.node).await?;
-                // What does not wait any more was answered, so it cannot come again.
+                // A command that is no longer pending was answered, so it cannot come
+                // again.
                 let waiting: HashSet<CommandId> =
                     pending.iter().map(|envelope| envelope.id).collect();
                 self.delivered.retain(|id| waiting.contains(id));

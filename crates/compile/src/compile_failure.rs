@@ -1,14 +1,14 @@
-//! Why there is no catalog: the code is at fault, or something around it.
+//! The reason for a missing catalog: a fault in the code, or something around it.
 
 use bunraku_wire::api::CompileProblem;
 
-/// Why there is no catalog.
+/// The reason for a missing catalog.
 #[derive(Debug, thiserror::Error)]
 pub enum CompileFailure {
     /// The code is at fault: the same code and facts fail again.
     #[error("{}", shown(.0))]
     Problems(Vec<CompileProblem>),
-    /// Something around it: worth trying again.
+    /// Something around the code failed: a retry may help.
     #[error("compiling could not be carried out")]
     Temporary(#[source] Box<dyn std::error::Error + Send + Sync>),
 }

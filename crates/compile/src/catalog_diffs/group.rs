@@ -1,4 +1,4 @@
-//! Equal changes of many nodes, told once. Pure.
+//! Groups equal changes of many nodes, so that each is shown once. Pure.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,9 @@ use bunraku_model::NodeName;
 use bunraku_model::catalog::{CatalogDiff, ListDiff};
 use bunraku_wire::api::FleetChange;
 
-/// One change per group: a resource, a file, or what is beside them. The most
-/// widespread come first; among equals, the order is that of their text.
+/// One change per group: a resource, a file, or anything else in a catalog. The
+/// most widespread changes come first. Changes on equally many nodes are sorted
+/// by their text.
 #[derive(Default)]
 pub(super) struct Groups {
     by_text: BTreeMap<String, FleetChange>,
@@ -31,7 +32,7 @@ impl Groups {
             group.nodes.sort_unstable();
             group.nodes.dedup();
         }
-        // Those on the same nodes stay together.
+        // Changes on the same nodes stay together.
         groups.sort_by(|one, other| {
             let widest = other.nodes.len().cmp(&one.nodes.len());
             widest.then_with(|| one.nodes.cmp(&other.nodes))
@@ -40,11 +41,11 @@ impl Groups {
     }
 }
 
-/// Each change by itself.
+/// Splits a diff into single changes.
 fn apart(diff: CatalogDiff) -> Vec<CatalogDiff> {
     let mut changes = Vec::new();
     for mut resource in diff.resources {
-        // The same change at another line is the same change.
+        // An equal change on a different line counts as the same change.
         resource.place = None;
         changes.push(CatalogDiff {
             resources: vec![resource],

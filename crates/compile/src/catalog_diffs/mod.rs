@@ -1,4 +1,4 @@
-//! What differs between catalogs, with the lines of files that differ.
+//! Differences between catalogs, including the changed lines of files.
 
 mod group;
 mod proposed;
@@ -22,15 +22,15 @@ use crate::targets::StoredTarget;
 use bunraku_control::document;
 use bunraku_control::{ServiceError, keys};
 
-/// Nodes that are compared at the same time.
+/// Number of nodes compared concurrently.
 const AT_ONCE: usize = 8;
-/// Shorter values are told on one line each, whatever is in them.
+/// Values with at most this many lines are shown on one line each, whatever they contain.
 const WORTH_LINES: usize = 1;
 
-/// Files that are not kept yet, and where their bytes are.
+/// Files that are not stored yet, and the location of their bytes.
 type NewFiles = BTreeMap<ContentId, FileSource>;
 
-/// The handle on comparisons.
+/// Handle for comparing catalogs.
 #[derive(Clone)]
 pub struct CatalogDiffs {
     store: SharedStore,
@@ -54,7 +54,7 @@ impl CatalogDiffs {
         }
     }
 
-    /// What differs between two catalogs that are kept.
+    /// Returns the differences between two stored catalogs.
     pub async fn between(
         &self,
         before: CatalogId,
@@ -71,7 +71,7 @@ impl CatalogDiffs {
         })
     }
 
-    /// What differs, with lines. `files` are those that are not kept yet.
+    /// Returns the differences, with lines. `files` are the files that are not stored yet.
     async fn compare(
         &self,
         old: &Catalog,
@@ -96,7 +96,7 @@ impl CatalogDiffs {
         Ok(diff)
     }
 
-    /// What changed from one release to another, equal changes told once.
+    /// Returns the changes from one release to another, with equal changes grouped.
     pub async fn between_releases(
         &self,
         environment: &EnvironmentName,
@@ -117,7 +117,7 @@ impl CatalogDiffs {
         Ok(fleet)
     }
 
-    /// What a release of everything that is held would change.
+    /// Returns the changes that releasing all held catalogs would make.
     pub async fn held(&self, environment: &EnvironmentName) -> Result<FleetDiff, ServiceError> {
         let mut pairs = Vec::new();
         for summary in self.list(Some(environment), None).await? {
@@ -173,7 +173,7 @@ impl CatalogDiffs {
         Ok(fleet)
     }
 
-    /// Where the catalogs of nodes stand.
+    /// Lists the nodes' catalogs and their states.
     pub async fn list(
         &self,
         environment: Option<&EnvironmentName>,
@@ -253,13 +253,13 @@ fn summaries(
         },
     });
     match (released, newest) {
-        // One line for both: the newest says more.
+        // One line for both: the newest has more information.
         (Some(released), Some(newest)) if released.state == CatalogState::Released => vec![newest],
         (released, newest) => released.into_iter().chain(newest).collect(),
     }
 }
 
-/// A file of code that is being looked at; nothing if it is too large or gone.
+/// Reads a file of the code under review. Returns nothing if it is too large or missing.
 async fn small_file(path: &std::path::Path) -> Option<Vec<u8>> {
     let metadata = tokio::fs::metadata(path).await.ok()?;
     if metadata.len() > text::LARGEST {
@@ -268,7 +268,7 @@ async fn small_file(path: &std::path::Path) -> Option<Vec<u8>> {
     tokio::fs::read(path).await.ok()
 }
 
-/// The lines of a text that changed, where it has several.
+/// Fills in the changed lines of a text that has several lines.
 fn fill_in(difference: &mut Difference) {
     if let (Some(Shown::Value(Value::String(before))), Some(Shown::Value(Value::String(after)))) =
         (&difference.before, &difference.after)

@@ -1,7 +1,8 @@
-//! What code that is not deployed would change, on which nodes.
+//! The changes that undeployed code would make, and the affected nodes.
 //!
-//! Every node is compiled with it and compared with its newest catalog, or
-//! with what another commit gives. Nothing is written but the fetched code.
+//! Every node is compiled with that code. The result is compared with the
+//! node's newest catalog, or with the result of another commit. Only the
+//! fetched code is written.
 
 use std::collections::BTreeMap;
 
@@ -17,11 +18,11 @@ use crate::environments::Environments;
 use bunraku_control::document;
 use bunraku_control::{ServiceError, keys};
 
-/// What came of one node.
+/// The result for one node.
 enum Compared {
     Diff(CatalogDiff),
     Failed(String),
-    /// It has no catalog to compare with.
+    /// The node has no catalog to compare with.
     New,
 }
 
@@ -116,7 +117,7 @@ impl CatalogDiffs {
         }
     }
 
-    /// Nodes for which something is compiled there.
+    /// Returns the nodes that are compiled in the environment.
     async fn nodes_of(&self, environment: &EnvironmentName) -> Result<Vec<NodeName>, ServiceError> {
         let mut nodes = Vec::new();
         for entry in document::read_all(&*self.store, keys::COMPILED).await? {
@@ -131,7 +132,7 @@ impl CatalogDiffs {
     }
 }
 
-/// The catalog, or what is wrong with the code.
+/// Returns the catalog, or the problems in the code.
 async fn compile(
     compiles: &Compiles,
     node: &NodeName,

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-/// Larger texts are told by their addresses alone.
+/// Larger texts are compared by content address only.
 pub(super) const LARGEST: u64 = 256 << 10;
-/// Lines around a change.
+/// Number of context lines around a change.
 const CONTEXT: usize = 3;
-/// A difference that is hard to find is told coarsely after so long.
+/// After this time, a difference that is hard to compute is shown coarsely.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// The lines that differ; nothing if one of them is no text.
+/// Returns the lines that differ. Returns nothing if either side is not text.
 pub(super) fn unified(before: &[u8], after: &[u8]) -> Option<String> {
     let (before, after) = (text(before)?, text(after)?);
     let mut diff = similar::TextDiff::configure();

@@ -1,4 +1,4 @@
-//! Removing catalogs that nothing holds, and never any other.
+//! Removes catalogs that nothing holds, and never any other.
 
 use bunraku_model::CatalogId;
 use bunraku_store::{Range, StoreError, Transaction, TransactionOutcome};
@@ -9,22 +9,22 @@ use super::{CatalogError, Catalogs};
 use bunraku_control::document::{self, Stored};
 use bunraku_control::keys;
 
-/// Catalogs that are judged, and references that are taken back, at the same time.
+/// Number of catalogs checked, and references removed, concurrently.
 const AT_ONCE: usize = 16;
 
-/// What one collection did.
+/// The result of one collection.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct CollectedCatalogs {
-    /// Found without holders, and given a grace time.
+    /// Catalogs found without holders, which now have a grace period.
     pub condemned: usize,
-    /// Removed after it.
+    /// Catalogs removed after the grace period.
     pub removed: usize,
 }
 
 impl Catalogs {
-    /// Condemns what nothing holds, and removes what was condemned a grace
-    /// time ago. Safe at any time, on any number of servers at once. Content
-    /// goes later, when the blobs are collected.
+    /// Condemns catalogs that nothing holds, and removes those whose grace
+    /// period is over. Safe at any time, on any number of servers at once.
+    /// Content is removed later, when the blobs are collected.
     pub async fn collect(&self) -> Result<CollectedCatalogs, CatalogError> {
         let mut collected = CollectedCatalogs::default();
         let mut range = Range::prefix(keys::CATALOGS);
@@ -65,13 +65,13 @@ impl Catalogs {
             collected.removed += 1;
             return Ok(collected);
         }
-        // The record was read first: a hold that comes after this look writes it.
+        // The record was read first: a hold created after this check writes the record.
         if self.is_held(id).await? {
             return Ok(collected);
         }
         let now = self.clock.now();
         let next = match found.document.condemned {
-            // A clock that went back: count from now, or it would stay for ever.
+            // The clock went back: count from now, or the catalog would stay forever.
             Some(since) if since <= now => {
                 if now.duration_since(since).unsigned_abs() < self.options.grace {
                     return Ok(collected);
@@ -116,8 +116,8 @@ impl Catalogs {
         Ok(!self.store.range(range).await?.items.is_empty())
     }
 
-    /// Writes the next record if nobody wrote since. Nothing if somebody did,
-    /// or if it is not known: the next collection sees.
+    /// Writes the next record if it has not been written since. Does nothing if
+    /// it has, or if the outcome is unknown: the next collection handles it.
     pub(super) async fn replace(
         &self,
         id: CatalogId,
@@ -141,8 +141,8 @@ impl Catalogs {
         }
     }
 
-    /// Takes the references back, then the record goes. Whoever finds a record
-    /// in this state may do it, also twice.
+    /// Removes the references, then the record. Any server that finds a record
+    /// in this state may do this, even twice.
     pub(super) async fn finish_removal(
         &self,
         id: CatalogId,

@@ -1,4 +1,4 @@
-//! What can go wrong with kept catalogs.
+//! Errors of stored catalogs.
 
 use std::path::PathBuf;
 

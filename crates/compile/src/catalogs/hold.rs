@@ -1,4 +1,4 @@
-//! Holding a catalog, and letting it go.
+//! Holds and releases catalogs.
 
 use bunraku_model::CatalogId;
 use bunraku_store::{Compare, Transaction, TransactionOutcome};
@@ -9,11 +9,12 @@ use bunraku_control::document;
 use bunraku_control::keys;
 
 impl Catalogs {
-    /// Adds a hold to a transaction of the caller's, so that both are done or
-    /// neither. When it is refused, start again from here.
+    /// Adds a hold to the caller's transaction, so that both succeed or neither
+    /// does. If the transaction is refused, start again from here.
     ///
-    /// `holder` is the end of a key (`compiled/web-1`): holding twice under one
-    /// name is holding once. Costs one compare and two operations.
+    /// `holder` is the end of a key (`compiled/web-1`). Holding twice under one
+    /// name has the same effect as holding once. Costs one compare and two
+    /// operations.
     pub async fn hold_in(
         &self,
         transaction: Transaction,
@@ -31,13 +32,13 @@ impl Catalogs {
             .put(keys::catalog_hold(id, holder), ""))
     }
 
-    /// Adds letting go to a transaction of the caller's. No error if it was
-    /// not held. One operation.
+    /// Adds the release of a hold to the caller's transaction. It is not an
+    /// error if the catalog was not held. Costs one operation.
     pub fn let_go_in(&self, transaction: Transaction, id: CatalogId, holder: &str) -> Transaction {
         transaction.delete(keys::catalog_hold(id, holder))
     }
 
-    /// Holds it, in a transaction of its own.
+    /// Holds the catalog in a separate transaction.
     pub async fn hold(&self, id: CatalogId, holder: &str) -> Result<(), CatalogError> {
         loop {
             let transaction = self.hold_in(Transaction::new(), id, holder).await?;
@@ -48,14 +49,14 @@ impl Catalogs {
         }
     }
 
-    /// Lets it go, in a transaction of its own.
+    /// Releases the hold in a separate transaction.
     pub async fn let_go(&self, id: CatalogId, holder: &str) -> Result<(), CatalogError> {
         let transaction = self.let_go_in(Transaction::new(), id, holder);
         self.store.commit(transaction).await?;
         Ok(())
     }
 
-    /// Who holds it, in order.
+    /// Returns the catalog's holders, in order.
     pub async fn holders(&self, id: CatalogId) -> Result<Vec<String>, CatalogError> {
         let prefix = keys::catalog_holds(id);
         let keys = document::keys_under(&*self.store, &prefix).await?;

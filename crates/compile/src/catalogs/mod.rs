@@ -1,24 +1,24 @@
-//! Catalogs: kept once each, with every file they refer to, for as long as
-//! anything holds them.
+//! Catalogs: each is stored once, with every file that it refers to, for as
+//! long as anything holds it.
 //!
-//! `catalogs/<id>` is a catalog's record; its JSON text and its files are
-//! blobs. Whoever needs a catalog (a compiled pointer, a release, a target)
-//! *holds* it under a name of its own: `catalog-holds/<id>/<holder>`. A record
-//! without holders is condemned, and removed when it still has none after a
-//! grace time.
+//! `catalogs/<id>` is a catalog's record. Its JSON text and its files are
+//! blobs. A user of a catalog (a compiled pointer, a release, a target) *holds*
+//! it under its own name: `catalog-holds/<id>/<holder>`. A record without
+//! holders is condemned. It is removed if it still has no holders after a grace
+//! period.
 //!
-//! Rules that keep it right, with several servers on one store:
+//! These rules keep it correct with several servers on one store:
 //!
-//! - A record comes before its references to blobs and goes after them, so a
-//!   crash anywhere leaves something that the collector can see.
-//! - A hold is made in a transaction that compares the record's value and
-//!   writes it again; the collector compares the record's revision, so it
-//!   loses to whatever came after it looked.
-//! - References carry the record's *incarnation*: one that is being removed
-//!   slowly cannot take references from the one that came after it.
+//! - A record is written before its references to blobs and removed after them,
+//!   so a crash at any point leaves something that the collector can see.
+//! - A hold is created in a transaction that compares the record's value and
+//!   writes it again. The collector compares the record's revision, so any
+//!   write after its check defeats it.
+//! - References include the record's *incarnation*: a slow removal of one
+//!   record cannot remove references of its successor.
 //!
-//! Equal id means equal in all that matters: the text that came first stays,
-//! with its lines and its commit.
+//! Catalogs with equal ids are equal in everything that matters. The first text
+//! stays, with its lines and its commit.
 
 mod collect;
 mod error;
@@ -44,14 +44,14 @@ use bunraku_control::clock::Clock;
 use bunraku_control::document;
 use bunraku_control::keys;
 
-/// Limits and times.
+/// Limits and durations of the catalog service.
 #[derive(Clone, Debug)]
 pub struct CatalogOptions {
-    /// Bytes of a catalog's JSON text; a larger one is refused.
+    /// Maximum size of a catalog's JSON text in bytes. Larger catalogs are refused.
     pub max_size: u64,
-    /// Files that a catalog may refer to.
+    /// Maximum number of files that a catalog may refer to.
     pub max_files: usize,
-    /// How long a catalog that nothing holds is kept.
+    /// Time for which a catalog without holders is kept.
     pub grace: Duration,
 }
 
@@ -65,13 +65,13 @@ impl Default for CatalogOptions {
     }
 }
 
-/// A catalog that is to be kept.
+/// A catalog to store.
 pub struct NewCatalog {
     pub node: NodeName,
     pub environment: EnvironmentName,
     pub code_id: CodeId,
     pub catalog: Catalog,
-    /// Where the content of each file is that the catalog names.
+    /// The location of each file that the catalog names.
     pub files: Vec<CatalogFile>,
 }
 
@@ -82,14 +82,14 @@ pub struct CatalogFile {
     pub from: FileSource,
 }
 
-/// Where a file's bytes are now.
+/// The current location of a file's bytes.
 #[derive(Clone, Debug)]
 pub enum FileSource {
     Path(PathBuf),
     Bytes(Bytes),
 }
 
-/// The handle on the kept catalogs.
+/// Handle for the stored catalogs.
 #[derive(Clone)]
 pub struct Catalogs {
     store: SharedStore,
@@ -117,20 +117,20 @@ impl Catalogs {
         &self.options
     }
 
-    /// What is known of a catalog; nothing if it is not kept.
+    /// Returns a catalog's record, or nothing if the catalog is not stored.
     pub async fn record(&self, id: CatalogId) -> Result<Option<CatalogRecord>, CatalogError> {
         let found = self.stored(id).await?;
         Ok(found.and_then(|found| found.document.public()))
     }
 
-    /// The catalog.
+    /// Returns the catalog.
     pub async fn get(&self, id: CatalogId) -> Result<Catalog, CatalogError> {
         let record = self.record(id).await?.ok_or(CatalogError::Missing(id))?;
         let text = self.blobs.read(record.content).await?;
         Catalog::from_json(&text).map_err(|source| CatalogError::Unreadable { id, source })
     }
 
-    /// The catalog's JSON text, verified while it is read.
+    /// Opens the catalog's JSON text, which is verified while it is read.
     pub async fn open(&self, id: CatalogId) -> Result<(CatalogRecord, BlobStream), CatalogError> {
         let record = self.record(id).await?.ok_or(CatalogError::Missing(id))?;
         let stream = self.blobs.open(record.content).await?;

@@ -1,4 +1,4 @@
-//! Keeping a catalog: record, files, text, in an order that survives a crash
+//! Stores a catalog: record, files, text, in an order that survives a crash
 //! after every step.
 
 use std::collections::BTreeMap;
@@ -15,16 +15,17 @@ use super::{CatalogError, CatalogFile, Catalogs, FileSource, NewCatalog};
 use bunraku_control::document::{self, Stored};
 use bunraku_control::keys;
 
-/// Files that are written at the same time.
+/// Number of files written concurrently.
 const AT_ONCE: usize = 8;
-/// How often a write with an unknown outcome is looked at again.
+/// Number of times that a write with an unknown outcome is checked again.
 const ATTEMPTS: usize = 5;
 
 impl Catalogs {
-    /// Keeps a catalog with its files. When this returns both are durable, and
-    /// stay for the grace time: hold it until then.
+    /// Stores a catalog with its files. When this returns, both are durable and
+    /// stay for the grace period: hold the catalog before it ends.
     ///
-    /// A catalog that is there already costs a look, and keeps its first text.
+    /// A catalog that is already stored costs one read and keeps its first
+    /// text.
     pub async fn put(&self, new: &NewCatalog) -> Result<(CatalogId, ContentId), CatalogError> {
         let id = new.catalog.id();
         let files = self.check(new)?;
@@ -33,7 +34,7 @@ impl Catalogs {
         loop {
             let outcome = match self.stored(id).await? {
                 None => {
-                    // Before anything of it is written.
+                    // Check before writing any part of it.
                     if text.is_none() {
                         text = Some(self.text(new)?);
                     }
@@ -73,7 +74,7 @@ impl Catalogs {
         Ok(text)
     }
 
-    /// Every content that the catalog names, with where its bytes are.
+    /// Returns every content that the catalog names, with the location of its bytes.
     pub(super) fn check<'a>(
         &self,
         new: &'a NewCatalog,
@@ -94,7 +95,7 @@ impl Catalogs {
             .collect()
     }
 
-    /// Makes the record, so that what follows is never without one.
+    /// Creates the record, so that everything written later has one.
     pub(super) async fn begin(
         &self,
         id: CatalogId,
@@ -118,8 +119,8 @@ impl Catalogs {
         Ok(None)
     }
 
-    /// Writes what the record promises, then says that it is there. Another
-    /// who does the same at once refers to the same files; the first text wins.
+    /// Writes the contents that the record promises, then marks it as stored. A
+    /// concurrent writer refers to the same files; the first text wins.
     async fn fill(
         &self,
         id: CatalogId,
@@ -157,8 +158,8 @@ impl Catalogs {
         }
     }
 
-    /// The record was removed while its files were written: nobody else will
-    /// take back what was referred to since.
+    /// Removes references if the record was removed while its files were
+    /// written: nothing else would remove the references created since.
     async fn take_back_if_gone(&self, id: CatalogId, record: &Record) -> Result<(), CatalogError> {
         let now = self.stored(id).await?;
         if now.is_some_and(|now| now.document.incarnation == record.incarnation) {
@@ -177,7 +178,7 @@ impl Catalogs {
         files: &BTreeMap<ContentId, &CatalogFile>,
         referrer: &str,
     ) -> Result<Vec<Pin>, CatalogError> {
-        // Owned, so that the stream borrows nothing that it does not live with.
+        // Owned, so that the stream does not borrow data that it may outlive.
         let files: Vec<CatalogFile> = files.values().map(|file| (*file).clone()).collect();
         let pins: Vec<Option<Pin>> = stream::iter(files)
             .map(|file| self.refer_to_file(file, referrer))
@@ -187,7 +188,7 @@ impl Catalogs {
         Ok(pins.into_iter().flatten().collect())
     }
 
-    /// Most files are there already, from the catalog of another node.
+    /// Refers to a file. Most files are already stored, from the catalog of another node.
     async fn refer_to_file(
         &self,
         file: CatalogFile,
@@ -204,7 +205,7 @@ impl Catalogs {
         Ok(Some(written.pin))
     }
 
-    /// It is kept: its time starts anew, and what was damaged is mended.
+    /// Renews a stored catalog: restarts its grace period and repairs damaged content.
     async fn renew(
         &self,
         id: CatalogId,
@@ -237,7 +238,8 @@ impl Catalogs {
             .when_unchanged(&key, Some(&found.entry))
             .put(key, document::encode(&next));
         if lost {
-            // Its text may have had other lines: what replaces it is other content.
+            // The damaged text may have had other lines: its replacement is different
+            // content.
             tracing::warn!(catalog = %id, node = %new.node, "the text of a catalog was damaged; it is written anew");
             let referrer = found.document.referrer(id);
             transaction = self.blobs.unreference_in(transaction, content, &referrer)?;

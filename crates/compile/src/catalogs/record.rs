@@ -1,26 +1,26 @@
-//! What the store has of a catalog.
+//! The stored form of a catalog's record.
 
 use bunraku_model::{CatalogId, CodeId, ContentId, EnvironmentName, NodeName};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// A catalog that is kept.
+/// A stored catalog.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CatalogRecord {
     /// The blob with its JSON text.
     pub content: ContentId,
-    /// Bytes of that text.
+    /// Size of that text in bytes.
     pub size: u64,
     /// The blobs that it refers to.
     pub files: Vec<ContentId>,
     pub node: NodeName,
     pub environment: EnvironmentName,
-    /// The first commit that gave this catalog.
+    /// The first commit that produced this catalog.
     pub code_id: CodeId,
 }
 
-/// The record as it is kept, in any of its states.
+/// The record as stored, in any of its states.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct Record {
     pub(super) state: State,
@@ -28,24 +28,24 @@ pub(super) struct Record {
     pub(super) node: NodeName,
     pub(super) environment: EnvironmentName,
     pub(super) code_id: CodeId,
-    /// Drawn anew each time a record comes to be.
+    /// A new random value for each new record.
     pub(super) incarnation: Uuid,
-    /// Nothing held it when the collector looked.
+    /// The time at which the collector found no holders.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) condemned: Option<Timestamp>,
 }
 
-/// Where a record stands.
+/// The state of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "lowercase")]
 pub(super) enum State {
-    /// Files are being written and referred to; for readers it does not exist.
+    /// Files are being written and referenced. Readers do not see the record.
     Writing,
     Kept {
         content: ContentId,
         size: u64,
     },
-    /// References are being taken back; for readers it does not exist.
+    /// References are being removed. Readers do not see the record.
     Removing {
         content: Option<ContentId>,
     },
@@ -73,12 +73,12 @@ impl Record {
         }
     }
 
-    /// The name under which its blobs are referred to.
+    /// Returns the name under which the record refers to its blobs.
     pub(super) fn referrer(&self, id: CatalogId) -> String {
         format!("catalog/{id}/{}", self.incarnation.simple())
     }
 
-    /// Every blob that it may refer to.
+    /// Returns every blob that the record may refer to.
     pub(super) fn contents(&self) -> impl Iterator<Item = ContentId> + '_ {
         let content = match self.state {
             State::Writing => None,

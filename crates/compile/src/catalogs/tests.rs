@@ -1,4 +1,4 @@
-//! Catalogs are kept while somebody holds them, and collected afterwards.
+//! Catalogs are kept while something holds them, and collected afterwards.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -154,7 +154,7 @@ async fn what_is_held_stays_and_what_is_let_go_goes_with_its_files() {
         Err(CatalogError::Missing(_))
     ));
     assert_eq!(bench.references("text").await, 0);
-    // And it can come back.
+    // The catalog can be stored again.
     bench
         .catalogs
         .put(&new(1, "text"))
@@ -202,7 +202,7 @@ async fn a_writer_that_died_leaves_nothing_for_ever_and_hinders_nobody() {
         new.catalog.id(),
         bench.catalogs.check(&new).expect("complete"),
     );
-    // As if the process ended after each of its steps.
+    // Simulates a process that ends after each of its steps.
     bench
         .catalogs
         .begin(id, &new, &files)

@@ -1,9 +1,9 @@
-//! The `git` program, held in bounds.
+//! Runs the `git` program within limits.
 //!
-//! It never asks for anything, runs no hooks, starts no transport but those
-//! that are allowed, gets a limited time, and is ended with everything that it
-//! started. The system's own git was preferred to a library: people's
-//! repositories, certificates and ssh settings work with it as they know it.
+//! It never prompts, runs no hooks, and uses only the allowed transports. Its
+//! time is limited, and it is ended together with every process that it
+//! started. The system's git is preferred to a library: repositories,
+//! certificates and ssh settings work with it as users expect.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use bunraku_process::{Keep, OutputError, OutputLimits, Program, describe};
 
 use super::repository::masked;
 
-/// Why git did not do it.
+/// The reason for a git failure.
 #[derive(Debug, thiserror::Error)]
 pub enum GitError {
     #[error("the `git` program cannot be started")]
@@ -45,9 +45,9 @@ pub enum GitError {
     TooLarge { path: String, size: u64, limit: u64 },
 }
 
-/// Most of git's words that are kept.
+/// Maximum number of bytes kept of git's messages.
 const MOST_WORDS: usize = 16 << 10;
-/// Most output that is kept.
+/// Maximum number of bytes kept of git's output.
 const MOST_OUTPUT: usize = 256 << 20;
 
 /// A bare copy of one environment's repository.
@@ -57,7 +57,7 @@ pub struct Mirror {
     pub time_limit: Duration,
 }
 
-/// What is wanted of a repository.
+/// The part of a repository to fetch.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Wanted {
     DefaultBranch,
@@ -66,7 +66,7 @@ pub enum Wanted {
 }
 
 impl Mirror {
-    /// Fetches, and tells the commit that is wanted.
+    /// Fetches, and returns the id of the wanted commit.
     pub async fn fetch(&self, url: &str, wanted: &Wanted) -> Result<String, GitError> {
         self.prepare().await?;
         let mut fetch = vec![
@@ -111,7 +111,7 @@ impl Mirror {
                 url: url_shown,
             }),
             Wanted::Commit(commit) => {
-                // It may be on no branch any more; some servers give it all the same.
+                // The commit may no longer be on a branch; some servers still provide it.
                 let exact = ["fetch", "--quiet", "--no-tags", "--", url, commit.as_str()];
                 let _ = self.run(&exact).await;
                 self.find(commit).await?.ok_or(GitError::NoCommit {
@@ -122,7 +122,7 @@ impl Mirror {
         }
     }
 
-    /// One plain file of one commit, no larger than allowed.
+    /// Reads one plain file of one commit, up to the allowed size.
     pub async fn file_at(
         &self,
         url: &str,
@@ -132,7 +132,7 @@ impl Mirror {
     ) -> Result<Vec<u8>, GitError> {
         self.prepare().await?;
         if self.find(commit).await?.is_none() {
-            // The one commit without its history, where the server gives it.
+            // Fetch only this commit without its history, if the server supports it.
             let exact = [
                 "fetch",
                 "--quiet",
@@ -221,7 +221,7 @@ impl Mirror {
     }
 }
 
-/// Git's own words on one line, without addresses that hold a password.
+/// Returns git's message on one line, without addresses that contain a password.
 fn said(words: &str, status: std::process::ExitStatus) -> String {
     let lines: Vec<String> = words
         .lines()
@@ -242,7 +242,7 @@ fn said(words: &str, status: std::process::ExitStatus) -> String {
     }
 }
 
-/// Git in a bare directory, with everything off that could surprise.
+/// Creates a git command in a bare directory, with all surprising features turned off.
 pub(crate) fn command(directory: &Path) -> Program {
     let program = Program::new("git")
         .current_dir(directory)

@@ -1,9 +1,10 @@
-//! Code by commit: fetched once, kept as a blob, unpacked wherever it is used.
+//! Code by commit: fetched once, stored as a blob, unpacked on each server that
+//! uses it.
 //!
-//! `code/<environment>/<commit>` says which blob holds a commit's files. The
-//! server that carries out a deploy needs git's repository; any other server
-//! takes the blob. So code that was deployed can be compiled by every server
-//! for as long as it is kept, also when the repository is gone.
+//! `code/<environment>/<commit>` names the blob with a commit's files. The
+//! server that runs a deploy needs the git repository; all other servers use
+//! the blob. So every server can compile deployed code for as long as it is
+//! stored, even if the repository is gone.
 
 mod git;
 mod repository;
@@ -33,15 +34,15 @@ pub use repository::{check_branch, check_commit, check_url, masked};
 pub use tree::TreeError;
 pub use tree::is_below;
 
-/// Where code is kept on this server, and how much of it.
+/// The location and limits of the code on this server.
 #[derive(Clone, Debug)]
 pub struct CodeOptions {
-    /// How long git may take to fetch.
+    /// Time limit for a git fetch.
     pub git_time_limit: Duration,
-    /// Bytes in all files of one commit.
+    /// Maximum size of all files of one commit in bytes.
     pub max_bytes: u64,
     pub max_files: usize,
-    /// Commits that are kept per environment, besides the deployed one.
+    /// Number of commits kept per environment, besides the deployed one.
     pub keep: usize,
 }
 
@@ -56,7 +57,7 @@ impl Default for CodeOptions {
     }
 }
 
-/// Why code could not be had.
+/// The reason why code is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum CodeError {
     #[error("the code cannot be fetched")]
@@ -84,8 +85,8 @@ impl From<bunraku_store::StoreError> for CodeError {
 }
 
 impl CodeError {
-    /// The code itself is at fault, or the repository: trying again alone
-    /// would not help.
+    /// Returns true if the code or the repository is at fault, so that a retry
+    /// alone would not help.
     pub fn is_lasting(&self) -> bool {
         matches!(self, Self::Git(_) | Self::Tree(_) | Self::Missing(_))
     }
@@ -97,7 +98,7 @@ struct CodeRecord {
     fetched: Timestamp,
 }
 
-/// The handle on code.
+/// Handle for the code service.
 #[derive(Clone)]
 pub struct Code {
     store: SharedStore,
@@ -105,9 +106,9 @@ pub struct Code {
     clock: Clock,
     directory: PathBuf,
     options: CodeOptions,
-    /// One at a time unpacks; the others find it done.
+    /// Only one task unpacks at a time; the others find the result.
     unpacking: Arc<Mutex<()>>,
-    /// One at a time uses a mirror.
+    /// Only one task uses a mirror at a time.
     fetching: Arc<Mutex<()>>,
 }
 
@@ -120,7 +121,7 @@ impl Code {
         options: CodeOptions,
     ) -> Self {
         let directory = data_dir.join("code");
-        // What a server left that died while it unpacked.
+        // Remove the leftovers of a server that died while unpacking.
         let _ = std::fs::remove_dir_all(directory.join("incoming"));
         Self {
             store,
@@ -140,7 +141,7 @@ impl Code {
         }
     }
 
-    /// Fetches what is wanted, keeps its files, and tells the commit.
+    /// Fetches the wanted commit, stores its files, and returns its id.
     pub async fn fetch(
         &self,
         environment: &EnvironmentName,
@@ -229,7 +230,7 @@ impl Code {
         Ok(found.map(|found| found.document))
     }
 
-    /// The directory with a commit's files. They are never changed.
+    /// Returns the directory with a commit's files. The files never change.
     pub async fn tree(
         &self,
         environment: &EnvironmentName,
@@ -254,13 +255,14 @@ impl Code {
         below.join(&commit.0)
     }
 
-    /// Under another name first: a directory that has its name is whole.
+    /// Unpacks under a temporary name first, so a directory with its final name
+    /// is complete.
     async fn unpack(&self, content: ContentId, place: &Path) -> Result<(), CodeError> {
         let stream = self.blobs.open(content).await?;
         let reader = tokio_util::io::StreamReader::new(stream.map_err(std::io::Error::other));
         let mut reader = Box::pin(reader);
         let incoming = self.scratch().await?;
-        // The blob first, verified whole, then its files.
+        // Read and verify the whole blob first, then unpack its files.
         let mut file = tokio::fs::File::create(&incoming)
             .await
             .map_err(io("write the packed code"))?;
@@ -291,7 +293,7 @@ impl Code {
         Ok(incoming.join(Uuid::new_v4().simple().to_string()))
     }
 
-    /// Lets go of all but the newest commits, and of trees that no record names.
+    /// Removes all but the newest commits, and the trees that no record names.
     pub async fn prune(
         &self,
         environment: &EnvironmentName,
@@ -325,7 +327,7 @@ impl Code {
         Ok(removed)
     }
 
-    /// Lets go of everything of an environment that is being removed.
+    /// Removes all code of an environment that is being removed.
     pub async fn forget(&self, environment: &EnvironmentName) -> Result<(), CodeError> {
         let prefix = keys::code_of(environment);
         for entry in document::read_all(&*self.store, &prefix).await? {
@@ -360,7 +362,8 @@ impl Code {
         .await
     }
 
-    /// A commit was used: it counts as new when old ones go.
+    /// Marks a commit as recently used, so that it counts as new when old
+    /// commits are removed.
     pub async fn touch(
         &self,
         environment: &EnvironmentName,
@@ -384,7 +387,7 @@ impl Code {
     }
 }
 
-/// Another address must not meet the branches of the one before.
+/// Includes the address, so that a new one does not meet the branches of the previous one.
 fn mirror_name(environment: &EnvironmentName, url: &str) -> String {
     format!(
         "{environment}-{}.git",

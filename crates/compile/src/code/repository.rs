@@ -1,10 +1,10 @@
-//! Where code comes from: addresses and branches that git may be given.
+//! Sources of code: the addresses and branches that git may receive.
 //!
-//! What people write here becomes an argument of the `git` program on every
-//! server. So only addresses of known kinds pass, nothing that could be taken
-//! for a flag, and none of git's transports that start programs (`ext::`).
+//! User input becomes an argument of the `git` program on every server. So only
+//! addresses of known kinds pass. Nothing passes that git could take for a
+//! flag, nor any git transport that starts programs (`ext::`).
 
-/// Why an address or a branch was refused.
+/// The reason for refusing an address or a branch.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum InvalidRepository {
     #[error("`{0}` is not the address of a repository")]
@@ -15,7 +15,7 @@ pub enum InvalidRepository {
     Commit(String),
 }
 
-/// Takes `https://…`, `ssh://…`, `file:///…`, `user@host:path` and absolute paths.
+/// Accepts `https://…`, `ssh://…`, `file:///…`, `user@host:path` and absolute paths.
 pub fn check_url(url: &str) -> Result<(), InvalidRepository> {
     let refuse = || Err(InvalidRepository::Url(masked(url)));
     if url.len() > 2_000 || url.chars().any(|c| c.is_control() || c.is_whitespace()) {
@@ -45,7 +45,7 @@ fn authority_of(rest: &str) -> &str {
     rest.split('/').next().unwrap_or("")
 }
 
-/// A host, with a user or a port perhaps; never something that ssh takes for a flag.
+/// Accepts a host, with an optional user or port, but nothing that ssh takes for a flag.
 fn is_host(authority: &str) -> bool {
     let (user, host) = match authority.rsplit_once('@') {
         Some((user, host)) => (Some(user), host),
@@ -60,7 +60,7 @@ fn is_host(authority: &str) -> bool {
             .all(|byte| byte.is_ascii_graphic() && !b"\\\"'`$;&|<>(){}".contains(&byte))
 }
 
-/// Names that git itself would take, and no flag.
+/// Accepts names that git itself accepts, but no flags.
 pub fn check_branch(branch: &str) -> Result<(), InvalidRepository> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._/-+#".contains(&byte);
     let good = !branch.is_empty()
@@ -79,7 +79,7 @@ pub fn check_branch(branch: &str) -> Result<(), InvalidRepository> {
     }
 }
 
-/// A commit by its full id or the beginning of it.
+/// Accepts a commit's full id or a prefix of it.
 pub fn check_commit(commit: &str) -> Result<(), InvalidRepository> {
     let hexadecimal = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
     if (7..=64).contains(&commit.len()) && commit.bytes().all(hexadecimal) {
@@ -89,7 +89,7 @@ pub fn check_commit(commit: &str) -> Result<(), InvalidRepository> {
     }
 }
 
-/// The address without its password, for everything that people see.
+/// Returns the address without its password, for all user-visible output.
 pub fn masked(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else {
         return url.to_owned();

@@ -1,9 +1,9 @@
 //! A commit's files: packed once from git, unpacked on any server.
 //!
-//! Packing reads objects, not a working tree: no filters, no attributes, no
-//! hooks have a say, and the same commit always gives the same bytes.
-//! Unpacking puts links last and refuses any that leads out of the tree, so
-//! whoever reads a file below the root reads a file of the commit.
+//! Packing reads objects, not a working tree. No filters, attributes or hooks
+//! take part, and the same commit always gives the same bytes. Unpacking
+//! creates links last and refuses any that leads out of the tree. So every file
+//! that is read below the root is a file of the commit.
 
 use std::io::{BufRead, BufReader, BufWriter, Read, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -16,14 +16,14 @@ use bunraku_process::{Keep, OutputLimits};
 
 use super::git;
 
-/// Bounds for the list of a commit's files.
+/// Limits for the list of a commit's files.
 const LISTING: OutputLimits = OutputLimits {
     time: Duration::from_secs(600),
     stdout: Keep::AtMost(1 << 30),
     stderr: Keep::First(16 << 10),
 };
 
-/// Why a commit cannot be used as a tree of files.
+/// The reason why a commit cannot be used as a tree of files.
 #[derive(Debug, thiserror::Error)]
 pub enum TreeError {
     #[error("`{path}` is a submodule, and submodules are not fetched")]
@@ -53,7 +53,7 @@ fn io(doing: impl Into<String>) -> impl FnOnce(std::io::Error) -> TreeError {
     move |source| TreeError::Io { doing, source }
 }
 
-/// What a tree may hold.
+/// Limits of a tree.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TreeLimits {
     pub bytes: u64,
@@ -96,7 +96,8 @@ pub(crate) fn pack(
     let packed = flate2::write::GzEncoder::new(file, flate2::Compression::fast());
     let mut archive = tar::Builder::new(packed);
     let outcome = std::thread::scope(|scope| {
-        // Asking in a thread of its own: neither side waits for the other.
+        // Send the requests from a separate thread, so that neither side waits
+        // for the other.
         scope.spawn(|| {
             for entry in &entries {
                 if writeln!(ask, "{}", entry.object).is_err() {
@@ -109,7 +110,7 @@ pub(crate) fn pack(
         let packed = entries
             .iter()
             .try_for_each(|entry| append(&mut archive, entry, &mut answers));
-        // Ends the asking, whatever happened.
+        // Ends the requests, even after an error.
         drop(answers);
         packed
     });
@@ -152,7 +153,7 @@ fn list(mirror: &Path, commit: &str, limits: TreeLimits) -> Result<Vec<Entry>, T
     Ok(entries)
 }
 
-/// `100644 blob 3f2a…    1234\tpath`
+/// Parses a line such as `100644 blob 3f2a…    1234\tpath`.
 fn read_entry(line: &[u8]) -> Result<Entry, TreeError> {
     let malformed = || TreeError::Git(String::from_utf8_lossy(line).into_owned());
     let tab = line.iter().position(|byte| *byte == b'\t');
@@ -228,7 +229,7 @@ pub(crate) fn unpack(packed: impl Read, to: &Path, limits: TreeLimits) -> Result
     let unpacking = |path: &Path| io(format!("unpack {}", path.display()));
     std::fs::create_dir_all(to).map_err(unpacking(to))?;
     let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(packed).take(
-        // Room for the archive's own blocks.
+        // Leave room for the archive's own blocks.
         limits.bytes.saturating_mul(2).saturating_add(1 << 30),
     ));
     let mut links = Vec::new();
@@ -261,8 +262,8 @@ pub(crate) fn unpack(packed: impl Read, to: &Path, limits: TreeLimits) -> Result
     rustix::fs::syncfs(&directory).map_err(|error| unpacking(to)(error.into()))
 }
 
-/// Links come last, so that nothing was written through one; then each must
-/// lead to something in the tree.
+/// Creates the links last, so that nothing is written through one. Then checks
+/// that each leads to something in the tree.
 fn link(root: &Path, links: &[(PathBuf, PathBuf)]) -> Result<(), TreeError> {
     for (path, target) in links {
         let place = root.join(path);
@@ -293,7 +294,7 @@ fn link(root: &Path, links: &[(PathBuf, PathBuf)]) -> Result<(), TreeError> {
     Ok(())
 }
 
-/// Only plain names, each one step down.
+/// Returns true if the path has only plain names, each one step down.
 pub fn is_below(path: &Path) -> bool {
     path.components().next().is_some()
         && path

@@ -1,6 +1,6 @@
-//! One compile, from what is known now to a catalog that could be kept.
+//! One compile, from the current inputs to a catalog that can be stored.
 //!
-//! Nothing is written in here: a proposed commit is compiled in the same way.
+//! Nothing is written here: a proposed commit is compiled in the same way.
 
 use bunraku_model::{Catalog, CatalogId, CodeId, EnvironmentName, FactSetId, NodeName};
 use bunraku_wire::api::{CompileNote, CompileProblem, Deployed};
@@ -15,7 +15,7 @@ use bunraku_control::document;
 use bunraku_control::nodes;
 use bunraku_control::{ServiceError, keys};
 
-/// A catalog that was compiled and is kept nowhere yet.
+/// A compiled catalog that is not stored yet.
 #[derive(Debug)]
 pub struct Proposed {
     pub environment: EnvironmentName,
@@ -23,15 +23,15 @@ pub struct Proposed {
     pub fact_set: FactSetId,
     pub id: CatalogId,
     pub catalog: Catalog,
-    /// The files that it refers to.
+    /// The files that the catalog refers to.
     pub files: Vec<CatalogFile>,
-    /// What the compiler logged.
+    /// Messages that the compiler logged.
     pub notes: Vec<CompileNote>,
-    /// Nodes whose outputs it reads at run time.
+    /// Nodes whose outputs the catalog reads at run time.
     pub reads_from_nodes: Vec<NodeName>,
 }
 
-/// How an attempt ended.
+/// The result of an attempt.
 pub(super) enum Attempt {
     NoCode {
         environment: EnvironmentName,
@@ -79,8 +79,8 @@ impl Compiles {
         }
     }
 
-    /// Compiles a node with code that need not be deployed, and writes
-    /// nothing. The code must have been fetched: `Environments::fetch_commit`.
+    /// Compiles a node with code that need not be deployed, and writes nothing.
+    /// The code must have been fetched with `Environments::fetch_commit`.
     pub async fn compile_for(
         &self,
         node: &NodeName,
@@ -178,14 +178,14 @@ impl Compiles {
     }
 }
 
-/// Of the catalog's own content, so that it needs no luck to be reproducible.
+/// Derives the UUID from the catalog's content, so that it is reproducible.
 fn uuid_of(id: CatalogId) -> Uuid {
     let mut bytes = [0; 16];
     bytes.copy_from_slice(&id.0.as_bytes()[..16]);
     uuid::Builder::from_random_bytes(bytes).into_uuid()
 }
 
-/// As the front end noted it on resources.
+/// Returns the nodes that the front end recorded on resources.
 fn reads_from_nodes(catalog: &Catalog) -> Vec<NodeName> {
     let mut nodes: Vec<NodeName> = catalog
         .resources

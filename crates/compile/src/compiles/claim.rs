@@ -1,4 +1,4 @@
-//! Taking a node off the queue for oneself, for as long as the lease holds.
+//! Claims a node of the queue for this server, for as long as the lease is valid.
 
 use bunraku_model::{NodeName, ServerId};
 use bunraku_store::{Compare, Revision, Transaction, TransactionOutcome};
@@ -9,26 +9,28 @@ use super::{Compiles, WorkLease};
 use bunraku_control::document;
 use bunraku_control::{ServiceError, keys};
 
-/// What the store has of a claim.
+/// The stored form of a claim.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct ClaimDocument {
     pub(super) server: ServerId,
     pub(super) started: Timestamp,
 }
 
-/// This server compiles this node now.
+/// A claim of this server: it compiles this node now.
 #[derive(Clone, Debug)]
 pub(super) struct Claim {
     pub(super) node: NodeName,
-    /// The revision at which it was claimed: nobody else's claim has the same,
-    /// so a write that compares it cannot be made by one who lost it.
+    /// The revision of the claim. No other claim has the same revision, so a
+    /// server that lost its claim cannot complete a write that compares it.
     pub(super) token: Revision,
-    /// The request's revision when it was claimed: another one came if it moved.
+    /// The request's revision at the time of the claim. If it differs now, a
+    /// new request came.
     pub(super) requested: Revision,
 }
 
 impl Compiles {
-    /// Nothing if somebody else was faster, or if the request has moved.
+    /// Claims the node. Returns nothing if another server was faster or the
+    /// request changed.
     pub(super) async fn claim(
         &self,
         node: &NodeName,
@@ -54,7 +56,7 @@ impl Compiles {
         })
     }
 
-    /// Gives the node back: the request stays.
+    /// Releases the claim; the request stays.
     pub(super) async fn give_back(&self, claim: &Claim) -> Result<(), ServiceError> {
         let key = keys::compile_claim(&claim.node);
         let transaction = Transaction::new()

@@ -1,4 +1,4 @@
-//! A node's catalog beside the one that plain Puppet compiles.
+//! Compares a node's catalog with the one that plain Puppet compiles.
 //!
 //! Both get the same commit, facts and trusted data. Nothing is written.
 
@@ -60,7 +60,7 @@ fn failed(failure: CompileFailure) -> ServiceError {
 }
 
 fn compared(node: &NodeName, mut plain: Catalog, mut ours: Catalog) -> PuppetComparison {
-    // Puppet's name of the environment may differ from ours.
+    // Puppet's name for the environment may differ from ours.
     plain.environment = None;
     ours.environment = None;
     PuppetComparison {

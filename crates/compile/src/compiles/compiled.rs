@@ -1,8 +1,9 @@
-//! What compiling left for a node.
+//! The stored results of compiling a node.
 //!
-//! `compiled/<node>` moves only when the node's catalog id does: whoever
-//! follows it sees a change exactly when something changed for the node. When
-//! the node was compiled last, and with what, is in `compile-status/<node>`.
+//! `compiled/<node>` changes only when the node's catalog id does: followers
+//! see a change exactly when something changed for the node.
+//! `compile-status/<node>` records the time and the inputs of the node's last
+//! compile.
 
 use bunraku_control::keys;
 use bunraku_model::{CatalogId, CodeId, ContentId, EnvironmentName, FactSetId, NodeName};
@@ -12,14 +13,15 @@ use serde::{Deserialize, Serialize};
 
 /// The newest good catalog of a node, held until a release names it.
 ///
-/// While it is there, the catalog is held under the name `compiled/<node>`.
+/// While this entry exists, the catalog is held under the name
+/// `compiled/<node>`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Compiled {
     pub environment: EnvironmentName,
     pub catalog: CatalogId,
-    /// The blob of its JSON text.
+    /// The blob with its JSON text.
     pub content: ContentId,
-    /// The first commit and facts that gave this catalog.
+    /// The first commit and facts that produced this catalog.
     pub code_id: CodeId,
     pub fact_set: FactSetId,
     pub compiled_at: Timestamp,
@@ -43,12 +45,12 @@ pub struct CompileFailed {
     pub problems: Vec<CompileProblem>,
 }
 
-/// `config_version` of a catalog: says whether anything changed, and nothing else.
+/// Returns the `config_version` of a catalog. It shows only that something changed.
 pub(crate) fn config_version(id: CatalogId) -> String {
     id.to_string()[..16].to_owned()
 }
 
-/// The name under which a node's compiled catalog is held.
+/// Returns the name under which a node's compiled catalog is held.
 pub fn holder(node: &NodeName) -> String {
     keys::compiled(node)
 }
