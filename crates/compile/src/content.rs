@@ -1,8 +1,8 @@
 //! The content service: files by their content address.
 //!
-//! Any server serves any content; what it hands out was verified on the way
-//! out of [`bunraku_store::blobs`]. A node reads only what the catalogs name
-//! that were released to it: an address is no permission.
+//! Any server serves any content; [`bunraku_store::blobs`] verifies it while it
+//! is read. A node reads only contents that its released catalogs name: an
+//! address does not grant permission.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -14,13 +14,13 @@ use bunraku_store::blobs::{BlobError, BlobStream, SharedBlobs};
 use crate::catalogs::Catalogs;
 use bunraku_control::ServiceError;
 
-/// Catalogs whose files are remembered. A node fetches file after file of one.
+/// Number of catalogs whose files are remembered. A node fetches one file after another.
 const REMEMBERED: usize = 64;
 
-/// Which files a catalog names, sorted. An id names the same ones for ever.
+/// The files that a catalog names, sorted. An id always names the same files.
 type Files = Arc<[ContentId]>;
 
-/// The handle on the content service.
+/// Handle for the content service.
 #[derive(Clone)]
 pub struct Contents {
     blobs: SharedBlobs,
@@ -37,13 +37,13 @@ impl Contents {
         }
     }
 
-    /// How large it is.
+    /// Returns the size of the content.
     pub async fn size(&self, id: ContentId) -> Result<u64, ServiceError> {
         let size = self.blobs.size(id).await.map_err(content_error)?;
         size.ok_or_else(|| no_such_content(id))
     }
 
-    /// Everything, or a part of it.
+    /// Opens the content, or a part of it.
     pub async fn open(
         &self,
         id: ContentId,
@@ -56,7 +56,7 @@ impl Contents {
         opened.map_err(content_error)
     }
 
-    /// Whether one of these catalogs names it as a file.
+    /// Returns true if one of these catalogs names the content as a file.
     pub async fn is_named_by(
         &self,
         id: ContentId,

@@ -1,6 +1,7 @@
-//! The services from code to what each node should apply: environments,
-//! compiles, modules, catalogs, diffs, releases and targets; the index that
-//! answers queries, and the streams that tell nodes of targets and commands.
+//! The services from code to the catalog that each node applies: environments,
+//! compiles, modules, catalogs, diffs, releases and targets. Also the index
+//! that answers queries, and the streams that notify nodes of targets and
+//! commands.
 //!
 //! Absent here: applying a catalog (`engine`), and the API (`server`).
 

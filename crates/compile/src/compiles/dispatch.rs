@@ -1,8 +1,8 @@
-//! Handing nodes from the queue to slots, for as long as the server runs.
+//! Assigns queued nodes to slots for as long as the server runs.
 //!
-//! Each environment may have as many nodes under way as there are slots; the
-//! slots themselves are shared. So an environment whose compiler hangs keeps
-//! its own nodes waiting and nobody else's, and no node that leaves it.
+//! Each environment may have as many active nodes as there are slots; the slots
+//! themselves are shared. So an environment whose compiler hangs delays only
+//! its own nodes, and no node that leaves it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -24,22 +24,22 @@ use bunraku_control::document;
 use bunraku_control::error::chain;
 use bunraku_control::keys;
 
-/// How long a node waits that could not be compiled for reasons around it.
+/// Delay before a node is retried after a failure that is not the code's fault.
 const RETRY: Duration = Duration::from_secs(5);
-/// How often ages are brought up to date.
+/// Interval at which ages are updated.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Why a node is free again.
+/// The reason why a node is free again.
 enum Ended {
     Done,
-    /// Try again in a while.
+    /// Retry after a delay.
     Later,
 }
 
-/// A node that is worked on.
+/// A node that is being compiled.
 struct UnderWay {
     environment: EnvironmentName,
-    /// The node has another environment by now.
+    /// Cancelled when the node has moved to another environment.
     moved: CancellationToken,
 }
 
@@ -52,8 +52,8 @@ struct Dispatcher {
 }
 
 impl Compiles {
-    /// Works until cancelled. Also without slots of its own it keeps the
-    /// numbers of the queue, and wakes those who wait for it.
+    /// Runs until cancelled. Even without slots of its own, it maintains the
+    /// queue's metrics and wakes tasks that wait for the queue.
     pub async fn run(
         &self,
         mut lease: watch::Receiver<Option<WorkLease>>,
@@ -70,12 +70,12 @@ impl Compiles {
             () = dispatcher.run(&mut lease, &shutdown) => {}
             () = self.follow_locks() => {}
         }
-        // Dropping the tasks ends what they do; the lease's end frees the nodes.
+        // Dropping the tasks stops their work; the end of the lease frees the nodes.
         drop(dispatcher);
         self.inner.compilers.clear();
     }
 
-    /// One node, from the claim to the stored outcome.
+    /// Handles one node, from the claim to the stored outcome.
     async fn work(
         &self,
         node: &NodeName,
@@ -99,7 +99,7 @@ impl Compiles {
             finished.map_err(super::CompileFailure::temporary)
         };
         let outcome = tokio::select! {
-            // Somebody else may be at it from now on.
+            // Another server may compile the node from now on.
             () = lease.lost.cancelled() => return Ended::Later,
             () = moved.cancelled() => {
                 tracing::info!(%node, "the node has another environment: it is compiled there");
@@ -171,7 +171,7 @@ impl Dispatcher {
         }
     }
 
-    /// Fills what is free.
+    /// Fills the free slots.
     fn hand_out(&mut self, lease: &WorkLease) {
         let most = self.compiles.inner.options.concurrency;
         if most == 0 || lease.lost.is_cancelled() {
@@ -214,7 +214,7 @@ impl Dispatcher {
                 }
             }
             Err(error) => {
-                // Its node cannot be told: all that no task is at any more are free.
+                // The task's node is unknown: free all nodes that no longer have a task.
                 tracing::error!(error = %error, "a compile ended badly");
                 if self.tasks.is_empty() {
                     self.under_way.clear();
@@ -232,7 +232,7 @@ impl Dispatcher {
             match entry.map(|entry| (document::decode(&entry), entry.modified)) {
                 None => self.view.remove(&node),
                 Some((Ok(request), modified)) => {
-                    // Another request may mend what kept it waiting.
+                    // A new request may fix the cause of the delay.
                     self.later.remove(&node);
                     let request: QueueEntry = request;
                     let elsewhere = |it: &&UnderWay| it.environment != request.environment;
@@ -276,7 +276,7 @@ impl Dispatcher {
     }
 }
 
-/// Each key with its newest value, or nothing if it is gone.
+/// Returns each key with its newest value, or nothing if it was deleted.
 async fn changes(followed: Result<Followed, StoreError>) -> Vec<(String, Option<KeyValue>)> {
     match followed {
         Ok(Followed::Snapshot { items, .. }) => items

@@ -1,8 +1,9 @@
-//! This server's word that it is at work.
+//! The lease that shows that this server is working.
 //!
-//! What a server claims is bound to one lease. It stops working on what it
-//! claimed as soon as it cannot be sure that the lease still holds, which is
-//! before the store ends it: so nobody else has started by then.
+//! All claims of a server are bound to one lease. The server stops its claimed
+//! work as soon as it cannot be sure that the lease is still valid. This
+//! happens before the store ends the lease, so no other server has started by
+//! then.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// A lease, and when to stop relying on it.
+/// A lease, and a signal to stop relying on it.
 #[derive(Clone, Debug)]
 pub struct WorkLease {
     pub id: LeaseId,
@@ -39,7 +40,7 @@ impl LeaseKeeper {
         self.current.subscribe()
     }
 
-    /// Works until cancelled; then what was claimed is free at once.
+    /// Runs until cancelled; then all claims are free at once.
     pub async fn run(&self, shutdown: &CancellationToken) {
         while !shutdown.is_cancelled() {
             tokio::select! {
@@ -53,7 +54,7 @@ impl LeaseKeeper {
         }
     }
 
-    /// One lease, from its grant until it may have ended.
+    /// Holds one lease, from its grant until it may have ended.
     async fn hold_one(&self) {
         let mut confirmed = Instant::now();
         let id = match self.store.lease_grant(self.ttl).await {
@@ -69,7 +70,7 @@ impl LeaseKeeper {
         loop {
             tokio::time::sleep(self.ttl / 4).await;
             let asked = Instant::now();
-            // Counted from the last confirmed question, with time left to stop.
+            // Counted from the last confirmed renewal, with time left to stop.
             let doubt = confirmed + self.ttl.mul_f64(0.8);
             match tokio::time::timeout_at(doubt, self.store.lease_keep_alive(id)).await {
                 Ok(Ok(())) => confirmed = asked,

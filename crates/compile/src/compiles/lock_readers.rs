@@ -1,11 +1,12 @@
-//! Which nodes were told who holds a lock while they were compiled, and
-//! compiling them again when that is somebody else.
+//! Records which nodes asked for the holders of a lock while they were
+//! compiled, and compiles them again when the holders change.
 //!
-//! What a node is told is kept under the lock (`lock-readers/<lock>/<node>`),
-//! and the lock is looked at once more after that: a change is either seen by
-//! the compile, or finds the reader. Whoever sees that a reader was told
-//! something else takes it out and asks for its compile, in one transaction;
-//! the compile keeps it again if the code still asks.
+//! The answer that a node received is stored under the lock
+//! (`lock-readers/<lock>/<node>`), and the lock is checked again after that. So
+//! either the compile sees a change, or the change finds the reader. A server
+//! that sees a reader with an outdated answer removes the reader and requests
+//! its compile, in one transaction. The compile records the reader again if the
+//! code still asks.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -21,22 +22,22 @@ use bunraku_control::document;
 use bunraku_control::{ServiceError, keys};
 use bunraku_cues::locks::Locks;
 
-/// How long to wait before asking a store again that was away.
+/// Delay before an unavailable store is retried.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// What a reader was told.
+/// The answer that a reader received.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 struct Told {
     holders: Vec<String>,
 }
 
-/// What one compile may ask about locks.
+/// Access to locks for one compile.
 #[derive(Clone)]
 pub struct LockReader {
     store: SharedStore,
     locks: Locks,
     node: NodeName,
-    /// Whether the node is compiled again when the answer is another one.
+    /// Compile the node again when the answer changes.
     kept: bool,
     runtime: Handle,
 }
@@ -50,8 +51,8 @@ impl std::fmt::Debug for LockReader {
 }
 
 impl LockReader {
-    /// Who holds a lock now, each owner once. Blocks: not for a thread that
-    /// serves others.
+    /// Returns the current holders of a lock, each owner once. Blocks: not for
+    /// a thread that serves others.
     pub(super) fn holders(&self, lock: &LockName) -> Result<Vec<String>, ServiceError> {
         self.runtime.block_on(self.look(lock))
     }
@@ -76,7 +77,7 @@ impl LockReader {
 
     async fn keep(&self, lock: &LockName, told: &Told) -> Result<(), ServiceError> {
         let (key, told) = (keys::lock_reader(lock, &self.node), document::encode(told));
-        // Most compiles are told what the one before was.
+        // Most compiles get the same answer as the one before.
         let known = self.store.get(&key).await?;
         if known.is_some_and(|known| known.value == told) {
             return Ok(());
@@ -87,8 +88,8 @@ impl LockReader {
 }
 
 impl Compiles {
-    /// For the templates of one node. `kept` is whether it is compiled again
-    /// when what it is told is not so any more.
+    /// Creates a reader for the templates of one node. With `kept`, the node is
+    /// compiled again when its answer is outdated.
     pub(super) fn lock_reader(&self, node: &NodeName, kept: bool) -> LockReader {
         LockReader {
             store: self.inner.store.clone(),
@@ -103,13 +104,12 @@ impl Compiles {
         Locks::new(self.inner.store.clone(), self.inner.clock.clone())
     }
 
-    /// Has readers compiled again when what they were told has changed, for
-    /// ever.
+    /// Compiles readers again when their answers are outdated. Never returns.
     pub(super) async fn follow_locks(&self) {
         let mut locks = Follow::new(self.inner.store.clone(), keys::LOCKS);
         loop {
             let changed: BTreeSet<LockName> = match locks.next().await {
-                // Whatever happened while nobody looked.
+                // Changes may have happened while no server watched.
                 Ok(Followed::Snapshot { .. }) => {
                     self.until_done(|| self.look_at_all_readers()).await;
                     continue;
@@ -165,7 +165,7 @@ impl Compiles {
         Ok(())
     }
 
-    /// Takes a reader out and asks for its compile. Of several servers one does.
+    /// Removes a reader and requests its compile. Only one of several servers succeeds.
     async fn compile_again(&self, reader: &KeyValue) -> Result<(), ServiceError> {
         let store = &self.inner.store;
         loop {
@@ -184,14 +184,14 @@ impl Compiles {
             };
             let transaction = match asked {
                 Ok(transaction) => transaction,
-                // The node is gone.
+                // The node was removed.
                 Err(ServiceError::NotFound { .. }) => out(),
                 Err(error) => return Err(error),
             };
             if store.commit(transaction).await?.is_committed() {
                 return Ok(());
             }
-            // Somebody was quicker, or asked for the same compile this very moment.
+            // Another server was faster, or requested the same compile at the same moment.
             match store.get(&reader.key).await? {
                 Some(now) if now.modified == reader.modified => {}
                 _ => return Ok(()),

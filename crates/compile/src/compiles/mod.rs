@@ -1,14 +1,14 @@
-//! Compiling ahead of time: from facts and code to catalogs that are held.
+//! Compiles ahead of time: from facts and code to held catalogs.
 //!
-//! Requests come into one queue ([`CompileQueue`]). Every server takes nodes
-//! from it under a lease ([`lease`]), compiles them ([`compiler`]) and writes
-//! the outcome in the transaction that takes the node off the queue
-//! ([`outcome`]). Nothing a node asks for ever comes here: nodes are given
-//! what was compiled and released.
+//! Requests go into one queue ([`CompileQueue`]). Every server takes nodes from
+//! it under a lease ([`lease`]), compiles them ([`compiler`]) and writes the
+//! outcome in the transaction that removes the node from the queue
+//! ([`outcome`]). Requests of nodes never reach this code: nodes receive
+//! catalogs that are already compiled and released.
 //!
-//! Invariants: one server at most compiles a node at a time; a request is
-//! gone only when it was carried out after it came; a failure leaves the
-//! catalog before it in place.
+//! Invariants: at most one server compiles a node at a time; a request is
+//! removed only after a compile that started after the request came; a failure
+//! leaves the previous catalog in place.
 
 mod carry_out;
 mod claim;
@@ -46,16 +46,16 @@ use bunraku_control::metrics::CompileMetrics;
 use bunraku_control::{Facts, ServiceError, keys};
 use compiler::{Compilers, NoStateFunctions};
 
-/// How compiling behaves on this server.
+/// Compile settings of this server.
 #[derive(Clone, Debug)]
 pub struct CompileOptions {
-    /// Compiles at the same time on this server; 0: none, others do it.
+    /// Number of concurrent compiles on this server. With 0, only other servers compile.
     pub concurrency: usize,
-    /// A server that was silent for so long has lost what it compiled.
+    /// A server that is silent for this long loses its claims.
     pub lease: Duration,
-    /// What state functions mean; without it, no state is known.
+    /// The meaning of state functions; without it, every state is unknown.
     pub functions: Arc<dyn StateFunctions>,
-    /// What the server gives to Puppet code.
+    /// The server's settings for Puppet code.
     pub puppet: Arc<PuppetOptions>,
 }
 
@@ -71,7 +71,7 @@ impl Default for CompileOptions {
     }
 }
 
-/// What the service is made of.
+/// The dependencies of the service.
 pub struct CompileParts {
     pub store: SharedStore,
     pub clock: Clock,
@@ -84,7 +84,7 @@ pub struct CompileParts {
     pub options: CompileOptions,
 }
 
-/// The handle on the compile service.
+/// Handle for the compile service.
 #[derive(Clone)]
 pub struct Compiles {
     inner: Arc<Inner>,
@@ -101,7 +101,7 @@ struct Inner {
     metrics: Arc<CompileMetrics>,
     options: CompileOptions,
     slots: Semaphore,
-    /// Counts what changed in the queue, for those who wait for it.
+    /// Counts changes of the queue, for tasks that wait for them.
     changes: watch::Sender<u64>,
 }
 
@@ -118,7 +118,7 @@ impl Compiles {
         Self::with(parts, compilers)
     }
 
-    /// With one compiler for everything, whatever the code says.
+    /// Creates the service with one compiler for everything, whatever the code selects.
     pub fn with_one_compiler(parts: CompileParts, compiler: Box<dyn Compiler>) -> Self {
         let compilers = Compilers::one(parts.code.clone(), parts.modules.clone(), compiler);
         Self::with(parts, compilers)
@@ -146,7 +146,8 @@ impl Compiles {
         &self.inner.queue
     }
 
-    /// No other process can have this store open: what is claimed, the dead claimed.
+    /// Deletes all claims. No other process can have this store open, so the
+    /// servers that made them are dead.
     pub async fn bury_claims(&self) -> Result<(), ServiceError> {
         let transaction = bunraku_store::Transaction::new()
             .delete_prefix(keys::COMPILE_CLAIMS)

@@ -1,8 +1,8 @@
-//! Writing down how a compile went, in the one transaction that also takes
-//! the node off the queue.
+//! Stores the outcome of a compile, in the same transaction that removes the
+//! node from the queue.
 //!
-//! The transaction compares the claim, so one who lost it writes nothing.
-//! A request that came while the node was compiled stays in the queue.
+//! The transaction compares the claim, so a server that lost it writes nothing.
+//! A request that came during the compile stays in the queue.
 
 use bunraku_model::{CatalogId, CodeId, EnvironmentName, FactSetId};
 use bunraku_store::{Compare, StoreError, Transaction};
@@ -16,17 +16,17 @@ use crate::catalogs::{CatalogError, NewCatalog};
 use bunraku_control::document;
 use bunraku_control::{ServiceError, keys};
 
-/// How often a write with an unknown outcome is looked at again.
+/// Number of times that a write with an unknown outcome is checked again.
 const ATTEMPTS: usize = 5;
 
-/// What became of writing it down.
+/// The result of storing an outcome.
 pub(super) enum Written {
     Done(CompileOutcome),
-    /// The lease ended, or the node is gone: somebody else sees to it.
+    /// The lease ended, or the node was removed: another server handles it.
     Lost,
 }
 
-/// What is to be written.
+/// The outcome to store.
 struct Verdict {
     environment: EnvironmentName,
     code_id: Option<CodeId>,
@@ -42,7 +42,7 @@ enum Kind {
 }
 
 impl Compiles {
-    /// Keeps the catalog if there is one, and writes the outcome down.
+    /// Stores the catalog, if there is one, and the outcome.
     pub(super) async fn finish(
         &self,
         claim: &Claim,
@@ -106,7 +106,8 @@ impl Compiles {
         })
     }
 
-    /// A catalog that is too large is a failure of the code, not of the server.
+    /// Stores the catalog. A catalog that is too large is a failure of the
+    /// code, not of the server.
     async fn keep(&self, claim: &Claim, made: Proposed) -> Result<Kind, ServiceError> {
         let resources = made.catalog.resources.len();
         let new = NewCatalog {
@@ -189,7 +190,7 @@ impl Compiles {
         Ok((transaction, outcome))
     }
 
-    /// Moves the pointer and its hold, if the catalog is another one.
+    /// Moves the pointer and its hold, if the catalog changed.
     async fn good(
         &self,
         claim: &Claim,

@@ -1,9 +1,9 @@
-//! The compile queue: one entry per node, whoever asks and however often.
+//! The compile queue: one entry per node, regardless of the number of requests.
 //!
-//! An entry says that a node is to be compiled and why, not with what: the
-//! newest facts and the newest code are looked up when its turn comes. The
-//! newest request rewrites the entry, so whoever compiles the node sees from
-//! its revision whether another request came meanwhile.
+//! An entry records that a node must be compiled and why, but not the inputs:
+//! the newest facts and the newest code are looked up when its turn comes. The
+//! newest request rewrites the entry, so its revision shows the compiling
+//! server whether another request came meanwhile.
 
 use std::collections::BTreeMap;
 
@@ -19,15 +19,15 @@ use bunraku_control::document;
 use bunraku_control::nodes;
 use bunraku_control::{EnvironmentOf, EnvironmentSettings, FactsChanged, ServiceError, keys};
 
-/// Nodes in one transaction: each costs two compares and one operation.
+/// Number of nodes per transaction: each costs two compares and one operation.
 const BATCH: usize = 50;
 
-/// A node that is to be compiled.
+/// A node to compile.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct QueueEntry {
-    /// Of the node when it was asked for: decides who waits for whom.
+    /// The node's environment at the time of the request: nodes wait only for others in it.
     pub environment: EnvironmentName,
-    /// Each once, the most urgent first.
+    /// Each reason once, the most urgent first.
     pub reasons: Vec<CompileReason>,
     pub since: Timestamp,
     pub requested: Timestamp,
@@ -60,7 +60,7 @@ impl QueueEntry {
     }
 }
 
-/// The handle on the queue.
+/// Handle for the queue.
 #[derive(Clone)]
 pub struct CompileQueue {
     store: SharedStore,
@@ -72,8 +72,8 @@ impl CompileQueue {
         Self { store, clock }
     }
 
-    /// Adds a request to a transaction of the caller's, so that both are done
-    /// or neither. When it is refused, start again from here.
+    /// Adds a request to the caller's transaction, so that both succeed or
+    /// neither does. If the transaction is refused, start again from here.
     pub async fn request_in(
         &self,
         transaction: Transaction,
@@ -86,7 +86,8 @@ impl CompileQueue {
         self.put_in(transaction, node, environment, known.as_ref(), reason)
     }
 
-    /// For one who knows the node's environment, and what is in the queue.
+    /// Adds a request for a caller that knows the node's environment and the
+    /// queue's content.
     pub fn put_in(
         &self,
         transaction: Transaction,
@@ -104,7 +105,7 @@ impl CompileQueue {
             .put(key, document::encode(&entry)))
     }
 
-    /// Puts one node into the queue.
+    /// Adds one node to the queue.
     pub async fn request(
         &self,
         node: &NodeName,
@@ -118,8 +119,8 @@ impl CompileQueue {
         }
     }
 
-    /// Puts many nodes into the queue, in transactions of some each. A node
-    /// that was removed meanwhile is left out. Asking twice is harmless.
+    /// Adds many nodes to the queue, in several transactions. Skips nodes that
+    /// were removed meanwhile. Requesting twice is harmless.
     pub async fn request_all(
         &self,
         nodes: &[(NodeName, EnvironmentName)],
@@ -127,7 +128,7 @@ impl CompileQueue {
     ) -> Result<(), ServiceError> {
         for batch in nodes.chunks(BATCH) {
             if !self.try_batch(batch, reason).await? {
-                // Somebody else asked for one of them: one by one then.
+                // Another request touched one of them: add them one by one.
                 for (node, _) in batch {
                     match self.request(node, reason).await {
                         Ok(()) | Err(ServiceError::NotFound { .. }) => {}
@@ -152,13 +153,13 @@ impl CompileQueue {
         }
         match self.store.commit(transaction).await {
             Ok(outcome) => Ok(outcome.is_committed()),
-            // Asking again is harmless.
+            // Requesting again is harmless.
             Err(bunraku_store::StoreError::OutcomeUnknown(_)) => Ok(false),
             Err(other) => Err(other.into()),
         }
     }
 
-    /// Everything that waits, by node.
+    /// Returns all pending entries, by node.
     pub async fn entries(&self) -> Result<BTreeMap<NodeName, QueueEntry>, ServiceError> {
         let mut entries = BTreeMap::new();
         for entry in document::read_all(&*self.store, keys::COMPILE_QUEUE).await? {

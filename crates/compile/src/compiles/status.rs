@@ -1,4 +1,4 @@
-//! What waits, how compiling went, and how far an environment is.
+//! Pending compiles, compile results, and the progress of an environment.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -18,10 +18,10 @@ use bunraku_control::document;
 use bunraku_control::nodes::NodeRecord;
 use bunraku_control::{ServiceError, keys};
 
-/// At most so often is a wait looked at anew.
+/// Minimum interval between two checks of a wait.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// How an environment's nodes stand with one commit.
+/// The state of an environment's nodes relative to one commit.
 #[derive(Clone, Debug, Default)]
 pub struct Standing {
     pub progress: CompileProgress,
@@ -29,7 +29,7 @@ pub struct Standing {
 }
 
 impl Compiles {
-    /// Puts nodes into the queue because somebody asked.
+    /// Adds nodes to the queue because a user asked.
     pub async fn request(
         &self,
         selection: &CompileSelection,
@@ -50,7 +50,7 @@ impl Compiles {
         Ok(nodes.into_iter().map(|(node, _)| node).collect())
     }
 
-    /// All nodes with their environments, or those of one.
+    /// Returns all nodes with their environments, or only those of one environment.
     pub async fn nodes(
         &self,
         only: Option<&EnvironmentName>,
@@ -68,7 +68,7 @@ impl Compiles {
         Ok(nodes)
     }
 
-    /// What waits, in the order of its turn.
+    /// Returns the pending compiles, in queue order.
     pub async fn waiting(&self) -> Result<Vec<QueuedCompile>, ServiceError> {
         let store = &*self.inner.store;
         let mut claims = BTreeMap::new();
@@ -96,8 +96,8 @@ impl Compiles {
             .collect())
     }
 
-    /// How compiling these nodes went; waits until none of them is in the
-    /// queue, for at most so long.
+    /// Returns the compile results of these nodes. Waits until none of them is
+    /// in the queue, up to the time limit.
     pub async fn statuses(
         &self,
         nodes: &[NodeName],
@@ -132,13 +132,13 @@ impl Compiles {
         })
     }
 
-    /// The newest good catalog of a node.
+    /// Returns the newest good catalog of a node.
     pub async fn compiled(&self, node: &NodeName) -> Result<Option<Compiled>, ServiceError> {
         let found = document::read(&*self.inner.store, &keys::compiled(node)).await?;
         Ok(found.map(|found| found.document))
     }
 
-    /// How far the nodes of an environment are with a commit.
+    /// Returns the progress of an environment's nodes with a commit.
     pub async fn standing(
         &self,
         environment: &EnvironmentName,
@@ -180,7 +180,7 @@ impl Compiles {
         Ok(standing)
     }
 
-    /// Waits for something to change in the queue; false when the time is over.
+    /// Waits for a change of the queue. Returns false when the time is over.
     pub async fn queue_changed(
         &self,
         changes: &mut tokio::sync::watch::Receiver<u64>,
@@ -193,7 +193,7 @@ impl Compiles {
         self.inner.changes.subscribe()
     }
 
-    /// Lets go of everything of a node that is about to be removed.
+    /// Removes all compile data of a node that is about to be removed.
     pub async fn forget(&self, node: &NodeName) -> Result<(), ServiceError> {
         let store = &*self.inner.store;
         loop {
@@ -217,7 +217,7 @@ impl Compiles {
         }
     }
 
-    /// Makes the compiler of a commit ready, and tells its name.
+    /// Prepares the compiler of a commit, and returns its name.
     pub async fn compiler_name(
         &self,
         environment: &EnvironmentName,
@@ -227,14 +227,14 @@ impl Compiles {
         Ok(ready.compiler.name().to_owned())
     }
 
-    /// The newest failure of a node.
+    /// Returns the newest failure of a node.
     pub async fn failure(&self, node: &NodeName) -> Result<Option<CompileFailed>, ServiceError> {
         let found = document::read(&*self.inner.store, &keys::compile_error(node)).await?;
         Ok(found.map(|found| found.document))
     }
 }
 
-/// What hits most nodes first.
+/// Groups problems; those that affect the most nodes come first.
 fn grouped(
     failures: BTreeMap<Vec<CompileProblem>, Vec<NodeName>>,
     code_id: &CodeId,
@@ -255,7 +255,7 @@ async fn next_look(changes: &mut tokio::sync::watch::Receiver<u64>, deadline: In
     tokio::select! {
         () = tokio::time::sleep_until(deadline) => false,
         changed = changes.changed() => {
-            // What changes comes in showers: look once after one.
+            // Changes come in bursts: check once after each burst.
             tokio::time::sleep(PAUSE).await;
             changed.is_ok()
         }

@@ -1,4 +1,4 @@
-//! What a node's certificate says about it, for code that trusts nothing else.
+//! Data from a node's certificate, for code that trusts nothing else.
 
 use std::collections::BTreeMap;
 
@@ -21,8 +21,8 @@ struct SignedCertificate {
 }
 
 impl Compiles {
-    /// The extensions of the node's newest certificate. None if this server's
-    /// authority did not sign one.
+    /// Returns the extensions of the node's newest certificate, or nothing if
+    /// this server's authority did not sign one.
     pub(super) async fn certificate_extensions(
         &self,
         node: &NodeName,

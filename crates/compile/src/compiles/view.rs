@@ -1,4 +1,4 @@
-//! What is in the queue, as one server sees it, in the order of its turn.
+//! The queue as one server sees it, in the order of compilation.
 //!
 //! Pure: changes go in, the next node of each environment comes out.
 
@@ -10,7 +10,7 @@ use jiff::Timestamp;
 
 use super::queue::QueueEntry;
 
-/// A node's place: urgent before patient, then who waits longest.
+/// A node's place: urgent nodes come first, then those that have waited longest.
 type Place = (u8, Timestamp, NodeName);
 
 #[derive(Default)]
@@ -53,7 +53,7 @@ impl QueueView {
         self.order.keys().cloned().collect()
     }
 
-    /// The next nodes of an environment that nobody is at, up to so many.
+    /// Returns the next nodes of an environment that are not being compiled, up to a limit.
     pub(super) fn next(
         &self,
         environment: &EnvironmentName,
@@ -69,7 +69,7 @@ impl QueueView {
             .collect()
     }
 
-    /// How many wait with each priority, and since when the oldest does.
+    /// Returns the number of nodes per priority, and the time of the oldest request.
     pub(super) fn depth(&self) -> BTreeMap<u8, (usize, Timestamp)> {
         let mut depth: BTreeMap<u8, (usize, Timestamp)> = BTreeMap::new();
         for (priority, since, _) in self.order.values().flatten() {

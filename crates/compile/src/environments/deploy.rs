@@ -1,9 +1,9 @@
-//! Deploys: asked for by anyone who may, carried out in order by one server
-//! at a time.
+//! Deploys: any permitted user requests them, and one server at a time runs
+//! them in order.
 //!
-//! Of several that wait, only the newest is carried out: what it brings is
-//! what would be left in the end. The pointer to the deployed code moves only
-//! forward in deploy numbers, in a transaction that compares the claim.
+//! Of several pending deploys, only the newest runs: its result would replace
+//! the others anyway. The pointer to the deployed code only moves forward in
+//! deploy numbers, in a transaction that compares the claim.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -29,18 +29,18 @@ use bunraku_control::error::chain;
 use bunraku_control::webhook_secrets::{Secret, is_signed};
 use bunraku_control::{ServiceError, keys};
 
-/// Code that can be taken into use.
+/// Code that is ready for use.
 struct Prepared {
     code_id: CodeId,
     compiler: String,
     reactors: Vec<Reactor>,
 }
 
-/// Deploys that are remembered per environment.
+/// Number of deploys remembered per environment.
 const REMEMBERED: usize = 50;
 
 impl Environments {
-    /// Asks for a deploy.
+    /// Requests a deploy.
     pub async fn deploy(
         &self,
         name: &EnvironmentName,
@@ -53,7 +53,7 @@ impl Environments {
         self.ask(name, request.commit.clone(), by, false).await
     }
 
-    /// Takes a webhook's delivery; nothing if it is not signed.
+    /// Handles a webhook delivery. Returns nothing if it is not signed.
     pub async fn deliver(
         &self,
         name: &EnvironmentName,
@@ -64,7 +64,7 @@ impl Environments {
         let key = keys::environment_secret(name);
         let secret = document::read::<Secret>(&*self.store, &key).await?;
         let known = secret.map(|secret| secret.document.secret);
-        // An environment that does not exist takes as long, and answers the same.
+        // A nonexistent environment takes equally long and gives the same answer.
         let secret = known.clone().unwrap_or_else(super::new_secret);
         if !is_signed(&secret, body, signature) || known.is_none() {
             return Ok(None);
@@ -84,7 +84,7 @@ impl Environments {
         }
     }
 
-    /// A webhook's deploy that has not begun: it will fetch what is new anyway.
+    /// Returns a webhook deploy that has not begun: it will fetch the newest code anyway.
     async fn waiting_hook(&self, name: &EnvironmentName) -> Result<Option<u64>, ServiceError> {
         let newest = self.deploys(name).await?.pop();
         Ok(newest
@@ -129,7 +129,7 @@ impl Environments {
         }
     }
 
-    /// Those that are remembered, the oldest first.
+    /// Returns the remembered deploys, oldest first.
     pub(super) async fn deploys(
         &self,
         name: &EnvironmentName,
@@ -138,8 +138,8 @@ impl Environments {
         entries.iter().map(document::decode).collect()
     }
 
-    /// A deploy and what its code did; waits until neither goes on, for at
-    /// most so long.
+    /// Returns a deploy and the results of its code. Waits until both are
+    /// finished, up to the time limit.
     pub async fn deploy_status(
         &self,
         name: &EnvironmentName,
@@ -154,10 +154,10 @@ impl Environments {
             if status.finished || Instant::now() >= deadline {
                 return Ok(status);
             }
-            // Looking at a large fleet must not slow down what is looked at.
+            // Observing a large fleet must not slow it down.
             let rest = (looking.elapsed() * 10).min(Duration::from_secs(2));
             tokio::time::sleep_until(deadline.min(Instant::now() + rest)).await;
-            // Deploys change without the queue: look again after a moment at most.
+            // Deploys change without the queue: check again after a short time at most.
             let moment = deadline.min(Instant::now() + Duration::from_millis(300));
             self.compiles.queue_changed(&mut changes, moment).await;
         }
@@ -192,7 +192,7 @@ impl Environments {
         })
     }
 
-    /// Carries out deploys until cancelled.
+    /// Runs deploys until cancelled.
     pub async fn run(
         &self,
         mut lease: watch::Receiver<Option<WorkLease>>,
@@ -253,7 +253,7 @@ impl Environments {
         followed.is_err()
     }
 
-    /// Environments that have a deploy to carry out, and nobody at it.
+    /// Returns the environments with a pending deploy that no server has claimed.
     async fn with_work(&self) -> Result<Vec<EnvironmentName>, ServiceError> {
         let mut names = Vec::new();
         for entry in document::read_all(&*self.store, keys::ENVIRONMENTS).await? {
@@ -271,7 +271,7 @@ impl Environments {
         Ok(names)
     }
 
-    /// Everything that one environment has to deploy. True: try again later.
+    /// Runs all pending deploys of one environment. Returns true to retry later.
     async fn work(&self, name: &EnvironmentName, lease: &WorkLease) -> bool {
         let claim = match self.claim(name, lease).await {
             Ok(Some(claim)) => claim,
@@ -317,7 +317,7 @@ impl Environments {
         })
     }
 
-    /// Until nothing waits.
+    /// Runs deploys until none is pending.
     async fn carry_out(&self, name: &EnvironmentName, claim: Revision) -> Result<(), ServiceError> {
         loop {
             let entries = document::read_all(&*self.store, &keys::deploys(name)).await?;
@@ -339,8 +339,8 @@ impl Environments {
         }
     }
 
-    /// An older one that was being queued is taken over by the newer one, which
-    /// queues every node too.
+    /// Replaces an older deploy that was queueing nodes with the newer one,
+    /// which queues every node too.
     async fn supersede(
         &self,
         name: &EnvironmentName,
@@ -380,8 +380,8 @@ impl Environments {
         }
     }
 
-    /// Fetches, unpacks, and makes the compiler ready: what fails for every
-    /// node fails here, before anything moves.
+    /// Fetches, unpacks, and prepares the compiler: a failure that affects
+    /// every node happens here, before anything changes.
     async fn prepare(
         &self,
         name: &EnvironmentName,
@@ -419,7 +419,7 @@ impl Environments {
         }
     }
 
-    /// The rules that the code has.
+    /// Returns the reactor rules in the code.
     async fn reactors(
         &self,
         name: &EnvironmentName,
@@ -475,7 +475,7 @@ impl Environments {
         touched.map_err(super::code_error)
     }
 
-    /// Every node of the environment, however often this starts anew.
+    /// Queues every node of the environment, even after repeated restarts.
     async fn queue_nodes(
         &self,
         name: &EnvironmentName,
@@ -498,7 +498,7 @@ impl Environments {
             .await
     }
 
-    /// Writes a deploy's next state, if the claim still holds.
+    /// Writes a deploy's next state, if the claim is still valid.
     async fn write(
         &self,
         name: &EnvironmentName,

@@ -1,17 +1,17 @@
-//! Signed webhooks: who may say that there is new code.
+//! Signed webhooks, which announce new code.
 
 use bunraku_wire::api::HookReply;
 use serde::Deserialize;
 
-/// What a delivery asks for.
+/// The request of a delivery.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Delivery {
     Deploy,
-    /// Nothing to do, and why.
+    /// Nothing to do, with the reason.
     Ignored(String),
 }
 
-/// Reads a delivery. A body without `ref` is a plain "there is new code".
+/// Reads a delivery. A body without `ref` only announces that there is new code.
 pub(crate) fn read(event: Option<&str>, body: &[u8], branch: Option<&str>) -> Delivery {
     #[derive(Deserialize)]
     struct Push {

@@ -1,13 +1,13 @@
-//! Environments: code from git, and taking it into use.
+//! Environments: code from git, and its deployment.
 //!
-//! A *deploy* fetches a commit, keeps its files, makes it the code that the
-//! environment's nodes are compiled with, and puts all of them into the
-//! compile queue. Deploys of one environment are numbered and carried out one
-//! after the other by whichever server claims them; each step is a
-//! transaction, so another server goes on where one was killed.
+//! A *deploy* fetches a commit and stores its files. It makes the commit the
+//! code that the environment's nodes are compiled with, and adds all of them to
+//! the compile queue. Deploys of one environment are numbered and run one after
+//! the other on any server that claims them. Each step is a transaction, so
+//! another server continues where one was killed.
 //!
-//! What a node has is untouched by a deploy that fails, and by code that does
-//! not compile for it.
+//! A failed deploy does not change the nodes' catalogs, and neither does code
+//! that does not compile for a node.
 
 mod deploy;
 mod hook;
@@ -29,14 +29,14 @@ use bunraku_control::nodes::NodeRecord;
 use bunraku_control::webhook_secrets::{Secret, new_secret};
 use bunraku_control::{EnvironmentSettings, ServiceError, keys};
 
-/// The handle on environments.
+/// Handle for environments.
 #[derive(Clone)]
 pub struct Environments {
     store: SharedStore,
     clock: Clock,
     code: Code,
     compiles: Compiles,
-    /// How long a deploy that could not be carried out waits for the next try.
+    /// Delay before a deploy that could not run is retried.
     retry: Duration,
 }
 
@@ -51,7 +51,7 @@ impl Environments {
         }
     }
 
-    /// Makes an environment. Its code comes with the first deploy.
+    /// Creates an environment. Its code comes with the first deploy.
     pub async fn add(&self, new: &NewEnvironment) -> Result<EnvironmentChanged, ServiceError> {
         check(Some(&new.url), new.branch.as_deref())?;
         check_volatile(new.volatile.as_deref().unwrap_or_default())?;
@@ -85,7 +85,7 @@ impl Environments {
         }
     }
 
-    /// Changes what is given. Code that is deployed stays until the next deploy.
+    /// Changes the given settings. Deployed code stays until the next deploy.
     pub async fn change(
         &self,
         name: &EnvironmentName,
@@ -135,7 +135,7 @@ impl Environments {
         })
     }
 
-    /// Forgets an environment that no node is in.
+    /// Removes an environment that has no nodes.
     pub async fn remove(&self, name: &EnvironmentName) -> Result<(), ServiceError> {
         self.settings(name).await?;
         let nodes = self.compiles.nodes(Some(name)).await?;
@@ -154,7 +154,7 @@ impl Environments {
         Ok(())
     }
 
-    /// All environments, by name.
+    /// Returns all environments, by name.
     pub async fn list(&self) -> Result<Vec<EnvironmentSummary>, ServiceError> {
         let mut all = Vec::new();
         for entry in document::read_all(&*self.store, keys::ENVIRONMENTS).await? {
@@ -165,7 +165,7 @@ impl Environments {
         Ok(all)
     }
 
-    /// One environment, with its newest deploys and what is wrong now.
+    /// Returns one environment, with its newest deploys and current problems.
     pub async fn show(&self, name: &EnvironmentName) -> Result<EnvironmentDetail, ServiceError> {
         let settings = self.settings(name).await?;
         let deployed = self.deployed(name).await?;
@@ -181,7 +181,7 @@ impl Environments {
         })
     }
 
-    /// What operators said about it.
+    /// Returns the settings that operators chose.
     pub async fn settings(
         &self,
         name: &EnvironmentName,
@@ -190,13 +190,13 @@ impl Environments {
         settings.ok_or_else(|| no_such_environment(name))
     }
 
-    /// The code that its nodes are compiled with.
+    /// Returns the code that its nodes are compiled with.
     pub async fn deployed(&self, name: &EnvironmentName) -> Result<Option<Deployed>, ServiceError> {
         self.compiles.deployed(name).await
     }
 
-    /// Fetches a commit (or the branch's newest) and keeps its files, without
-    /// taking it into use: for `Compiles::compile_for`.
+    /// Fetches a commit (or the branch's newest) and stores its files, without
+    /// deploying it: for `Compiles::compile_for`.
     pub async fn fetch_commit(
         &self,
         name: &EnvironmentName,
@@ -211,7 +211,7 @@ impl Environments {
         fetched.map_err(code_error)
     }
 
-    /// Gives a node to an environment, and has it compiled there.
+    /// Assigns a node to an environment, and requests its compile there.
     pub async fn assign(
         &self,
         node: &NodeName,
@@ -245,7 +245,7 @@ impl Environments {
         }
     }
 
-    /// Lets go of commits that are old and not in use.
+    /// Removes commits that are old and unused.
     pub async fn prune(&self) -> Result<usize, ServiceError> {
         let mut removed = 0;
         for entry in document::read_all(&*self.store, keys::ENVIRONMENTS).await? {
@@ -309,7 +309,7 @@ fn check(url: Option<&str>, branch: Option<&str>) -> Result<(), ServiceError> {
     })
 }
 
-/// Paths that can name a fact.
+/// Checks that the paths can name a fact.
 fn check_volatile(paths: &[String]) -> Result<(), ServiceError> {
     let is_path = |path: &&String| path.split('.').all(|step| !step.is_empty());
     match paths.iter().find(|path| !is_path(path)) {

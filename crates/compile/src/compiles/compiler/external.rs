@@ -1,8 +1,8 @@
-//! A program as an environment's compiler.
+//! Runs a program as an environment's compiler.
 //!
-//! It gets one JSON request per line and answers each with one JSON line, as
-//! a warm worker ([`WorkerPool`]). What it says on standard error goes into
-//! the error.
+//! The program gets one JSON request per line and answers each with one JSON
+//! line, as a warm worker ([`WorkerPool`]). Its standard error output becomes
+//! part of the error.
 
 use std::path::{Path, PathBuf};
 
@@ -16,22 +16,22 @@ use super::worker_pool::{WorkerLimits, WorkerPool};
 use super::{Compilation, CompileRequest, Compiler};
 use crate::compile_failure::CompileFailure;
 
-/// One line to the program.
+/// One request line to the program.
 #[derive(Serialize)]
 struct Question<'a> {
     protocol: u32,
-    /// The answer has the same.
+    /// The answer has the same id.
     id: u64,
     node: &'a str,
     environment: &'a str,
     code_id: &'a str,
-    /// The commit's files; also the working directory.
+    /// The directory with the commit's files; also the working directory.
     directory: &'a Path,
     fact_set: String,
     facts: &'a serde_json::Map<String, Value>,
 }
 
-/// A program that compiles, for one environment at one commit.
+/// A program that compiles for one environment at one commit.
 pub(crate) struct ExternalCompiler {
     tree: PathBuf,
     pool: WorkerPool,

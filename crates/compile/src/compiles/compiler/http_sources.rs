@@ -1,8 +1,8 @@
 //! Files on the web that a catalog refers to.
 //!
-//! What is at an address may change at any time, so a static catalog either
-//! refuses it or keeps a copy. The server fetches from hosts that its
-//! operator names and from no others: addresses come from repositories.
+//! The content of an address may change at any time, so a static catalog either
+//! refuses it or stores a copy. The server fetches only from hosts that its
+//! operator names, because addresses come from repositories.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -12,14 +12,14 @@ use std::time::Duration;
 use bunraku_process::{OutputLimits, Program};
 use tempfile::TempDir;
 
-/// How long one file may take.
+/// Time limit for one file.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
-/// Bytes of one file.
+/// Maximum size of one file in bytes.
 const LARGEST: &str = "268435456";
 
-/// What is done with addresses on the web.
+/// The handling of addresses on the web.
 pub(super) enum HttpSourcePolicy {
-    /// They are left to whoever applies the catalog.
+    /// The addresses stay as they are for the agent that applies the catalog.
     Ignore,
     Refuse,
     Pin(HttpFetcher),
@@ -45,7 +45,7 @@ impl HttpFetcher {
         }
     }
 
-    /// The file with what is at the address. Blocks.
+    /// Returns the path of a file with the content of the address. Blocks.
     pub(super) fn fetch(&self, address: &str) -> Result<PathBuf, String> {
         self.check_host(address)?;
         let mut fetched = self.fetched.lock().unwrap_or_else(PoisonError::into_inner);
@@ -76,14 +76,14 @@ impl HttpFetcher {
     }
 }
 
-/// Host and port; nothing for an address with a user in it.
+/// Returns host and port, or nothing for an address that contains a user.
 fn host(address: &str) -> Option<&str> {
     let (_, rest) = address.split_once("://")?;
     let host = rest.split(['/', '?', '#']).next()?;
     (!host.is_empty() && !host.contains('@')).then_some(host)
 }
 
-/// Redirects are not followed: they could lead to any host.
+/// Downloads a file. Does not follow redirects: they could lead to any host.
 fn download(address: &str, to: &Path) -> Result<(), String> {
     let output = Program::new("curl")
         .args(["--silent", "--show-error", "--proto", "=http,https"])

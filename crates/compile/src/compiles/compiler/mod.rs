@@ -1,9 +1,9 @@
 //! Compilers: from code at one commit and a node's facts to a catalog.
 //!
-//! [`Compiler`] is the one trait; which one an environment uses is written in
-//! `bunraku.yaml` at its root, or seen from what is there. One instance serves
-//! one environment at one commit and nothing else: whatever it keeps (a warm
-//! worker, hashes of files) can never mix two of them.
+//! [`Compiler`] is the only trait. `bunraku.yaml` at an environment's root
+//! selects the compiler; without it, the files in the tree do. One instance
+//! serves exactly one environment at one commit, so its caches (a warm worker,
+//! hashes of files) can never mix two of them.
 
 mod external;
 mod http_sources;
@@ -31,7 +31,7 @@ pub(crate) use registry::Compilers;
 pub(crate) use states::NoStateFunctions;
 pub use states::StateFunctions;
 
-/// What is to be compiled.
+/// The inputs of a compile.
 #[derive(Clone, Debug)]
 pub struct CompileRequest {
     pub node: NodeName,
@@ -41,11 +41,11 @@ pub struct CompileRequest {
     pub fact_set: FactSetId,
     /// The extensions of the node's certificate, by Puppet's names.
     pub extensions: BTreeMap<String, String>,
-    /// Answers who holds a lock.
+    /// Looks up the holders of a lock.
     pub locks: Option<LockReader>,
 }
 
-/// A catalog, and what the compiler logged on the way.
+/// A catalog, and the messages that the compiler logged.
 #[derive(Debug)]
 pub struct Compilation {
     pub catalog: Catalog,
@@ -61,14 +61,14 @@ impl From<Catalog> for Compilation {
     }
 }
 
-/// Makes catalogs for one environment at one commit.
+/// Compiles catalogs for one environment at one commit.
 #[async_trait]
 pub trait Compiler: Send + Sync {
-    /// The word in `bunraku.yaml`.
+    /// Returns the compiler's name in `bunraku.yaml`.
     fn name(&self) -> &'static str;
 
-    /// Makes a catalog. Takes a slot while it works, not while it waits for
-    /// something of its own: so one environment that hangs takes no more slots
+    /// Compiles a catalog. Takes a slot while it works, but not while it waits
+    /// for its own resources. So an environment that hangs takes no more slots
     /// than it has workers.
     async fn compile(
         &self,
@@ -76,8 +76,8 @@ pub trait Compiler: Send + Sync {
         slots: &Semaphore,
     ) -> Result<Compilation, CompileFailure>;
 
-    /// Makes a catalog from the same inputs with the tools that the language
-    /// comes with, to compare the two. Nothing if there are none.
+    /// Compiles a catalog from the same inputs with the language's own tools,
+    /// to compare the two. Returns nothing if there are no such tools.
     async fn compile_plainly(
         &self,
         _request: &CompileRequest,

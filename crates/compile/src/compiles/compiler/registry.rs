@@ -1,4 +1,4 @@
-//! The compilers that are ready, one per environment and commit.
+//! The ready compilers, one per environment and commit.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -20,9 +20,9 @@ use crate::code::{Code, CodeError};
 use crate::compile_failure::CompileFailure;
 use crate::modules::{Modules, PinnedModules};
 
-/// One that was not used for so long is let go, with its workers.
+/// A compiler that is unused for this long is dropped, with its workers.
 const IDLE: Duration = Duration::from_secs(15 * 60);
-/// Commits of one environment that are ready at the same time.
+/// Maximum number of ready commits per environment.
 const MOST_PER_ENVIRONMENT: usize = 4;
 
 /// A compiler with the files of its commit.
@@ -48,12 +48,12 @@ pub(crate) struct Compilers {
     puppet: Arc<PuppetOptions>,
     longest_answer: u64,
     slots: Arc<Mutex<HashMap<Key, Slot>>>,
-    /// The only one there is.
+    /// The only compiler, if there is just one.
     one: Option<Arc<Ready>>,
 }
 
 impl Compilers {
-    /// For simulations: one compiler, and no code on disk.
+    /// Creates a registry with one compiler and no code on disk, for simulations.
     pub(crate) fn one(code: Code, modules: Modules, compiler: Box<dyn Compiler>) -> Self {
         let ready = Ready {
             compiler,
@@ -90,7 +90,7 @@ impl Compilers {
         }
     }
 
-    /// The compiler of a commit; made on first use, once.
+    /// Returns the compiler of a commit. It is created once, on first use.
     pub(crate) async fn get(
         &self,
         environment: &EnvironmentName,
@@ -103,7 +103,7 @@ impl Compilers {
         let cell = self.slot(&key);
         let made = cell.get_or_try_init(|| self.make(&key)).await;
         if made.is_err() {
-            // What was wrong may be mended, as a full disk is.
+            // The cause may be repaired later, such as a full disk.
             self.slots().remove(&key);
         }
         made.cloned()
@@ -158,7 +158,7 @@ impl Compilers {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets go of all, so that their workers end.
+    /// Drops all compilers, so that their workers end.
     pub(crate) fn clear(&self) {
         self.slots().clear();
     }
@@ -168,7 +168,7 @@ fn code_failure(error: &CodeError) -> CompileFailure {
     CompileFailure::said(bunraku_control::error::chain(error))
 }
 
-/// What compilers are built from, beside a tree.
+/// The inputs for building compilers, besides a tree.
 struct Builder {
     environment: EnvironmentName,
     functions: Arc<dyn StateFunctions>,
@@ -177,7 +177,7 @@ struct Builder {
 }
 
 impl Builder {
-    /// Blocks.
+    /// Builds the compiler. Blocks.
     fn build(self, tree: &Path, modules: PinnedModules) -> Result<Ready, CompileFailure> {
         let settings = settings::read(tree).map_err(CompileFailure::problem)?;
         let (compiler, sources): (Box<dyn Compiler>, Sources) = match settings {

@@ -1,4 +1,4 @@
-//! `bunraku.yaml`: how an environment's code is compiled.
+//! `bunraku.yaml`: the settings for compiling an environment's code.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use bunraku_control::code_problems::{problem_at, problem_of_states};
 /// The file at the root of an environment.
 pub(crate) const FILE: &str = "bunraku.yaml";
 
-/// Which compiler, and how.
+/// The selected compiler and its settings.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Settings {
     Static {
@@ -34,11 +34,11 @@ pub(crate) struct ExternalSettings {
     pub recycle_after: u64,
     pub memory_limit: Option<u64>,
     pub workers: usize,
-    /// Where `puppet:///modules/NAME/…` is looked for.
+    /// Directories that are searched for `puppet:///modules/NAME/…`.
     pub modules: Vec<String>,
 }
 
-/// Reads the file, or sees from the tree what is meant. Blocks.
+/// Reads the file, or detects the compiler from the tree. Blocks.
 pub(crate) fn read(root: &Path) -> Result<Settings, CompileProblem> {
     let text = match std::fs::read_to_string(root.join(FILE)) {
         Ok(text) => text,
@@ -143,7 +143,7 @@ fn external(members: &Members<'_>) -> Result<ExternalSettings, CompileProblem> {
     })
 }
 
-/// A map whose members are asked for by name.
+/// A map whose members are looked up by name.
 pub(super) struct Members<'a> {
     node: &'a Node,
     pairs: &'a [(Node, Node)],
@@ -168,7 +168,7 @@ impl<'a> Members<'a> {
         found.map(|(_, value)| value)
     }
 
-    /// The member's place, or that of the whole if it is not there.
+    /// Returns the member's place, or the place of the whole map if the member is missing.
     pub(super) fn node(&self, name: &str) -> &'a Node {
         self.get(name).unwrap_or(self.node)
     }
@@ -177,7 +177,7 @@ impl<'a> Members<'a> {
         self.pairs
     }
 
-    /// A misspelt one would silently do nothing.
+    /// Refuses unknown members: a misspelt one would silently have no effect.
     pub(super) fn only(&self, known: &[&str]) -> Result<(), CompileProblem> {
         for (key, _) in self.pairs {
             if !known.contains(&key.key_text().as_str()) {
@@ -205,7 +205,7 @@ impl<'a> Members<'a> {
         }
     }
 
-    /// A path below the root.
+    /// Returns a path below the root.
     fn path(&self, name: &str) -> Result<Option<String>, CompileProblem> {
         let Some(text) = self.text(name)? else {
             return Ok(None);

@@ -1,5 +1,5 @@
-//! Making a catalog static: every file of the environment that it refers to
-//! gets its content's hash into the catalog.
+//! Makes a catalog static: the catalog gets the content hash of every
+//! environment file that it refers to.
 //!
 //! A commit's files never change, so each is hashed once for all nodes.
 
@@ -19,12 +19,12 @@ use super::puppet::{HttpSources, PuppetOptions, PuppetSettings, module_directori
 use crate::catalogs::{CatalogFile, FileSource};
 use crate::code::is_below;
 
-/// Most entries below one directory that is referred to.
+/// Maximum number of entries below one referenced directory.
 const MOST_ENTRIES: usize = 10_000;
-/// Links may lead round in circles.
+/// Maximum depth of a directory tree. Links may form cycles.
 const DEEPEST: usize = 40;
 
-/// Where addresses lead in one tree.
+/// Resolves the addresses of one tree.
 pub(crate) struct Sources {
     root: PathBuf,
     /// `salt://` is below this.
@@ -49,7 +49,7 @@ impl Sources {
         }
     }
 
-    /// As Puppet code refers to files: in modules, and in the server's mounts.
+    /// Creates the sources for Puppet code: files in modules, and in the server's mounts.
     pub(crate) fn of_puppet(
         root: &Path,
         settings: &PuppetSettings,
@@ -66,7 +66,8 @@ impl Sources {
         }
     }
 
-    /// Adds what the catalog refers to, and tells where its bytes are. Blocks.
+    /// Adds the files that the catalog refers to, and returns the location of
+    /// their bytes. Blocks.
     pub(crate) fn make_static(
         &self,
         catalog: &mut Catalog,
@@ -96,8 +97,8 @@ impl Sources {
         Ok(found.files.into_iter().map(file).collect())
     }
 
-    /// `source` must lead somewhere: of several, one. Anything else that looks
-    /// like an address may be just text.
+    /// Resolves a parameter. One address in `source` must exist. Any other
+    /// value that looks like an address may be plain text.
     fn parameter(&self, name: &str, value: &Value, found: &mut Found) -> Result<(), String> {
         let addresses = strings(value);
         let mut missing = Vec::new();
@@ -126,8 +127,8 @@ impl Sources {
         }
     }
 
-    /// The `source` of a file: also an address on the web, which must not
-    /// change its content between two runs.
+    /// Resolves the `source` of a file. This includes an address on the web,
+    /// whose content must not change between two runs.
     fn file_source(
         &self,
         resource: &Resource,
@@ -138,7 +139,7 @@ impl Sources {
         if text("ensure") == Some("absent") {
             return Ok(());
         }
-        // With a checksum, the content is fixed already.
+        // A checksum already fixes the content.
         if text("checksum_value").is_none() {
             for address in strings(value).into_iter().filter(|one| is_http(one)) {
                 self.web_file(address, found)?;
@@ -161,13 +162,13 @@ impl Sources {
         }
     }
 
-    /// The places that an address may mean; nothing if it is not of this tree.
+    /// Returns the paths that an address may mean, or nothing if it is not of this tree.
     fn candidates(&self, address: &str) -> Option<Vec<PathBuf>> {
         let (roots, rest): (Vec<PathBuf>, &str) =
             if let Some(rest) = address.strip_prefix("bunraku:///") {
                 (vec![self.root.clone()], rest)
             } else if let Some(rest) = address.strip_prefix("salt://") {
-                // `?saltenv=base` names what is here anyway.
+                // `?saltenv=base` only repeats the current environment.
                 let rest = rest.split('?').next().unwrap_or(rest);
                 (vec![self.states.clone()?], rest)
             } else {
@@ -182,7 +183,7 @@ impl Sources {
         Some(roots.into_iter().map(|root| root.join(rest)).collect())
     }
 
-    /// `puppet://SERVER/MOUNT/path`: the directories of the mount, and the path.
+    /// Resolves `puppet://SERVER/MOUNT/path` to the directories of the mount and the path.
     fn puppet_roots<'a>(&self, address: &'a str) -> Option<(Vec<PathBuf>, &'a str)> {
         let (_server, rest) = address.strip_prefix("puppet://")?.split_once('/')?;
         let (mount, path) = rest.split_once('/').unwrap_or((rest, ""));
@@ -200,8 +201,8 @@ impl Sources {
         Some((self.modules.iter().map(below).collect(), path))
     }
 
-    /// This directory of every module. Of two modules with one name, the first
-    /// in the path counts.
+    /// Returns this directory of every module. If two modules have the same
+    /// name, the first one in the path counts.
     fn in_modules(&self, below: &str) -> Vec<PathBuf> {
         let mut found = BTreeMap::new();
         for directory in &self.modules {
@@ -213,7 +214,7 @@ impl Sources {
         found.into_values().filter(|path| path.is_dir()).collect()
     }
 
-    /// Several directories as one, as Puppet serves plugins.
+    /// Merges several directories into one, as Puppet serves plugins.
     fn take_merged(
         &self,
         address: &str,
@@ -319,7 +320,7 @@ impl Sources {
     }
 }
 
-/// A text, or the texts in a list.
+/// Returns a text, or the texts in a list.
 fn strings(value: &Value) -> Vec<&str> {
     match value {
         Value::String(one) => vec![one],

@@ -1,7 +1,7 @@
 //! State files as an environment's compiler.
 //!
-//! Templates see files of the commit, facts and data, and of the server only
-//! who holds a lock: an execution function that would look at a machine is
+//! Templates see the commit's files, facts and data. Of the server, they see
+//! only who holds a lock: an execution function that would inspect a machine is
 //! refused.
 
 use std::path::{Path, PathBuf};
@@ -20,17 +20,17 @@ use crate::compile_failure::CompileFailure;
 use bunraku_control::ServiceError;
 use bunraku_control::code_problems::problem_of_states;
 
-/// What state functions mean to the engine. This crate does not know the
-/// engine: whoever starts the server does.
+/// The meaning of state functions to the engine. This crate does not know the
+/// engine: the caller that starts the server provides them.
 pub trait StateFunctions: Send + Sync + std::fmt::Debug {
     fn function(&self, name: &str) -> Lookup;
     fn functions(&self) -> Vec<String>;
 
-    /// The same with those of modules; says what does not fit together.
+    /// Adds the state functions of modules. Returns an error that describes any conflict.
     fn with_modules(&self, modules: &[Verified]) -> Result<Arc<dyn StateFunctions>, String>;
 }
 
-/// No state functions at all: every state is unknown.
+/// An empty set of state functions: every state is unknown.
 #[derive(Debug)]
 pub(crate) struct NoStateFunctions;
 
@@ -48,10 +48,10 @@ impl StateFunctions for NoStateFunctions {
     }
 }
 
-/// Salt-style states.
+/// The compiler for Salt-style states.
 pub(crate) struct StatesCompiler {
     world: Arc<dyn World>,
-    /// In front of the names of state files, so that places lead from the root.
+    /// Prefix of the names of state files, so that places start at the root.
     prefix: String,
 }
 
@@ -101,7 +101,8 @@ impl Compiler for StatesCompiler {
             other_nodes: OtherNodes::Keep,
             ..Input::default()
         };
-        // A thread of its own: rendering takes long, and a panic in it is one node's.
+        // Use a separate thread: rendering takes long, and a panic in it
+        // affects only one node.
         let outcome = tokio::task::spawn_blocking(move || compile(&world, &input)).await;
         let outcome = outcome.map_err(CompileFailure::temporary)?;
         if let Some(error) = asking.unanswered() {
@@ -200,11 +201,11 @@ impl World for Files {
     }
 }
 
-/// The same for one compile, which may ask who holds a lock.
+/// The files for one compile, which may look up who holds a lock.
 struct Asking {
     files: Arc<dyn World>,
     locks: Option<LockReader>,
-    /// Why there was no answer: that is not the code's fault.
+    /// The reason for a missing answer, which is not the code's fault.
     unanswered: Mutex<Option<ServiceError>>,
 }
 

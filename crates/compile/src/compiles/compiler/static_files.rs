@@ -1,8 +1,8 @@
-//! Catalogs and resource lists that are written down, per node and per group.
+//! Static catalogs and resource lists, per node and per group.
 //!
-//! `site.yaml` names groups of nodes, by name and by facts, and what each
-//! group has: lists of resources, or a whole catalog. A node gets what all of
-//! its groups have, in the order of the file.
+//! `site.yaml` defines groups of nodes, by name and by facts, and the content
+//! of each group: lists of resources, or a whole catalog. A node gets the
+//! content of all of its groups, in the order of the file.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use crate::code::is_below;
 use crate::compile_failure::CompileFailure;
 use bunraku_control::code_problems::{problem_at as at, problem_of_states};
 
-/// A site that is written down.
+/// The compiler for a static site.
 pub(crate) struct StaticCompiler {
     tree: PathBuf,
     groups: std::sync::Arc<Vec<Group>>,
@@ -30,13 +30,13 @@ pub(crate) struct StaticCompiler {
 #[derive(Clone, Debug)]
 struct Group {
     nodes: Vec<String>,
-    /// Each fact with the values that it may have.
+    /// Each fact with its accepted values.
     facts: Vec<(String, Vec<String>)>,
     resources: Vec<Named>,
     catalog: Option<Named>,
 }
 
-/// A file that is named in the site, with the place where it is.
+/// A file that the site names, with the place of the reference.
 #[derive(Clone, Debug)]
 struct Named {
     path: String,
@@ -226,7 +226,7 @@ fn read_catalog(tree: &Path, path: &str) -> Result<Catalog, CompileProblem> {
     })
 }
 
-/// `resources: { "File[/etc/motd]": { content: hello } }`
+/// Reads a list such as `resources: { "File[/etc/motd]": { content: hello } }`.
 fn read_list(tree: &Path, path: &str) -> Result<Vec<Resource>, CompileProblem> {
     let document = read(tree, path)?;
     let resources = match member(&document, "resources") {
@@ -290,7 +290,7 @@ fn read_bytes(tree: &Path, path: &str) -> Result<Vec<u8>, CompileProblem> {
     })
 }
 
-/// A file that is not there is the fault of the line that names it.
+/// Reports a missing file at the line that names it.
 fn named_at(site: &str, named: &Named, problem: CompileProblem) -> CompileProblem {
     match problem.line {
         Some(_) => problem,

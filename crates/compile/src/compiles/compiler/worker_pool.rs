@@ -1,10 +1,10 @@
 //! Warm worker processes of one environment at one commit.
 //!
-//! A worker gets one JSON request per line and answers each with one JSON
-//! line. It is replaced when it has answered often enough, holds too much
-//! memory, or did anything that makes its next answer doubtful.
+//! A worker gets one JSON request per line and answers each with one JSON line.
+//! It is replaced when it has answered often enough, uses too much memory, or
+//! did anything that makes its next answer doubtful.
 //!
-//! Absent on purpose: what a request contains. Each compiler writes its own.
+//! Absent on purpose: the content of a request. Each compiler writes its own.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,10 +21,10 @@ use super::worker_process::WorkerProcess;
 use super::{Compilation, slot};
 use crate::compile_failure::CompileFailure;
 
-/// Characters shown of an answer that is not understood.
+/// Number of characters shown of an invalid answer.
 const SHOWN: usize = 200;
 
-/// One line from a worker.
+/// One answer line from a worker.
 #[derive(Deserialize)]
 struct Answer {
     id: Option<u64>,
@@ -48,24 +48,24 @@ enum Complaint {
     },
 }
 
-/// How many workers there are, and what each may use.
+/// The number of workers, and the limits of each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct WorkerLimits {
     pub(crate) workers: usize,
     pub(crate) time_limit: Duration,
     pub(crate) recycle_after: u64,
-    /// Bytes; a worker that holds more after an answer is replaced.
+    /// Memory limit in bytes. A worker that uses more after an answer is replaced.
     pub(crate) memory_limit: Option<u64>,
     pub(crate) longest_answer: u64,
 }
 
-/// The workers, and who may use them.
+/// The workers, and the permits to use them.
 pub(crate) struct WorkerPool {
-    /// The commit's files; also the working directory.
+    /// The directory with the commit's files; also the working directory.
     tree: PathBuf,
     command: Vec<String>,
     limits: WorkerLimits,
-    /// Directories that are left out of the places in answers, beside the tree.
+    /// Directories that are removed from the places in answers, besides the tree.
     roots: Vec<PathBuf>,
     places: Semaphore,
     idle: Mutex<Vec<WorkerProcess>>,
@@ -91,14 +91,15 @@ impl WorkerPool {
         }
     }
 
-    /// Sends one request to a worker and reads its answer. `question` gets the
-    /// id of the request.
+    /// Sends one request to a worker and reads its answer. `question` receives
+    /// the request's id.
     pub(crate) async fn compile(
         &self,
         slots: &Semaphore,
         question: impl FnOnce(u64) -> String,
     ) -> Result<Compilation, CompileFailure> {
-        // A worker first, then a slot: waiting for this program costs nobody else one.
+        // Wait for a worker first, then for a slot: waiting for this program
+        // takes no slot from others.
         let _place = self.places.acquire().await;
         let _slot = slot(slots).await?;
         let mut worker = self.worker()?;
@@ -118,7 +119,7 @@ impl WorkerPool {
                 self.put_back(worker);
                 Err(failure)
             }
-            // Dropped, and so killed with all that it started.
+            // Dropping the worker kills it with every process that it started.
             Err((false, failure)) => Err(with_words(failure, &worker.take_words())),
         }
     }
@@ -127,7 +128,7 @@ impl WorkerPool {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A warm one that is still in order, or a new one.
+    /// Returns a warm worker that still works correctly, or a new one.
     fn worker(&self) -> Result<WorkerProcess, CompileFailure> {
         while let Some(mut worker) = { self.idle().pop() } {
             if !worker.spoke_out_of_turn() && !worker.has_ended() {
@@ -138,7 +139,7 @@ impl WorkerPool {
             .map_err(|error| CompileFailure::said(error.to_string()))
     }
 
-    /// Back to the warm ones, unless it has served its time.
+    /// Returns the worker to the pool, unless it must be replaced.
     fn put_back(&self, worker: WorkerProcess) {
         let leaks = || {
             let held = worker.memory().unwrap_or(0);
@@ -151,8 +152,8 @@ impl WorkerPool {
         }
     }
 
-    /// The catalog in an answer. The flag of a failure says whether the worker
-    /// is still in order.
+    /// Returns the catalog in an answer. The flag of a failure is true if the
+    /// worker still works correctly.
     fn read(&self, answer: &[u8], id: u64) -> Result<Compilation, (bool, CompileFailure)> {
         let nonsense = |why: String| {
             let text = String::from_utf8_lossy(answer);
@@ -181,7 +182,7 @@ impl WorkerPool {
         Ok(self.placed(catalog, answered.notes))
     }
 
-    /// With places that start at the environment's root.
+    /// Makes places relative to the environment's root.
     fn placed(&self, mut catalog: Catalog, mut notes: Vec<CompileNote>) -> Compilation {
         for resource in &mut catalog.resources {
             resource.file = resource.file.take().map(|file| self.below(&file));

@@ -9,14 +9,14 @@ use bunraku_process::{Child, Program, Tail, describe};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{ChildStdin, ChildStdout};
 
-/// The end of its words that is kept.
+/// Maximum number of bytes kept of its messages; the end is kept.
 const MOST_WORDS: usize = 8 << 10;
-/// How long its last words may take once it has ended.
+/// Time limit for reading its last messages after it has ended.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-/// How long it has to end by itself when it is not needed any more.
+/// Time for an unneeded process to exit before it is killed.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// What can go wrong in one exchange. The worker is not used again.
+/// Errors in one exchange. The worker is not used again.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WorkerError {
     #[error("the compiler `{program}` cannot be started: {source}")]
@@ -34,13 +34,13 @@ pub(crate) enum WorkerError {
     Closed,
 }
 
-/// A process that was started and answers.
+/// A started process that answers requests.
 pub(crate) struct WorkerProcess {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
     words: Arc<Mutex<Tail>>,
-    /// Ends when its standard error does.
+    /// Ends when the process closes its standard error.
     listening: tokio::task::JoinHandle<()>,
     pub answered: u64,
 }
@@ -48,7 +48,7 @@ pub(crate) struct WorkerProcess {
 impl WorkerProcess {
     pub(crate) fn start(tree: &Path, command: &[String]) -> Result<Self, WorkerError> {
         let (program, arguments) = command.split_first().expect("checked when it was read");
-        // `./compile` is a file of the commit; `compile` is looked for in PATH.
+        // `./compile` is a file of the commit; `compile` is searched for in PATH.
         let path = match program.contains('/') {
             true => tree.join(program),
             false => program.into(),
@@ -94,7 +94,7 @@ impl WorkerProcess {
         }
     }
 
-    /// One request, one answer. After an error the process is of no use.
+    /// Sends one request and reads one answer. After an error the process is unusable.
     pub(crate) async fn exchange(
         &mut self,
         line: &str,
@@ -126,13 +126,13 @@ impl WorkerProcess {
     }
 
     async fn ask(&mut self, line: &str, longest: u64) -> Result<Vec<u8>, WorkerError> {
-        // A process that is gone breaks the pipe; its end says why.
+        // If the process has ended, the pipe breaks; its exit status shows the reason.
         let written = async {
             self.input.write_all(line.as_bytes()).await?;
             self.input.write_all(b"\n").await?;
             self.input.flush().await
         };
-        // Reading at once: a worker may answer before it read everything.
+        // Read concurrently: a worker may answer before it has read everything.
         let mut answer = Vec::new();
         let mut limited = (&mut self.output).take(longest + 1);
         let (_, read) = tokio::join!(written, limited.read_until(b'\n', &mut answer));
@@ -143,18 +143,19 @@ impl WorkerProcess {
         }
     }
 
-    /// What it said on standard error since the last request.
+    /// Returns the standard error output since the last request.
     pub(crate) fn take_words(&self) -> String {
         let mut words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
         words.take().trim().to_owned()
     }
 
-    /// It spoke without being asked: what it says next may belong to anything.
+    /// Returns true if the worker wrote output without a request. Its next
+    /// output may belong to anything.
     pub(crate) fn spoke_out_of_turn(&self) -> bool {
         !self.output.buffer().is_empty()
     }
 
-    /// Bytes of memory that it holds now.
+    /// Returns the bytes of memory that the process uses now.
     pub(crate) fn memory(&self) -> Option<u64> {
         let text = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()?)).ok()?;
         let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
@@ -166,7 +167,7 @@ impl WorkerProcess {
         self.child.has_ended()
     }
 
-    /// Lets it end by itself, for a moment.
+    /// Waits a moment for the process to exit on its own.
     pub(crate) async fn dismiss(self) {
         let Self {
             mut child, input, ..

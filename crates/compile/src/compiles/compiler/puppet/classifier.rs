@@ -1,5 +1,5 @@
-//! The external node classifier: the operator's program that says which
-//! classes and parameters a node has.
+//! The external node classifier: the operator's program that returns the
+//! classes and parameters of a node.
 //!
 //! It belongs to the server and runs outside the sandbox.
 
@@ -33,7 +33,7 @@ pub(crate) async fn classify(command: &[String], node: &str) -> Result<Value, Co
     }
 }
 
-/// Classes as a list or a map, and parameters.
+/// Reads classes, as a list or a map, and parameters.
 fn read(text: &str) -> Result<Value, String> {
     let document = read_document("the classifier's answer", text)
         .map_err(|problem| format!("its answer is not YAML: {}", problem.message))?;

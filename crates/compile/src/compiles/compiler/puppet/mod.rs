@@ -2,10 +2,10 @@
 //!
 //! A Ruby program in this binary loads Puppet into a warm worker, confined to
 //! the commit it compiles ([`sandbox.rb`](sandbox)). One compiler serves one
-//! environment at one commit, with directories of its own.
+//! environment at one commit, with its own directories.
 //!
-//! Absent on purpose: Puppet's semantics. Catalogs are Puppet's own; the
-//! server makes them static and gives them ids, as for every compiler.
+//! Absent on purpose: Puppet's semantics. Catalogs are Puppet's own; the server
+//! makes them static and gives them ids, as for every compiler.
 
 mod classifier;
 mod modulepath;
@@ -31,7 +31,7 @@ pub(crate) use modulepath::module_directories;
 pub use settings::PuppetOptions;
 pub(crate) use settings::{HttpSources, PuppetSettings};
 
-/// The worker, in the order in which its parts need each other.
+/// The parts of the worker, in the order of their dependencies.
 const WORKER: [&str; 4] = [
     include_str!("sandbox.rb"),
     include_str!("server_view.rb"),
@@ -39,21 +39,21 @@ const WORKER: [&str; 4] = [
     include_str!("start.rb"),
 ];
 
-/// Plain Puppet for one request.
+/// The parts of the program that runs plain Puppet for one request.
 const PLAIN: [&str; 3] = [
     include_str!("sandbox.rb"),
     include_str!("server_view.rb"),
     include_str!("plain.rb"),
 ];
 
-/// The Ruby of Puppet's and OpenVox's own packages, then the system's.
+/// The Ruby of the Puppet and OpenVox packages, then the system's Ruby.
 const RUBIES: [&str; 3] = [
     "/opt/puppetlabs/puppet/bin/ruby",
     "/usr/bin/ruby",
     "/usr/local/bin/ruby",
 ];
 
-/// Ruby, Puppet and gems. Nothing here is secret, and code needs to load it.
+/// Paths of Ruby, Puppet and gems. They contain no secrets, and code must load them.
 const SYSTEM_PATHS: [&str; 14] = [
     "/usr/lib",
     "/usr/lib64",
@@ -71,7 +71,7 @@ const SYSTEM_PATHS: [&str; 14] = [
     "/proc/1/comm",
 ];
 
-/// One line to the worker.
+/// One request line to the worker.
 #[derive(Serialize)]
 struct Question<'a> {
     id: u64,
@@ -89,21 +89,21 @@ struct Trusted<'a> {
     extensions: &'a BTreeMap<String, String>,
 }
 
-/// Puppet for one environment at one commit.
+/// The Puppet compiler for one environment at one commit.
 pub(crate) struct PuppetCompiler {
     pool: WorkerPool,
-    /// The classifier's command; none if it is not to be asked.
+    /// The classifier's command; empty if the classifier is not used.
     classifier: Vec<String>,
     inputs: Inputs,
-    /// The worker and Puppet's directories.
+    /// Holds the worker and Puppet's directories.
     _directory: TempDir,
 }
 
-/// What Puppet is started with.
+/// The inputs of a Puppet process.
 struct Inputs {
     tree: PathBuf,
     ruby: PathBuf,
-    /// As Puppet knows the environment.
+    /// Puppet's name for the environment.
     environment: String,
     settings: PuppetSettings,
     options: Arc<PuppetOptions>,
@@ -111,7 +111,7 @@ struct Inputs {
 }
 
 impl PuppetCompiler {
-    /// Blocks.
+    /// Creates the compiler. Blocks.
     pub(crate) fn new(
         tree: &Path,
         environment: &str,
@@ -142,7 +142,7 @@ impl PuppetCompiler {
         })
     }
 
-    /// Asks one of the pool's processes.
+    /// Sends a request to one of the pool's processes.
     async fn ask(
         &self,
         pool: &WorkerPool,
@@ -172,7 +172,7 @@ impl PuppetCompiler {
 }
 
 impl Inputs {
-    /// Processes of one program, with a directory of their own. Blocks.
+    /// Creates a pool of processes of one program, with a separate directory. Blocks.
     fn pool(
         &self,
         program: &[&str],
@@ -202,8 +202,8 @@ impl Inputs {
     }
 }
 
-/// Puppet's environments have no dashes in their names; r10k replaces them in
-/// the same way.
+/// Returns Puppet's name for an environment. Puppet does not allow dashes in
+/// the names of environments; r10k replaces them in the same way.
 fn puppet_name(environment: &str) -> String {
     environment.replace(|c: char| !c.is_ascii_alphanumeric(), "_")
 }
@@ -226,7 +226,7 @@ fn find_ruby(options: &PuppetOptions) -> Result<PathBuf, CompileFailure> {
     })
 }
 
-/// Where everything is that one compiler's workers use.
+/// The paths that one compiler's workers use.
 struct Places<'a> {
     tree: &'a Path,
     root: &'a Path,
@@ -238,7 +238,7 @@ impl Places<'_> {
         self.root.join("environments").join(self.environment)
     }
 
-    /// Writes a program and its configuration; gives the command.
+    /// Writes a program and its configuration, and returns the command.
     fn lay_out(&self, parts: &[&str], inputs: &Inputs) -> std::io::Result<Vec<String>> {
         for name in ["environments", "yaml"] {
             std::fs::create_dir(self.root.join(name))?;
@@ -268,8 +268,8 @@ impl Places<'_> {
             "memory": settings.memory_limit,
             "environment": self.environment,
             "environmentpath": self.root.join("environments"),
-            // Code sees these as `$settings::confdir` and so on: they must
-            // not differ between two compiles. Nothing is there.
+            // Code sees these as `$settings::confdir` and so on: they must not differ
+            // between two compiles. The directories are empty.
             "confdir": "/var/lib/bunraku/puppet/conf",
             "vardir": "/var/lib/bunraku/puppet/var",
             "codedir": "/var/lib/bunraku/puppet/code",
@@ -309,7 +309,7 @@ impl Compiler for PuppetCompiler {
     }
 }
 
-/// Puppet's agent adds these to the facts that it sends.
+/// Adds the facts that Puppet's agent adds before it sends them.
 fn with_local_facts(request: &CompileRequest) -> Map<String, Value> {
     let mut facts = request.facts.as_map().clone();
     facts.entry("clientcert").or_insert(json!(request.node));

@@ -1,12 +1,12 @@
 //! The module path of an environment, as far as the server follows it.
 //!
-//! Puppet reads `environment.conf` itself. The server reads it as well, to
-//! find the files behind `puppet:///modules/…`: only below the commit and the
-//! server's own module directories, whatever the file says.
+//! Puppet reads `environment.conf` itself. The server reads it as well, to find
+//! the files behind `puppet:///modules/…`. It searches only below the commit
+//! and in the server's own module directories, whatever the file contains.
 
 use std::path::{Component, Path, PathBuf};
 
-/// Where modules of a tree are, in the order of the path.
+/// Returns the module directories of a tree, in the order of the path.
 pub(crate) fn module_directories(tree: &Path, base: &[PathBuf]) -> Vec<PathBuf> {
     let text = std::fs::read_to_string(tree.join("environment.conf")).unwrap_or_default();
     let given = setting(&text, "modulepath").unwrap_or("modules:$basemodulepath");
@@ -28,7 +28,7 @@ pub(crate) fn module_directories(tree: &Path, base: &[PathBuf]) -> Vec<PathBuf> 
     found
 }
 
-/// A setting of `environment.conf`, which has no sections.
+/// Returns a setting of `environment.conf`, which has no sections.
 fn setting<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| {
         let (key, value) = line.split_once('=')?;

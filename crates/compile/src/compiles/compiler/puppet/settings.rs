@@ -1,8 +1,8 @@
-//! How Puppet compiles: what a repository chooses, and what the server gives.
+//! Puppet settings of a repository and of the server.
 //!
 //! A repository chooses limits and settings of its own compile in
-//! `bunraku.yaml`. Everything that reaches outside the commit (programs,
-//! paths, hosts) belongs to the server's configuration.
+//! `bunraku.yaml`. Everything that reaches outside the commit (programs, paths,
+//! hosts) belongs to the server's configuration.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::super::settings::{Members, at};
 
-/// The settings of `puppet.conf` that change catalogs and nothing else.
+/// The settings of `puppet.conf` that affect only catalogs.
 const PUPPET_SETTINGS: [&str; 8] = [
     "strict",
     "strict_variables",
@@ -26,26 +26,26 @@ const PUPPET_SETTINGS: [&str; 8] = [
     "merge_dependency_warnings",
 ];
 
-/// What an environment's `bunraku.yaml` says.
+/// The Puppet settings in an environment's `bunraku.yaml`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct PuppetSettings {
     pub(crate) workers: usize,
     pub(crate) time_limit: Duration,
     pub(crate) recycle_after: u64,
-    /// Bytes that one worker may use.
+    /// Memory limit of one worker in bytes.
     pub(crate) memory_limit: u64,
     pub(crate) http_sources: HttpSources,
-    /// Whether the server's classifier is asked.
+    /// Use the server's classifier.
     pub(crate) enc: bool,
     pub(crate) settings: BTreeMap<String, Value>,
 }
 
-/// What happens to `source => 'https://…'`.
+/// The handling of `source => 'https://…'`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum HttpSources {
-    /// A failed compile.
+    /// The compile fails.
     Refuse,
-    /// Fetched by the server, and kept with the catalog.
+    /// The server fetches the file and stores it with the catalog.
     Pin,
 }
 
@@ -63,10 +63,10 @@ impl Default for PuppetSettings {
     }
 }
 
-/// What the server gives to Puppet code.
+/// The server's settings for Puppet code.
 #[derive(Clone, Debug)]
 pub struct PuppetOptions {
-    /// The Ruby that has Puppet; found if not given.
+    /// The Ruby that has Puppet; detected if not given.
     pub ruby: Option<PathBuf>,
     /// `$basemodulepath`.
     pub base_modules: Vec<PathBuf>,
@@ -76,7 +76,7 @@ pub struct PuppetOptions {
     pub mounts: BTreeMap<String, PathBuf>,
     /// The global Hiera configuration.
     pub hiera_config: Option<PathBuf>,
-    /// The external node classifier: a program that gets a node's name.
+    /// The external node classifier: a program that receives a node's name.
     pub enc: Vec<String>,
     /// `$servername`. One name for all servers of a cluster keeps catalogs
     /// independent of the server that compiles them.
