@@ -1,7 +1,8 @@
 //! A queue from one sender to one receiver that is small while it is empty.
 //!
-//! There are fifty thousand of them, nearly always empty. Tokio's channel
-//! allocates room for 32 values ahead; this one allocates with the first.
+//! There are fifty thousand of these queues, nearly always empty. Tokio's
+//! channel allocates room for 32 values in advance; this one allocates with the
+//! first value.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,7 +29,7 @@ pub struct Receiver<T> {
     shared: Arc<Shared<T>>,
 }
 
-/// A queue that takes at most so many values.
+/// Creates a queue with a maximum length.
 pub fn channel<T>(most: usize) -> (Sender<T>, Receiver<T>) {
     let shared = Arc::new(Shared {
         queue: Mutex::new(Queue {
@@ -51,7 +52,7 @@ impl<T> Shared<T> {
 }
 
 impl<T> Sender<T> {
-    /// Whether there was room. Nobody may be left to receive it.
+    /// Sends a value. Returns true if there was room, even if the receiver is gone.
     pub fn send(&self, value: T) -> bool {
         let mut queue = self.shared.queue();
         if queue.values.len() >= self.most {
@@ -63,7 +64,7 @@ impl<T> Sender<T> {
         true
     }
 
-    /// As [`Sender::send`], unless one that says the same waits already.
+    /// Same as [`Sender::send`], unless an equivalent value is already queued.
     pub fn send_once(&self, value: T, same: impl Fn(&T) -> bool) -> bool {
         if self.shared.queue().values.iter().any(same) {
             return true;
@@ -80,15 +81,15 @@ impl<T> Drop for Sender<T> {
 }
 
 impl<T> Receiver<T> {
-    /// The next value; `None` when the sender is gone and the queue is empty.
-    /// Dropping the future before it is done loses nothing.
+    /// Returns the next value, or `None` when the sender is gone and the queue
+    /// is empty. Dropping the future early loses nothing.
     pub async fn recv(&mut self) -> Option<T> {
         loop {
             {
                 let mut queue = self.shared.queue();
                 if let Some(value) = queue.values.pop_front() {
                     if queue.values.is_empty() {
-                        // A burst leaves nothing behind.
+                        // Free the memory after a burst.
                         queue.values = VecDeque::new();
                     }
                     return Some(value);

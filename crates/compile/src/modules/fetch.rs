@@ -1,12 +1,12 @@
-//! Packages from elsewhere: an address with a hash, or a file in a git commit.
+//! Packages from other sources: an address with a hash, or a file in a git
+//! commit.
 //!
-//! What comes is bytes, no more of them than a module may have, and nothing
-//! of them is unpacked here: whoever wants them verifies them first. Nothing
-//! is followed elsewhere: a redirect is refused, as what it leads to was
-//! never named.
+//! A fetch returns bytes, at most as many as a module may have. Nothing is
+//! unpacked here: the caller verifies the bytes first. A redirect is refused,
+//! because nobody named the address that it leads to.
 //!
-//! Downloads go through the `curl` program, as code goes through `git`:
-//! proxies and certificates of the machine work as people know them.
+//! Downloads go through the `curl` program, as code goes through `git`: the
+//! machine's proxies and certificates work as users expect.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,15 +18,15 @@ use tokio::io::AsyncReadExt;
 use super::LARGEST_PACKAGE;
 use crate::code::{GitError, Mirror, masked};
 
-/// How long one package may take to arrive.
+/// Time limit for the download of one package.
 const TIME_LIMIT: Duration = Duration::from_secs(120);
-/// Of what curl says.
+/// Maximum number of bytes kept of curl's messages.
 const MOST_WORDS: usize = 8 << 10;
 
-/// Where a package is.
+/// The location of a package.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ModuleSource {
-    /// `https://…`, `http://…` or `file:///…`, and the hash of what lies there.
+    /// `https://…`, `http://…` or `file:///…`, and the hash of the content.
     Url { url: String, sha256: ContentId },
     /// A file in a repository, at a full commit id.
     Git {
@@ -47,7 +47,7 @@ impl std::fmt::Display for ModuleSource {
     }
 }
 
-/// Why a package could not be had.
+/// The reason why a package is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
     #[error("`{0}` is not an address of the form https://, http:// or file:///")]
@@ -86,7 +86,7 @@ pub enum FetchError {
 }
 
 impl FetchError {
-    /// The same again would fail again.
+    /// Returns true if a retry would fail again.
     pub fn is_lasting(&self) -> bool {
         match self {
             Self::Start(_) | Self::Failed(_) | Self::TimeOut | Self::File { .. } => false,
@@ -100,8 +100,8 @@ impl FetchError {
     }
 }
 
-/// Fetches a package. `scratch` is a directory of the caller's, in which
-/// repositories are kept between two calls.
+/// Fetches a package. `scratch` is a directory of the caller, which keeps
+/// repositories between two calls.
 pub async fn fetch(source: &ModuleSource, scratch: &Path) -> Result<Vec<u8>, FetchError> {
     match source {
         ModuleSource::Url { url, sha256 } => {
@@ -130,7 +130,7 @@ async fn file(path: &Path) -> Result<Vec<u8>, FetchError> {
         path: path.to_owned(),
         source,
     };
-    // Looked at before it is opened: a pipe would keep us waiting for ever.
+    // Check before opening: a pipe would block forever.
     if !tokio::fs::metadata(path).await.map_err(failed)?.is_file() {
         return Err(FetchError::NotAFile(path.to_owned()));
     }
@@ -144,7 +144,7 @@ async fn file(path: &Path) -> Result<Vec<u8>, FetchError> {
     }
 }
 
-/// An address that is nothing but one: it becomes an argument of a program.
+/// Accepts only a plain address, because it becomes an argument of a program.
 fn check_address(url: &str) -> Result<(), FetchError> {
     let rest = url
         .strip_prefix("https://")
@@ -161,7 +161,7 @@ fn check_address(url: &str) -> Result<(), FetchError> {
 async fn download(url: &str) -> Result<Vec<u8>, FetchError> {
     check_address(url)?;
     let curl = Program::new("curl")
-        // Nobody's settings, no patterns in addresses, no other protocols.
+        // No user settings, no patterns in addresses, no other protocols.
         .args(["-q", "--silent", "--show-error", "--globoff"])
         .args(["--proto", "=http,https", "--max-redirs", "0"])
         .args(["--connect-timeout", "15", "--max-time"])
@@ -172,7 +172,7 @@ async fn download(url: &str) -> Result<Vec<u8>, FetchError> {
         .args(["--output", "-", "--url", url])
         .env("LC_ALL", "C");
     let limits = OutputLimits {
-        // Curl has the same limit; this one also ends a curl that does not keep it.
+        // Curl has the same limit; this one also ends a curl that ignores it.
         time: TIME_LIMIT + Duration::from_secs(10),
         stdout: Keep::AtMost(usize::try_from(LARGEST_PACKAGE).unwrap_or(usize::MAX)),
         stderr: Keep::First(MOST_WORDS),
@@ -185,7 +185,7 @@ async fn download(url: &str) -> Result<Vec<u8>, FetchError> {
     judged(output.status.code(), &output.stderr_text(), url).map(|()| output.stdout)
 }
 
-/// What curl's exit code and words mean.
+/// Interprets curl's exit code and messages.
 fn judged(exit: Option<i32>, words: &str, url: &str) -> Result<(), FetchError> {
     let status = words.lines().rev().find_map(|line| {
         let status = line.strip_prefix("status ")?.parse::<u16>();

@@ -1,4 +1,4 @@
-//! Who published, removed, trusted and revoked what, and what was refused.
+//! The history of modules: who published, removed, trusted and revoked what, and refusals.
 
 use bunraku_store::Transaction;
 use bunraku_wire::api::modules::ModuleEvent;
@@ -8,11 +8,11 @@ use super::Modules;
 use bunraku_control::document;
 use bunraku_control::{ServiceError, keys};
 
-/// Events that are kept.
+/// Number of events kept.
 const KEPT: usize = 1_000;
 
 impl Modules {
-    /// Adds a line of history to the transaction that it tells of.
+    /// Adds a history entry to the transaction that it describes.
     pub(super) fn noted(
         &self,
         transaction: Transaction,
@@ -31,7 +31,7 @@ impl Modules {
         transaction.put(keys::module_event(Uuid::now_v7()), document::encode(&event))
     }
 
-    /// The newest, newest first.
+    /// Returns the newest events, newest first.
     pub async fn history(&self, most: usize) -> Result<Vec<ModuleEvent>, ServiceError> {
         let entries = document::read_all(&*self.store, keys::MODULE_EVENTS).await?;
         entries

@@ -1,14 +1,14 @@
-//! Extension modules on servers: published packages, whose signatures count,
-//! and what an environment names.
+//! Extension modules on servers: published packages, trusted keys, and the
+//! modules that an environment names.
 //!
-//! A package is bytes of unknown origin until it was verified against the
-//! keys that servers trust; only then anything of it is kept. Nothing of a
-//! module ever runs here: servers read its manifest, and hand its bytes to
-//! nodes, which verify them again against keys of their own.
+//! A package is bytes of unknown origin until it is verified against the keys
+//! that servers trust. No part of it is stored before that. Servers never run a
+//! module: they read its manifest and serve its bytes to nodes, which verify
+//! them again against their own keys.
 //!
-//! Every change is one transaction that compares what it was decided on (the
-//! keys among it, so that a revocation cannot be missed), and writes its line
-//! of history with it.
+//! Every change is one transaction that compares everything it was based on,
+//! and writes its history entry. This includes the keys, so that a revocation
+//! cannot be missed.
 
 mod fetch;
 mod history;
@@ -27,10 +27,10 @@ pub use pins::PinnedModules;
 
 use bunraku_control::clock::Clock;
 
-/// The largest package that is taken.
+/// Maximum size of a package in bytes.
 pub const LARGEST_PACKAGE: u64 = 64 << 20;
 
-/// The handle on modules.
+/// Handle for modules.
 #[derive(Clone)]
 pub struct Modules {
     store: SharedStore,

@@ -30,7 +30,7 @@ use bunraku_control::code_problems::{problem_at, problem_of_states};
 /// The file at the root of an environment.
 pub(super) const FILE: &str = "modules.yaml";
 
-/// Modules that one environment may name.
+/// Maximum number of modules that one environment may name.
 const MOST: usize = 100;
 
 /// One module that the code names.
@@ -43,17 +43,17 @@ pub(super) struct NamedModule {
     pub(super) column: u64,
 }
 
-/// Where it comes from.
+/// The source of a module.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum From {
     Published,
     Elsewhere(ModuleSource),
-    /// A file of the code itself.
+    /// A file of the code.
     Tree(String),
 }
 
 impl NamedModule {
-    /// A problem with this entry.
+    /// Creates a problem for this entry.
     pub(super) fn problem(&self, message: String, hint: Option<String>) -> CompileProblem {
         CompileProblem {
             message: format!("the module `{}` {}: {message}", self.name, self.version),
@@ -124,7 +124,7 @@ impl Entry<'_> {
         found.map(|(_, value)| as_text(value, name)).transpose()
     }
 
-    /// A misspelt member would silently mean another source.
+    /// Refuses unknown members: a misspelt one would silently mean another source.
     fn only(&self, known: &[&str]) -> Result<(), CompileProblem> {
         for (key, _) in self.members {
             if !known.contains(&key.key_text().as_str()) {
@@ -175,7 +175,7 @@ impl Entry<'_> {
     }
 }
 
-/// YAML takes `1.10` for a number, which is 1.1.
+/// Reads a text. YAML reads `1.10` as a number, which is 1.1.
 fn as_text(node: &Node, what: &str) -> Result<String, CompileProblem> {
     let text = node.as_text().map(str::to_owned);
     text.ok_or_else(|| {

@@ -1,9 +1,10 @@
-//! From the modules that an environment names to pins in catalogs.
+//! Pins the modules that an environment names in its catalogs.
 //!
-//! A catalog gets, for each module of which it uses a type, the hash of its
-//! package (`modules`) and the package among its files, under the address
-//! `module:NAME`. So nodes fetch it by content as they fetch files, it stays
-//! as long as a catalog needs it, and another module is another catalog.
+//! For each module of which a catalog uses a type, the catalog gets the hash of
+//! its package (`modules`). Its files get the package, under the address
+//! `module:NAME`. So nodes fetch packages by content, like files. A package
+//! stays as long as a catalog needs it, and another module makes another
+//! catalog.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -40,7 +41,7 @@ struct PinnedModule {
 }
 
 impl Modules {
-    /// Fetches and verifies what the code in `tree` names.
+    /// Fetches and verifies the modules that the code in `tree` names.
     pub async fn named_in(
         &self,
         tree: &Path,
@@ -102,7 +103,7 @@ impl Modules {
         }
     }
 
-    /// Verified against the keys that servers trust now, and what it says it is.
+    /// Verifies a package against the keys that servers trust now, and checks its identity.
     async fn admit(
         &self,
         named: NamedModule,
@@ -143,7 +144,7 @@ impl Modules {
         Ok((pinned, verified))
     }
 
-    /// A package that this server had before; what is in it is checked again.
+    /// Returns a package from this server's cache; its content is verified again.
     async fn cached(&self, content: ContentId) -> Option<Vec<u8>> {
         let package = tokio::fs::read(self.directory.join(content.to_string())).await;
         package
@@ -151,7 +152,7 @@ impl Modules {
             .filter(|package| ContentId::of(package) == content)
     }
 
-    /// Where the catalog service finds it.
+    /// Stores a package in the cache, where the catalog service finds it.
     async fn keep_cached(&self, content: ContentId, package: &[u8]) -> std::io::Result<PathBuf> {
         let path = self.directory.join(content.to_string());
         if self.cached(content).await.is_some() {
@@ -183,8 +184,8 @@ async fn in_tree(named: &NamedModule, tree: &Path, path: &str) -> Result<Vec<u8>
 }
 
 impl PinnedModules {
-    /// Writes down which modules the catalog uses, and where their bytes are.
-    /// A key that was revoked since the code was deployed stops it here.
+    /// Records which modules the catalog uses, and the location of their bytes.
+    /// Fails if a key was revoked since the code was deployed.
     pub async fn pin(
         &self,
         catalog: &mut Catalog,

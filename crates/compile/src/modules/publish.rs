@@ -13,7 +13,7 @@ use bunraku_control::error::chain;
 use bunraku_control::{ServiceError, keys};
 
 impl Modules {
-    /// Verifies a package and keeps it. The same one again changes nothing.
+    /// Verifies a package and stores it. Publishing the same package again changes nothing.
     pub async fn publish(&self, package: Bytes, by: &str) -> Result<PublishedModule, ServiceError> {
         let (size, limit) = (package.len() as u64, LARGEST_PACKAGE);
         if size > limit {
@@ -75,7 +75,7 @@ impl Modules {
         }
     }
 
-    /// Writes the bytes, and what refers to them.
+    /// Writes the bytes, and the references to them.
     async fn keep(
         &self,
         transaction: Transaction,
@@ -98,7 +98,7 @@ impl Modules {
         Ok(committed?.is_committed())
     }
 
-    /// Somebody tried to publish what must not run: worth knowing.
+    /// Records an attempt to publish a package that must not run, for operators to see.
     async fn note_refusal(
         &self,
         package: &Bytes,
@@ -118,12 +118,12 @@ impl Modules {
         self.forget_old_events().await
     }
 
-    /// All versions of all modules, the newest version of each first.
+    /// Returns all versions of all modules, the newest version of each first.
     pub async fn list(&self) -> Result<Vec<PublishedModule>, ServiceError> {
         self.versions_under(keys::MODULE_VERSIONS).await
     }
 
-    /// All versions of one module, newest first.
+    /// Returns all versions of one module, newest first.
     pub async fn versions(&self, name: &str) -> Result<Vec<PublishedModule>, ServiceError> {
         let found = match is_name(name) {
             true => self.versions_under(&keys::module_versions(name)).await?,
@@ -171,7 +171,7 @@ impl Modules {
         })
     }
 
-    /// The bytes of a published version.
+    /// Returns the bytes of a published version.
     pub(super) async fn package(&self, module: &PublishedModule) -> Result<Vec<u8>, ServiceError> {
         let id: ContentId = module.sha256.parse().map_err(|error| {
             ServiceError::internal("the record of a module cannot be read", error)
@@ -180,8 +180,7 @@ impl Modules {
         read.map_err(|error| ServiceError::content("the module cannot be read", error))
     }
 
-    /// Takes a version back. Catalogs that pin it keep it; older versions
-    /// stay refused.
+    /// Removes a version. Catalogs that pin it keep it; older versions stay refused.
     pub async fn remove(&self, name: &str, version: &str, by: &str) -> Result<(), ServiceError> {
         loop {
             let module = self.version(name, version).await?;
@@ -213,7 +212,7 @@ impl Modules {
     }
 }
 
-/// Off the async threads: a package may unpack to hundreds of megabytes.
+/// Verifies a package outside the async threads: it may unpack to hundreds of megabytes.
 async fn checked(package: Bytes, read: &ReadKeys) -> Result<Verified, ServiceError> {
     let trust = read.trust.clone();
     let verified = tokio::task::spawn_blocking(move || verify(&package, &trust)).await;
@@ -277,7 +276,7 @@ fn referrer(module: &PublishedModule) -> String {
     format!("module/{}/{}", module.name, module.version)
 }
 
-/// What a manifest could be called: anything else leads nowhere in the store.
+/// Returns true for a valid manifest name: any other name leads nowhere in the store.
 fn is_name(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= 64

@@ -1,8 +1,8 @@
-//! Whose signatures count on servers, and whose count nowhere any more.
+//! Trusted and revoked signing keys.
 //!
-//! One document for all servers. Nodes have keys of their own and take only
-//! the revocations from here: a server can take trust away from a node's
-//! modules, and never add any.
+//! There is one document for all servers. Nodes have their own keys and take
+//! only the revocations from here: a server can remove trust in a node's
+//! modules, but never add any.
 
 use bunraku_module::{Fingerprint, PublicKey, Trust};
 use bunraku_store::{KeyValue, Transaction};
@@ -12,10 +12,11 @@ use super::Modules;
 use bunraku_control::document;
 use bunraku_control::{ServiceError, keys};
 
-/// Keys of each kind: all of them travel to nodes, and are compared for each package.
+/// Maximum number of keys of each kind: all of them go to nodes, and each
+/// package is compared with them.
 const MOST: usize = 1_000;
 
-/// The keys, with what was read.
+/// The keys, with the stored entry that they were read from.
 pub(super) struct ReadKeys {
     pub(super) keys: ModuleKeys,
     pub(super) entry: Option<KeyValue>,
@@ -27,7 +28,7 @@ impl Modules {
         Ok(self.read_keys().await?.keys)
     }
 
-    /// The fingerprints of the keys that were revoked.
+    /// Returns the fingerprints of the revoked keys.
     pub async fn revoked(&self) -> Result<Vec<String>, ServiceError> {
         let keys = self.read_keys().await?.keys;
         Ok(keys
@@ -54,7 +55,7 @@ impl Modules {
         Ok(ReadKeys { keys, entry, trust })
     }
 
-    /// Signatures of this key count from now on.
+    /// Trusts a key: its signatures are valid from now on.
     pub async fn trust(&self, line: &str, by: &str) -> Result<TrustedModuleKey, ServiceError> {
         let key =
             PublicKey::parse(line).map_err(|error| ServiceError::invalid(error.to_string()))?;
@@ -96,7 +97,7 @@ impl Modules {
         }
     }
 
-    /// Signatures of this key count nowhere any more, also not on nodes.
+    /// Revokes a key: its signatures are no longer valid anywhere, not even on nodes.
     pub async fn revoke(
         &self,
         fingerprint: &str,

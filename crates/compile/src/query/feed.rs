@@ -1,8 +1,8 @@
-//! From the store to the index: what the documents of each node say of it.
+//! Feeds the index from the store with the documents of each node.
 //!
-//! Everything is followed; a node's documents are kept as they were read
-//! last, and the index is told what follows from all of them together. So it
-//! makes no difference in which order they came.
+//! It follows all documents and keeps the last version of each. It updates the
+//! index from all of a node's documents together, so their order of arrival
+//! makes no difference.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -22,13 +22,13 @@ use crate::targets::StoredTarget;
 use bunraku_control::nodes::NodeDocuments;
 use bunraku_control::{ServiceError, document, keys};
 
-/// Contents that are read at the same time.
+/// Number of contents read concurrently.
 const AT_ONCE: usize = 16;
 
-/// How long to wait for a store that was away.
+/// Delay before an unavailable store is retried.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// What the store has of a node, and what of it the index was told.
+/// The stored data of a node, and the part of it that the index has.
 #[derive(Default)]
 struct Known {
     documents: NodeDocuments,
@@ -39,15 +39,15 @@ struct Known {
     reports: NodeReports,
 }
 
-/// Something that must be read before the index can be told.
+/// Something that must be read before the index can be updated.
 enum Wanted {
     Facts(NodeName, ContentId),
     Catalog(NodeName, ContentId),
-    /// What came after that which the index has.
+    /// The events after those that the index has.
     Report(NodeName, NodeRunId, Told),
 }
 
-/// One server's way of keeping its index.
+/// Maintains the index of one server.
 pub(super) struct Feed {
     queries: Queries,
     nodes: BTreeMap<NodeName, Known>,
@@ -61,15 +61,15 @@ impl Feed {
         }
     }
 
-    /// Follows the store for ever.
+    /// Follows the store forever.
     pub(super) async fn run(&mut self) {
         let follow = |prefix| Follow::new(self.queries.store.clone(), prefix);
         let mut nodes = follow(keys::NODES);
         let mut compiled = follow(keys::COMPILED);
         let mut targets = follow(keys::TARGETS);
         let mut reports = follow(keys::REPORTS);
-        // Without a majority of the datastores, from what one has; what is
-        // newer there comes as changes.
+        // Without a majority of the datastores, start from the data of one;
+        // newer data arrives as changes.
         let first = self.build([&mut nodes, &mut compiled, &mut targets, &mut reports]);
         stale::allow(Permission::default(), first).await;
         self.queries.built.send_replace(true);
@@ -84,7 +84,7 @@ impl Feed {
         }
     }
 
-    /// One after the other: an index is built when all were read.
+    /// Reads one after the other: the index is built when all are read.
     async fn build(&mut self, follows: [&mut Follow; 4]) {
         for follow in follows {
             let mut read = false;
@@ -123,7 +123,7 @@ impl Feed {
         }
     }
 
-    /// Keeps what a document says; tells whose it is.
+    /// Keeps a document's content, and returns its node.
     fn note(&mut self, change: &Change) -> Option<NodeName> {
         let (key, entry) = match change {
             Change::Put(entry) => (&entry.key, Some(entry)),
@@ -151,13 +151,14 @@ impl Feed {
         Some(node)
     }
 
-    /// Fields at once; gives what must be read before the rest can be told.
+    /// Updates the fields at once. Returns the contents to read before the rest
+    /// can be updated.
     fn tell(&mut self, node: NodeName) -> Vec<Wanted> {
         let Some(known) = self.nodes.get_mut(&node) else {
             return Vec::new();
         };
         let Some(fields) = known.fields(&node) else {
-            // Without a record there is no such node, whatever else is left of it.
+            // Without a record the node does not exist, whatever other data is left.
             self.queries.write().remove_node(&node);
             (known.facts, known.catalog) = (None, None);
             known.reports.tell_anew();
@@ -192,7 +193,8 @@ impl Feed {
         facts.into_iter().chain(catalog).chain(reports).collect()
     }
 
-    /// Says how much of a report the index has now, if it was one.
+    /// Reads a content into the index. For a report, returns how much of it the
+    /// index has now.
     async fn read_in(&self, wanted: Wanted) -> Option<(NodeName, NodeRunId, Told)> {
         match wanted {
             Wanted::Report(node, run, told) => {
@@ -234,8 +236,8 @@ impl Feed {
         Some(told)
     }
 
-    /// What a content holds. Nothing when it is gone: then something newer
-    /// took its place, and its change is on the way.
+    /// Reads a content. Returns nothing when it is gone: then something newer
+    /// has replaced it, and that change will arrive.
     async fn read<T: DeserializeOwned>(&self, node: &NodeName, content: ContentId) -> Option<T> {
         loop {
             let read = self.read_once(content).await;
@@ -259,13 +261,13 @@ impl Known {
         documents && self.compiled.is_none() && self.target.is_none()
     }
 
-    /// What the node was given, or what it would be.
+    /// Returns the catalog that the node was given, or else the one that it would get.
     fn catalog_content(&self) -> Option<ContentId> {
         let released = self.target.as_ref().map(|target| target.content);
         released.or_else(|| self.compiled.as_ref().map(|compiled| compiled.content))
     }
 
-    /// Nothing without a record.
+    /// Returns the node's fields, or nothing without a record.
     fn fields(&self, node: &NodeName) -> Option<Map<String, Value>> {
         let summary = self.documents.clone().summary(node.clone(), 0)?;
         let disabled = match &summary.status.administration {
@@ -300,7 +302,8 @@ impl Known {
     }
 }
 
-/// What was read, or nothing if it cannot be; goes on after a pause if the store was away.
+/// Returns the result, or nothing if it cannot be read. Continues after a pause
+/// if the store is unavailable.
 async fn judged<T>(node: &NodeName, read: Result<T, ServiceError>) -> ControlFlow<Option<T>> {
     match read {
         Ok(found) => ControlFlow::Break(Some(found)),
@@ -316,7 +319,7 @@ async fn judged<T>(node: &NodeName, read: Result<T, ServiceError>) -> ControlFlo
     }
 }
 
-/// A document that cannot be read is as good as none, and others still count.
+/// Decodes a document. One that cannot be read counts as missing, and others still count.
 fn decoded<T: DeserializeOwned>(entry: Option<&KeyValue>) -> Option<T> {
     report(entry.map(document::decode).transpose()).flatten()
 }

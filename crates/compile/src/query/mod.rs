@@ -1,8 +1,8 @@
-//! Queries: answered from an index that each server derives from the store.
+//! Queries, answered from an index that each server derives from the store.
 //!
-//! The index holds nothing that the store does not have. It is built when the
-//! server starts and follows what changes (`feed.rs`), so it is a moment
-//! behind; until it is built, queries wait.
+//! The index holds only data from the store. It is built when the server starts
+//! and follows changes (`feed.rs`), so it lags slightly. Queries wait until it
+//! is built.
 
 mod feed;
 mod node_reports;
@@ -22,10 +22,10 @@ use bunraku_control::find_nodes::query_refused;
 use bunraku_control::reports::Reports;
 use bunraku_control::{FindNodes, ServiceError};
 
-/// How long a query waits for an index that is being built.
+/// Time that a query waits for an index that is being built.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The handle on the query service.
+/// Handle for the query service.
 #[derive(Clone)]
 pub struct Queries {
     store: SharedStore,
@@ -64,14 +64,14 @@ impl Queries {
             .await
     }
 
-    /// The nodes that a query names, by name: for whatever works on nodes.
+    /// Returns the nodes that a query matches, by name, for services that act on nodes.
     pub async fn nodes_matching(&self, text: &str) -> Result<Vec<NodeName>, ServiceError> {
         let query = Query::parse_target(text).map_err(|error| query_refused(&error, text))?;
         self.look(move |index, limits| index.nodes_matching(&query, limits))
             .await
     }
 
-    /// Off the threads that serve: a query may take long.
+    /// Runs outside the serving threads: a query may take long.
     async fn look<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Index, &Limits) -> Result<T, AnswerError> + Send + 'static,

@@ -1,8 +1,8 @@
-//! What the index has of a node's reports: the newest, and what changed in them.
+//! A node's reports in the index: the newest ones, and the changes in them.
 //!
-//! Bounded in every direction, since nodes say what is in them: so many
-//! reports of a node, so many events of a report, so long a text. Of events
-//! only those of resources that were not found as they should be.
+//! Nodes control the content of reports, so everything has a limit: the reports
+//! of a node, the events of a report, the length of a text. Of the events, only
+//! those of resources that were not in the desired state are indexed.
 
 use std::collections::BTreeMap;
 
@@ -13,39 +13,39 @@ use serde_json::{Map, Value, json};
 
 use bunraku_control::reports::ReportHead;
 
-/// Reports of one node that are in the index.
+/// Number of reports of one node in the index.
 const REPORTS: usize = 10;
-/// Rows of events of one report that are in the index; the first are.
+/// Number of event rows of one report in the index; the first ones are kept.
 const EVENTS: usize = 1_000;
-/// Characters of a value or a message.
+/// Maximum number of characters of a value or a message.
 const LONGEST: usize = 1_000;
-/// The status of a run that has not ended, whatever became of its node.
+/// The status of a run that has not ended, whatever happened to its node.
 const UNFINISHED: &str = "unfinished";
 
-/// All reports of one node, and which of them the index was told.
+/// All reports of one node, and the ones that the index has.
 #[derive(Default)]
 pub(super) struct NodeReports {
     /// In the order in which they reached a server.
     seen: BTreeMap<(Timestamp, NodeRunId), Seen>,
     told: BTreeMap<NodeRunId, Told>,
-    /// Gone from the store, and not from the index yet.
+    /// Removed from the store, but not from the index yet.
     gone: Vec<NodeRunId>,
 }
 
-/// What is kept of every report.
+/// The data kept of every report.
 struct Seen {
     next: u64,
-    /// Of a finished one.
+    /// Set for a finished report.
     status: Option<&'static str>,
     mode: RunMode,
     corrective: bool,
     received: Timestamp,
 }
 
-/// How much of a report the index has.
+/// The part of a report that the index has.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Told {
-    /// The number of the first event that it has not seen.
+    /// The number of the first event that the index does not have.
     pub(super) next: u64,
     pub(super) rows: usize,
 }
@@ -55,7 +55,7 @@ impl NodeReports {
         self.seen.is_empty()
     }
 
-    /// Keeps what a head says; without one, the report is gone.
+    /// Keeps the data of a head. Without a head, the report is gone.
     pub(super) fn note(&mut self, run: NodeRunId, head: Option<&ReportHead>) {
         let Some(head) = head else {
             self.gone.extend(self.told.remove(&run).map(|_| run));
@@ -71,7 +71,7 @@ impl NodeReports {
         self.seen.insert((head.first_received, run), seen);
     }
 
-    /// The index has nothing of this node any more.
+    /// Resets the state, because the index no longer has data of this node.
     pub(super) fn tell_anew(&mut self) {
         self.told.clear();
         self.gone.clear();
@@ -81,8 +81,8 @@ impl NodeReports {
         self.told.insert(run, told);
     }
 
-    /// What is to leave the index, and what is to be read because it has more
-    /// than the index was told.
+    /// Returns the reports to remove from the index, and those to read because
+    /// they have more events than the index.
     pub(super) fn differences(&mut self) -> (Vec<NodeRunId>, Vec<(NodeRunId, Told)>) {
         let newest = self.seen.iter().rev().take(REPORTS);
         let newest: BTreeMap<NodeRunId, u64> =
@@ -101,7 +101,7 @@ impl NodeReports {
         (gone, wanted.collect())
     }
 
-    /// What the newest finished report makes of its node. Without one, nothing.
+    /// Returns the node fields from its newest finished report. Without one, they are null.
     pub(super) fn fields(&self) -> Map<String, Value> {
         let finished = |(_, seen): &(_, &Seen)| seen.status.is_some();
         let newest = self.seen.iter().rev().find(finished);
@@ -140,8 +140,8 @@ pub(super) fn report_row(head: &ReportHead) -> Map<String, Value> {
     }))
 }
 
-/// A row for each property that changed, or one for the resource. `had`: rows that
-/// the report has already.
+/// Returns a row for each property that changed, or one for the resource. `had`
+/// is the number of rows that the report already has.
 pub(super) fn event_rows(events: &[NumberedEvent], had: usize) -> Vec<Map<String, Value>> {
     let resources = events.iter().filter_map(|event| match &event.event {
         ReportEvent::Resource(resource) if resource.status != EventStatus::Unchanged => {

@@ -1,8 +1,8 @@
-//! Applying a release: writing the targets that it changes.
+//! Applies a release: writes the targets that it changes.
 //!
-//! Every transaction compares the head, so nobody goes on with a release that
-//! is not the newest any more, and every target that is as it should be is
-//! passed by. So it may stop anywhere, be done twice, or by two at once.
+//! Every transaction compares the head, so no server continues with a release
+//! that is no longer the newest. Targets that are already correct are skipped.
+//! So applying may stop anywhere, run twice, or run on two servers at once.
 
 use bunraku_model::{EnvironmentName, NodeName, ReleaseNumber};
 use bunraku_store::{KeyValue, StoreError, Transaction, TransactionOutcome};
@@ -15,30 +15,30 @@ use crate::targets::StoredTarget;
 use bunraku_control::document::{self, Stored};
 use bunraku_control::{ServiceError, keys, nodes};
 
-/// Targets that are written in one transaction: two compares each.
+/// Number of targets written in one transaction: two compares each.
 const TARGETS_PER_TRANSACTION: usize = 48;
-/// Nodes that are looked at at the same time.
+/// Number of nodes checked concurrently.
 const AT_ONCE: usize = 16;
 
-/// How an application ended.
+/// The result of applying a release.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// Every target is what the newest release says.
+    /// Every target matches the newest release.
     Done,
     /// A newer release, or another server's work, came in between.
     Overtaken,
 }
 
-/// Which lines of the map are looked at.
+/// The entries of the map to check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Extent {
-    /// What came after the release that was applied last.
+    /// Entries newer than the last applied release.
     News,
-    /// All of them, also what should be right already.
+    /// All entries, including those that should already be correct.
     Everything,
 }
 
-/// A target that must be written, and what was read to decide so.
+/// A target to write, and the data that this decision is based on.
 struct Pending {
     node: NodeName,
     record: KeyValue,
@@ -47,7 +47,7 @@ struct Pending {
 }
 
 impl Releases {
-    /// Brings every target to what the newest release says.
+    /// Updates every target to the newest release.
     pub async fn apply(
         &self,
         environment: &EnvironmentName,
@@ -83,7 +83,7 @@ impl Releases {
         })
     }
 
-    /// How many were written; nothing if the head is not what it was.
+    /// Returns the number of targets written, or nothing if the head changed.
     pub(super) async fn apply_batch(
         &self,
         environment: &EnvironmentName,
@@ -108,15 +108,16 @@ impl Releases {
                         return Ok(None);
                     }
                 }
-                // Look again: what was written needs no second time.
+                // Check again: targets that were written are skipped.
                 Err(StoreError::OutcomeUnknown(_)) => {}
                 Err(error) => return Err(error.into()),
             }
         }
     }
 
-    /// What must be written for a node; nothing if its target is right, if it
-    /// is gone, or if it belongs to another environment now.
+    /// Returns the target to write for a node. Returns nothing if its target is
+    /// correct, if the node is gone, or if it now belongs to another
+    /// environment.
     async fn pending(
         &self,
         environment: &EnvironmentName,
@@ -145,7 +146,7 @@ impl Releases {
             return Ok(None);
         }
         let Some(catalog) = self.catalogs.record(entry.catalog).await? else {
-            // Held while a release names it, so somebody took it by force.
+            // A catalog is held while a release names it, so this one was removed by force.
             tracing::error!(%node, catalog = %entry.catalog, "a released catalog is gone; the node keeps what it has");
             return Ok(None);
         };

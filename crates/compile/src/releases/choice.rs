@@ -1,11 +1,11 @@
-//! Which nodes a release is for. Pure.
+//! Chooses the nodes of a release. Pure.
 
 use bunraku_model::{EnvironmentName, NodeName};
 use sha2::{Digest, Sha256};
 
-/// So many of a hundred, rounded up, always in the same order: whoever is
-/// chosen at 10 % is chosen at 20 %. The order is that of a hash of the
-/// environment's and the node's name, so it favours nobody, is the same on
+/// Chooses a percentage of the nodes, rounded up, always in the same order: a
+/// node chosen at 10 % is also chosen at 20 %. The order is that of a hash of
+/// the environment's and the node's name. So it favours no node, is the same on
 /// every server, and differs between environments.
 pub(crate) fn percentage<'a>(
     environment: &EnvironmentName,
@@ -34,14 +34,14 @@ fn rank(environment: &EnvironmentName, node: &NodeName) -> [u8; 32] {
     hasher.finalize().into()
 }
 
-/// Up, so that any percentage above nothing reaches somebody.
+/// Rounds up, so that any percentage above zero includes at least one node.
 fn how_many(percent: f64, nodes: usize) -> usize {
     let exact = nodes as f64 * percent.clamp(0.0, 100.0) / 100.0;
-    // 30 % of 10 is 3, not the 3.0000000000000004 that floats make of it.
+    // 30 % of 10 is 3, not the 3.0000000000000004 of floating-point arithmetic.
     (exact - 1e-9).ceil().max(0.0) as usize
 }
 
-/// Whether it is a share at all.
+/// Returns true if the number is a valid percentage.
 pub(crate) fn is_percentage(percent: f64) -> bool {
     percent > 0.0 && percent <= 100.0
 }
@@ -99,7 +99,7 @@ mod tests {
             let mut nodes = names(count);
             let large = (small + more).min(100.0);
             let few: BTreeSet<_> = percentage(&production, small, &nodes).into_iter().collect();
-            // In whichever order the nodes come.
+            // The order of the nodes makes no difference.
             if count > 0 {
                 nodes.rotate_left(turn % count);
             }
@@ -115,7 +115,7 @@ mod tests {
             let production = environment("production");
             let nodes = names(count);
             let before: Vec<_> = percentage(&production, percent, &nodes);
-            // Someone who was not chosen leaves: those who were stay in front.
+            // A node that was not chosen leaves: the chosen nodes stay in front.
             let chosen: BTreeSet<_> = before.iter().cloned().collect();
             let rest: Vec<_> = nodes.iter().enumerate()
                 .filter(|(n, node)| chosen.contains(node) || n % 2 == 0).map(|(_, node)| node.clone()).collect();

@@ -1,8 +1,8 @@
-//! What the store has of releases.
+//! The stored form of releases.
 //!
-//! A release's map may be large and differs little from its parent's. So it
-//! is two blobs: a *base*, shared with the releases before it, and the
-//! *changes* to it. When these grow too many, a new base is written.
+//! A release's map may be large and differs little from its parent's. So it is
+//! two blobs: a *base*, shared with the releases before it, and the *changes*
+//! to it. When there are too many changes, a new base is written.
 
 use std::collections::BTreeMap;
 
@@ -11,17 +11,18 @@ use bunraku_wire::api::{ReleaseEntry, ReleaseSummary, RunMode};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// `releases/<environment>/<number>`: never written again.
+/// `releases/<environment>/<number>`: written once and never changed.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Release {
-    /// Drawn by whoever made it: after an unknown outcome it tells whether
-    /// the release that is there is the one that was written.
+    /// A random id from the server that created the release. After an unknown
+    /// outcome, it shows whether the stored release is the one that was
+    /// written.
     pub id: Uuid,
     pub summary: ReleaseSummary,
     pub map: MapAddress,
 }
 
-/// Where a map is.
+/// The location of a map.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct MapAddress {
     pub base: ContentId,
@@ -30,30 +31,30 @@ pub(crate) struct MapAddress {
 }
 
 /// `release-heads/<environment>`: the newest release. Its revision guards
-/// everything that depends on it: making the next one, applying it, and
-/// letting go of what only older ones named.
+/// everything that depends on it: creating the next release, applying it, and
+/// releasing the catalogs that only older releases named.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Head {
     pub number: ReleaseNumber,
-    /// How often catalogs were let go. Whoever is making a release meanwhile
-    /// finds the head changed, and holds its catalogs again.
+    /// Number of times that catalogs were released. A server that is creating a
+    /// release meanwhile finds the head changed, and holds its catalogs again.
     #[serde(default)]
     pub collections: u64,
 }
 
-/// `release-applied/<environment>`: the newest release that every target shows.
+/// `release-applied/<environment>`: the newest release that all targets reflect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Applied {
     pub number: ReleaseNumber,
 }
 
-/// A node's line in a map.
+/// A node's entry in a map.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Entry {
     pub catalog: CatalogId,
     pub mode: RunMode,
-    /// The release that brought it: what did not change keeps it, so that
-    /// a release costs what it changes and not what it names.
+    /// The release that introduced this entry. Unchanged entries keep it, so
+    /// the cost of a release depends on its changes and not on its size.
     pub since: ReleaseNumber,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code_id: Option<CodeId>,
@@ -61,10 +62,10 @@ pub struct Entry {
 
 pub(crate) type ReleaseMap = BTreeMap<NodeName, Entry>;
 
-/// What differs from a base; `None` where a node is gone.
+/// Differences from a base; `None` for a removed node.
 pub(crate) type MapChanges = BTreeMap<NodeName, Option<Entry>>;
 
-/// The changes that lead from one map to another.
+/// Returns the changes that lead from one map to another.
 pub(crate) fn changes_between(base: &ReleaseMap, map: &ReleaseMap) -> MapChanges {
     let gone = base.keys().filter(|node| !map.contains_key(*node));
     let mut changes: MapChanges = gone.map(|node| (node.clone(), None)).collect();
@@ -76,7 +77,7 @@ pub(crate) fn changes_between(base: &ReleaseMap, map: &ReleaseMap) -> MapChanges
     changes
 }
 
-/// The map that changes lead to.
+/// Returns the map with the changes applied.
 pub(crate) fn with_changes(mut base: ReleaseMap, changes: MapChanges) -> ReleaseMap {
     for (node, entry) in changes {
         match entry {
@@ -88,7 +89,7 @@ pub(crate) fn with_changes(mut base: ReleaseMap, changes: MapChanges) -> Release
 }
 
 impl Entry {
-    /// Whether nothing changes for the node.
+    /// Returns true if nothing changes for the node.
     pub fn is_same_for_the_node(&self, other: &Self) -> bool {
         self.catalog == other.catalog && self.mode == other.mode
     }

@@ -1,4 +1,4 @@
-//! The newest compiled catalog of each node: what a release can name.
+//! The newest compiled catalog of each node, which a release can name.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::Releases;
 use bunraku_control::document;
 use bunraku_control::{ServiceError, keys};
 
-/// What a release needs of a compiled catalog.
+/// The data of a compiled catalog that a release needs.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 pub(crate) struct Held {
     pub environment: EnvironmentName,
@@ -18,10 +18,10 @@ pub(crate) struct Held {
     pub code_id: CodeId,
 }
 
-/// By node, of one environment.
+/// The held catalogs of one environment, by node.
 pub(crate) type HeldCatalogs = BTreeMap<NodeName, Held>;
 
-/// The entry under `compiled/`, with its node.
+/// Reads an entry under `compiled/`, with its node.
 pub(crate) fn read(entry: &KeyValue) -> Result<Option<(NodeName, Held)>, ServiceError> {
     let Some(node) = keys::parse_compiled(&entry.key) else {
         return Ok(None);

@@ -1,8 +1,8 @@
-//! Making a release: choose, hold, write, and then one transaction.
+//! Creates a release: choose, hold, write, and then one transaction.
 //!
-//! Whatever stops before that transaction leaves nothing that anyone sees:
-//! holds that no release needs, which retention lets go, and blobs whose pins
-//! run out.
+//! A stop before that transaction leaves nothing visible. It leaves only holds
+//! that no release needs, which retention releases, and blobs whose pins
+//! expire.
 
 use std::collections::BTreeSet;
 
@@ -22,35 +22,35 @@ use crate::catalogs::CatalogError;
 use bunraku_control::document;
 use bunraku_control::{ServiceError, keys, nodes};
 
-/// Catalogs that are held in one transaction: two operations each.
+/// Number of catalogs held in one transaction: two operations each.
 const HOLDS_PER_TRANSACTION: usize = 50;
-/// How often a release is begun anew because something changed meanwhile.
+/// Maximum number of attempts to create a release when something changes meanwhile.
 const MOST_TURNS: usize = 20;
-/// How often a commit with an unknown outcome is looked at again.
+/// Number of times that a commit with an unknown outcome is checked again.
 const ATTEMPTS: usize = 5;
 
-/// What is to be released, and why.
+/// The map to release, and the reason.
 pub(super) struct Proposal {
     pub(super) map: ReleaseMap,
     pub(super) kind: ReleaseKind,
     pub(super) mode: RunMode,
     pub(super) by: String,
     pub(super) reason: Option<String>,
-    /// Nothing more is released by itself after this.
+    /// A hold that stops automatic releases after this one.
     pub(super) hold: Option<ReleaseHold>,
 }
 
-/// What became of a proposal.
+/// The result of a proposal.
 pub(super) enum Made {
     Released(Box<ReleaseSummary>),
-    /// Every node has what it would get.
+    /// Every node already has the catalog that it would get.
     NothingToDo,
-    /// Somebody wrote the head: look again.
+    /// Another server wrote the head: check again.
     Overtaken,
 }
 
 impl Releases {
-    /// Makes a release, as a person asks for it.
+    /// Creates a release on a user's request.
     pub async fn create(
         &self,
         environment: &EnvironmentName,
@@ -85,8 +85,8 @@ impl Releases {
         Err(too_many_turns(environment))
     }
 
-    /// A new release with the map of an old one. Nodes that the old one does
-    /// not know keep what they have.
+    /// Creates a new release with the map of an old one. Nodes that are not in
+    /// the old map keep their catalogs.
     pub async fn rollback(
         &self,
         environment: &EnvironmentName,
@@ -167,7 +167,8 @@ impl Releases {
         Ok(ReleaseReply { release, hold })
     }
 
-    /// With what is newer, for whoever has to decide again.
+    /// Refuses an outdated parent. The error shows what is newer, so that the
+    /// user can decide again.
     async fn refuse_stale(
         &self,
         environment: &EnvironmentName,
@@ -226,7 +227,8 @@ impl Releases {
         })
     }
 
-    /// Whether the rule of a release covers a node that came later.
+    /// Returns the nodes that the rule of a release covers, including those
+    /// that came later.
     pub(super) async fn covers(
         &self,
         environment: &EnvironmentName,
@@ -234,14 +236,13 @@ impl Releases {
         held: &HeldCatalogs,
     ) -> Result<BTreeSet<NodeName>, ServiceError> {
         match to {
-            // Those were named one by one.
+            // These nodes were named one by one.
             ReleaseTo::Nodes { .. } => Ok(BTreeSet::new()),
             rule => self.chosen(environment, rule, held).await,
         }
     }
 
-    /// The map without nodes that are gone, or that belong to another
-    /// environment now.
+    /// Returns the map without nodes that are gone or now belong to another environment.
     pub(super) async fn present(
         &self,
         environment: &EnvironmentName,
@@ -261,8 +262,8 @@ impl Releases {
         Ok(map)
     }
 
-    /// Holds what is new in the map, writes it, and makes the release if the
-    /// head is still as it was read.
+    /// Holds the new catalogs of the map, writes the map, and creates the
+    /// release if the head is unchanged.
     pub(super) async fn propose(
         &self,
         environment: &EnvironmentName,
@@ -317,14 +318,15 @@ impl Releases {
         })
     }
 
-    /// False: one of them is not kept any more, so a newer one was compiled.
+    /// Holds the catalogs. Returns false if one of them is no longer stored,
+    /// because a newer one was compiled.
     async fn hold_catalogs(
         &self,
         environment: &EnvironmentName,
         entries: &[&Entry],
     ) -> Result<bool, ServiceError> {
         let holder = holder(environment);
-        // Nodes whose catalogs are equal in everything share one.
+        // Nodes with fully equal catalogs share one.
         let catalogs: BTreeSet<CatalogId> = entries.iter().map(|entry| entry.catalog).collect();
         let catalogs: Vec<CatalogId> = catalogs.into_iter().collect();
         for batch in catalogs.chunks(HOLDS_PER_TRANSACTION) {
@@ -340,7 +342,7 @@ impl Releases {
                 }
                 match self.store.commit(transaction).await {
                     Ok(TransactionOutcome::Committed(_)) => break,
-                    // Holding twice is holding once.
+                    // Holding twice has the same effect as holding once.
                     Ok(TransactionOutcome::Refused(_)) | Err(StoreError::OutcomeUnknown(_)) => {}
                     Err(error) => return Err(error.into()),
                 }
@@ -349,7 +351,7 @@ impl Releases {
         Ok(true)
     }
 
-    /// The transaction that makes it a release. False: the head was written.
+    /// Commits the transaction that creates the release. Returns false if the head changed.
     async fn commit(
         &self,
         environment: &EnvironmentName,
@@ -385,7 +387,7 @@ impl Releases {
             match self.store.commit(transaction).await {
                 Ok(TransactionOutcome::Committed(_)) => return Ok(true),
                 Ok(TransactionOutcome::Refused(_)) if unknown == 0 => {
-                    // The head may be as it was: then a blob's record was written.
+                    // The head may be unchanged: then a blob's record was written.
                     let now = self.store.get(&head_key).await?;
                     let known = head.as_ref().map(|head| head.entry.modified);
                     if now.map(|now| now.modified) != known {
@@ -404,7 +406,7 @@ impl Releases {
     }
 }
 
-/// The newest catalogs of the chosen nodes, over what was there.
+/// Returns the map with the newest catalogs of the chosen nodes.
 pub(super) fn overlaid(
     mut map: ReleaseMap,
     held: &HeldCatalogs,
@@ -427,7 +429,7 @@ pub(super) fn overlaid(
     map
 }
 
-/// The old map, for the nodes that are still there.
+/// Returns the old map, for the nodes that still exist.
 fn rolled_back(mut map: ReleaseMap, old: &ReleaseMap, next: ReleaseNumber) -> ReleaseMap {
     for (node, entry) in old {
         if map.contains_key(node) {
@@ -441,7 +443,7 @@ fn rolled_back(mut map: ReleaseMap, old: &ReleaseMap, next: ReleaseNumber) -> Re
     map
 }
 
-/// What changes nothing for a node leaves its line as it is.
+/// Adds an entry. If nothing changes for the node, its entry stays as it is.
 fn put(map: &mut ReleaseMap, node: &NodeName, entry: Entry) {
     match map.get(node) {
         Some(known) if known.is_same_for_the_node(&entry) => {}

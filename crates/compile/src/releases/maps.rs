@@ -1,4 +1,4 @@
-//! Maps of releases, as blobs.
+//! Release maps, stored as blobs.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,19 +9,19 @@ use serde::de::DeserializeOwned;
 use super::document::{self, MapAddress, ReleaseMap};
 use bunraku_control::ServiceError;
 
-/// A base is replaced when the changes to it are more than one in so many.
+/// A base is replaced when more than one in this many of its entries have changed.
 const CHANGES_PER_BASE: usize = 8;
 
 /// A base and its address.
 type Base = (ContentId, Arc<ReleaseMap>);
 
-/// A map that was written, pinned until a release refers to it.
+/// A written map, pinned until a release refers to it.
 pub(super) struct WrittenMap {
     pub(super) address: MapAddress,
     pub(super) pins: Vec<PinnedBlob>,
 }
 
-/// Reads and writes maps; remembers the base that was used last.
+/// Reads and writes maps; caches the last used base.
 #[derive(Clone)]
 pub(super) struct Maps {
     blobs: SharedBlobs,
@@ -47,7 +47,7 @@ impl Maps {
         })
     }
 
-    /// Writes a map, on the base of its parent's where that is worth it.
+    /// Writes a map, on the base of its parent's map if that saves enough.
     pub(super) async fn write(
         &self,
         map: &ReleaseMap,
@@ -57,7 +57,7 @@ impl Maps {
             let base = self.base(parent.base).await?;
             let changes = document::changes_between(&base, map);
             if changes.len() * CHANGES_PER_BASE <= base.len() {
-                // Kept from being collected until the release refers to it.
+                // Pinned, so that it is not collected before the release refers to it.
                 let base = self.blobs.pin(parent.base).await.map_err(map_error)?;
                 let written = self.put(&changes).await?;
                 let address = MapAddress {

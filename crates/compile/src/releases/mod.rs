@@ -1,20 +1,21 @@
-//! Releases: which of the compiled catalogs nodes get.
+//! Releases: the compiled catalogs that nodes get.
 //!
-//! A release is an immutable map from node to catalog for one environment,
-//! with a parent. Making one (`make.rs`) is one transaction on the
-//! environment's head. Applying it (`apply.rs`) writes the targets of the
-//! nodes for which something changed; whoever stops in the middle is followed
-//! by another. `worker.rs` does the applying, makes the releases that nobody
-//! has to ask for, and lets go of what only forgotten releases named.
+//! A release is an immutable map from node to catalog for one environment, with
+//! a parent. Creating one (`make.rs`) is one transaction on the environment's
+//! head. Applying it (`apply.rs`) writes the targets of the nodes that it
+//! changes; if a server stops in the middle, another one continues. `worker.rs`
+//! applies releases, creates the automatic ones, and releases the catalogs that
+//! only forgotten releases named.
 //!
-//! Rules that keep it right, with several servers on one store:
+//! These rules keep it correct with several servers on one store:
 //!
-//! - Everything that depends on which release is the newest compares the
-//!   head's revision in the transaction that acts on it.
-//! - A catalog is held (`releases/<environment>`) before a release names it,
-//!   and let go only in a transaction that writes the head: whoever is making
-//!   a release at that time starts over, and holds it again.
-//! - Nodes see targets, and nothing else of all this.
+//! - Everything that depends on the newest release compares the head's revision
+//!   in the transaction that acts on it.
+//! - A catalog is held (`releases/<environment>`) before a release names it.
+//!   The hold is released only in a transaction that writes the head: a server
+//!   that is creating a release at that time starts over, and holds the catalog
+//!   again.
+//! - Nodes see only targets.
 
 mod apply;
 mod choice;
@@ -46,18 +47,18 @@ use bunraku_control::{FindNodes, ServiceError, keys};
 use document::{Applied, Head, Release, ReleaseMap};
 use maps::Maps;
 
-/// Times and limits.
+/// Durations and limits of the release service.
 #[derive(Clone, Debug)]
 pub struct ReleaseOptions {
-    /// Releases of an environment that are kept; the newest ones.
+    /// Number of releases kept per environment, the newest ones.
     pub keep: usize,
-    /// Nothing was compiled for so long: what was is released, together.
+    /// After this time without a compile, the compiled catalogs are released together.
     pub quiet: Duration,
-    /// Released after so long, even if compiling goes on.
+    /// Catalogs are released after this time, even if compiling continues.
     pub longest_wait: Duration,
-    /// Another server takes over after so long.
+    /// Time after which another server takes over.
     pub leader_ttl: Duration,
-    /// Between two looks at what can be forgotten.
+    /// Interval between two checks for releases to forget.
     pub collect_every: Duration,
 }
 
@@ -73,7 +74,7 @@ impl Default for ReleaseOptions {
     }
 }
 
-/// The handle on the release service.
+/// Handle for the release service.
 #[derive(Clone)]
 pub struct Releases {
     store: SharedStore,
@@ -85,7 +86,7 @@ pub struct Releases {
     options: ReleaseOptions,
 }
 
-/// The head of an environment as it was read.
+/// The head of an environment, as read from the store.
 type StoredHead = Option<Stored<Head>>;
 
 impl Releases {
@@ -108,7 +109,7 @@ impl Releases {
         }
     }
 
-    /// Nothing is released by itself in the environment until [`Releases::resume`].
+    /// Stops automatic releases in the environment until [`Releases::resume`].
     pub async fn hold(
         &self,
         environment: &EnvironmentName,
@@ -131,7 +132,7 @@ impl Releases {
         Ok(hold)
     }
 
-    /// Ends a hold. False: there was none.
+    /// Ends a hold. Returns false if there was none.
     pub async fn resume(&self, environment: &EnvironmentName) -> Result<bool, ServiceError> {
         let key = keys::release_hold(environment);
         let transaction = bunraku_store::Transaction::new()
@@ -173,7 +174,7 @@ impl Releases {
             .ok_or_else(|| no_such_release(environment, number))
     }
 
-    /// The map of the newest release; empty before the first.
+    /// Returns the map of the newest release; empty before the first.
     async fn newest_map(
         &self,
         environment: &EnvironmentName,
@@ -188,13 +189,13 @@ impl Releases {
     }
 }
 
-/// The number of the newest release; 0 before the first.
+/// Returns the number of the newest release; 0 before the first.
 fn number_of(head: &StoredHead) -> ReleaseNumber {
     head.as_ref()
         .map_or(ReleaseNumber(0), |head| head.document.number)
 }
 
-/// The name under which an environment's releases hold catalogs.
+/// Returns the name under which an environment's releases hold catalogs.
 fn holder(environment: &EnvironmentName) -> String {
     keys::releases(environment).trim_end_matches('/').to_owned()
 }

@@ -6,14 +6,14 @@ use bunraku_wire::api::ReleasePolicy;
 
 use super::Releases;
 
-/// Whose settings a key below [`keys::ENVIRONMENTS`] is.
+/// Returns the environment whose settings are at a key below [`keys::ENVIRONMENTS`].
 pub(super) fn parse_settings(key: &str) -> Option<EnvironmentName> {
     let (environment, document) = keys::parse_environment_key(key)?;
     (document == "settings").then_some(environment)
 }
 
 impl Releases {
-    /// An environment that nobody set up holds everything back.
+    /// Returns the policy. An environment without settings releases only manually.
     pub(super) async fn policy(
         &self,
         environment: &EnvironmentName,

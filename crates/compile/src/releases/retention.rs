@@ -1,11 +1,11 @@
-//! Forgetting old releases, and letting go of what only they named.
+//! Forgets old releases, and releases the catalogs that only they named.
 //!
-//! Kept: the newest ones, and always the current one and its parent. Held:
+//! Kept: the newest releases, and always the current one and its parent. Held:
 //! every catalog that a kept release or a target names.
 //!
-//! A crash in between leaves holds that nothing needs; they are found again,
-//! because everything that is held is looked at, not only what a forgotten
-//! release named.
+//! A crash in between leaves unneeded holds. They are found again, because the
+//! check covers all held catalogs, not only those that a forgotten release
+//! named.
 
 use std::collections::BTreeSet;
 
@@ -19,10 +19,10 @@ use crate::targets::StoredTarget;
 use bunraku_control::document::{self, Stored};
 use bunraku_control::{ServiceError, keys};
 
-/// Catalogs that are let go in one transaction.
+/// Number of catalogs released in one transaction.
 const LET_GO_PER_TRANSACTION: usize = 100;
 
-/// What one collection did.
+/// The result of one collection.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct CollectedReleases {
     pub forgotten: usize,
@@ -30,7 +30,7 @@ pub struct CollectedReleases {
 }
 
 impl Releases {
-    /// Forgets what is beyond the retention, in one environment.
+    /// Forgets the releases of one environment that exceed the retention.
     pub async fn collect(
         &self,
         environment: &EnvironmentName,
@@ -71,7 +71,7 @@ impl Releases {
         Ok(collected)
     }
 
-    /// The document and its references to blobs, together.
+    /// Removes the document together with its references to blobs.
     async fn forget(
         &self,
         environment: &EnvironmentName,
@@ -118,7 +118,7 @@ impl Releases {
             let Some((document, entry)) = head else {
                 break;
             };
-            // Writing the head makes whoever is making a release start over.
+            // Writing the head forces any server that is creating a release to start over.
             let next = Head {
                 collections: document.collections + 1,
                 ..document
@@ -136,14 +136,14 @@ impl Releases {
                     entry.modified = revision;
                     Some((next, entry))
                 }
-                // A newer release: look again another time.
+                // There is a newer release: check again another time.
                 TransactionOutcome::Refused(_) => None,
             };
         }
         Ok(count)
     }
 
-    /// What targets name, of this environment or left by it.
+    /// Returns the catalogs that targets of this environment name, or that it left there.
     async fn named_by_targets(
         &self,
         environment: &EnvironmentName,
@@ -154,7 +154,7 @@ impl Releases {
             if target.target.environment == *environment {
                 named.insert(target.target.catalog);
             }
-            // A previous one may be of any environment.
+            // A previous catalog may be of any environment.
             named.extend(target.previous);
         }
         Ok(named)

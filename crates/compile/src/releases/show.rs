@@ -1,4 +1,4 @@
-//! Reading releases.
+//! Reads releases.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use bunraku_control::document;
 use bunraku_control::{ServiceError, keys};
 
 impl Releases {
-    /// All that are kept, newest first.
+    /// Returns all stored releases, newest first.
     pub async fn list(&self, environment: &EnvironmentName) -> Result<ReleaseList, ServiceError> {
         let mut releases = Vec::new();
         let prefix = keys::releases(environment);
@@ -39,7 +39,7 @@ impl Releases {
         })
     }
 
-    /// One of them, with its map; the newest when no number is given.
+    /// Returns one release with its map; the newest if no number is given.
     pub async fn show(
         &self,
         environment: &EnvironmentName,
@@ -54,7 +54,8 @@ impl Releases {
         })
     }
 
-    /// As [`Releases::show`], once it is applied, or replaced, or `most` is over.
+    /// Same as [`Releases::show`], after the release is applied or replaced, or
+    /// after `most`.
     pub async fn show_applied(
         &self,
         environment: &EnvironmentName,
@@ -65,7 +66,7 @@ impl Releases {
             let key = keys::release_applied(environment);
             let mut changes = self.store.watch(&key, WatchStart::Now).await?;
             loop {
-                // Watched first, then looked at: nothing falls in between.
+                // Watch first, then read, so that no change is missed.
                 let detail = self.show(environment, number).await?;
                 if detail.state != ReleaseState::Applying {
                     return Ok(());
@@ -101,7 +102,7 @@ impl Releases {
         Ok((release.summary, map))
     }
 
-    /// The number of the newest one.
+    /// Returns the number of the newest release.
     pub async fn newest(
         &self,
         environment: &EnvironmentName,
@@ -115,7 +116,7 @@ impl Releases {
         environment: &EnvironmentName,
         number: ReleaseNumber,
     ) -> Result<ReleaseState, ServiceError> {
-        // In this order: what is applied while we look is not newer than the head.
+        // Read in this order: a release applied meanwhile is not newer than the head.
         let applied = self.applied(environment).await?;
         let newest = number_of(&self.head(environment).await?);
         Ok(match () {

@@ -1,4 +1,4 @@
-//! Releases against a store that stops anywhere.
+//! Tests releases with a store that stops anywhere.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::catalogs::{CatalogOptions, NewCatalog};
 use crate::targets::StoredTarget;
 use bunraku_control::NoQueries;
 
-/// One store, and any number of servers on it.
+/// One store with any number of servers.
 struct Site {
     store: SharedStore,
     directory: TempDir,
@@ -56,7 +56,7 @@ impl Site {
         }
     }
 
-    /// A server on this store.
+    /// Creates a server on this store.
     async fn releases(&self, store: SharedStore, options: ReleaseOptions) -> Releases {
         let minutes = Arc::clone(&self.minutes);
         let clock = Clock::new(move || {
@@ -75,7 +75,7 @@ impl Site {
         self.releases(self.store.clone(), options).await
     }
 
-    /// Something new is compiled for so many nodes.
+    /// Compiles something new for this many nodes.
     async fn compile(&self, nodes: usize, version: u64) -> Vec<CatalogId> {
         let releases = self.living().await;
         stream::iter(0..nodes)
@@ -85,7 +85,7 @@ impl Site {
             .await
     }
 
-    /// So many nodes, with these catalogs in turns: cheaper than one each.
+    /// Gives this many nodes these catalogs in turns: cheaper than one each.
     async fn share(&self, nodes: usize, catalogs: &[CatalogId]) {
         let numbers: Vec<usize> = (0..nodes).collect();
         for batch in numbers.chunks(60) {
@@ -110,14 +110,14 @@ impl Site {
             .collect()
     }
 
-    /// Whoever comes next finishes what is there.
+    /// Another server finishes the remaining work.
     async fn finish(&self) {
         let releases = self.living().await;
         let outcome = releases.apply(&production(), Extent::Everything).await;
         assert_eq!(outcome.expect("applied"), Outcome::Done);
     }
 
-    /// Everything that must hold at any time.
+    /// Checks everything that must hold at any time.
     async fn check(&self) {
         let releases = self.living().await;
         let head = releases.head(&production()).await.expect("readable");
@@ -220,7 +220,7 @@ async fn a_server_that_dies_at_any_step_is_followed_by_another() {
             site.check().await;
             let survived = !mortal.is_cut();
             assert_eq!(survived, made.is_ok() && applied.is_ok(), "step {step}");
-            // Another server finishes what there is of it, or makes it.
+            // Another server finishes the release, or creates it.
             let other = site.living().await;
             other
                 .create(&production(), &everything(), "c")
@@ -279,7 +279,7 @@ async fn ten_thousand_nodes_are_released_in_bounded_transactions() {
     );
     let commits = counted.writes();
     assert!(commits < 500, "{commits} transactions");
-    // What changes for one costs what one costs.
+    // A change for one node costs only as much as one node.
     compile(&releases, 7, 2).await;
     let before = counted.writes();
     releases
@@ -385,7 +385,7 @@ async fn old_releases_go_and_what_is_current_its_parent_and_every_target_stay() 
             site.finish().await;
         }
     }
-    // The second node's target is that of the first release still, as after a crash.
+    // The second node's target is still that of the first release, as after a crash.
     let stale = StoredTarget {
         previous: None,
         ..site.targets().await[1].clone()
@@ -413,10 +413,11 @@ async fn old_releases_go_and_what_is_current_its_parent_and_every_target_stay() 
             }
         }
     }
-    // 4 and 5 by releases; of 1, what the stale target names, and what the other came from.
+    // 4 and 5 by releases; of 1, the one that the stale target names, and the
+    // previous one of the other target.
     assert_eq!(held, [(1, 0), (1, 1), (4, 0), (4, 1), (5, 0), (5, 1)]);
     assert_eq!(collected.let_go, 4);
-    // Whoever was making a release then starts over, and nothing is lost.
+    // A server that was creating a release then starts over, and nothing is lost.
     let again = releases.collect(&production()).await.expect("collected");
     assert_eq!((again.forgotten, again.let_go), (0, 0));
     let gone = RollbackRequest {
@@ -448,7 +449,8 @@ async fn a_release_that_is_being_made_while_catalogs_are_let_go_holds_them_again
     site.finish().await;
     let second = site.compile(1, 2).await;
     let head = releases.head(&production()).await.expect("readable");
-    // It has held its catalogs and is about to commit; the collector comes in between.
+    // The release has held its catalogs and is about to commit; the collector
+    // runs in between.
     releases
         .catalogs
         .hold(second[0], &holder(&production()))

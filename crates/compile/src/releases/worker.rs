@@ -1,9 +1,9 @@
-//! The one server that applies releases, and makes those nobody asks for.
+//! The one server that applies releases and creates the automatic ones.
 //!
-//! It follows what is compiled, the heads, the holds and the policies, and
-//! gathers changes: compiling ten thousand nodes gives a handful of releases.
-//! All it does is right when two do it, so losing the lead in the middle, or
-//! dying, needs no care.
+//! It follows compiled catalogs, heads, holds and policies, and gathers
+//! changes: compiling ten thousand nodes gives a handful of releases. All of
+//! its work is correct even if two servers do it. So losing the lead in the
+//! middle, or dying, needs no special handling.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,20 +22,20 @@ use super::{ReleaseOptions, Releases, number_of};
 use bunraku_control::leader::Leadership;
 use bunraku_control::{ServiceError, keys};
 
-/// How long to wait before something that failed is tried again.
+/// Delay before a failed operation is retried.
 const RETRY: std::time::Duration = std::time::Duration::from_secs(1);
-/// How long what changed meanwhile has to be seen.
+/// Time for concurrent changes to become visible.
 const TURN: std::time::Duration = std::time::Duration::from_millis(50);
-/// How far back a rule is looked for.
+/// Maximum number of releases to go back when searching for a rule.
 const LONGEST_CHAIN: usize = 1_000;
 
 pub struct ReleaseWorker {
     pub releases: Releases,
-    /// Who leads, for people who look.
+    /// The leader's name, for display.
     pub name: String,
 }
 
-/// When each environment is looked at next.
+/// The next time to check each environment.
 #[derive(Default)]
 struct Agenda {
     waiting: BTreeMap<EnvironmentName, Due>,
@@ -47,7 +47,7 @@ struct Due {
     at: Instant,
 }
 
-/// What the leader knows.
+/// The leader's state.
 struct Lead {
     held: BTreeMap<NodeName, Held>,
     environments: BTreeSet<EnvironmentName>,
@@ -108,7 +108,7 @@ impl ReleaseWorker {
         };
         lead.take_compiled(compiled.next().await?, &self.releases.options);
         lead.take_settings(heads.next().await?, keys::parse_release_head);
-        // A leader before this one may have stopped anywhere.
+        // A previous leader may have stopped anywhere.
         for environment in lead.environments.clone() {
             self.apply(&environment, Extent::Everything).await?;
         }
@@ -125,7 +125,7 @@ impl ReleaseWorker {
         }
     }
 
-    /// Does what is due.
+    /// Handles the environments that are due.
     async fn look(&self, lead: &mut Lead) {
         for environment in lead.agenda.take_due(Instant::now()) {
             let again = match self.tend(&environment, &lead.held).await {
@@ -140,8 +140,8 @@ impl ReleaseWorker {
         }
     }
 
-    /// Brings one environment to where it should be. False: something changed
-    /// in between, which has to be taken in first.
+    /// Brings one environment to its desired state. Returns false if something
+    /// changed in between, which must be read first.
     async fn tend(
         &self,
         environment: &EnvironmentName,
@@ -177,7 +177,7 @@ impl ReleaseWorker {
         Ok(())
     }
 
-    /// Makes the release that the policy asks for, if it does.
+    /// Creates the release that the policy requires, if any.
     async fn release(
         &self,
         environment: &EnvironmentName,
@@ -203,8 +203,8 @@ impl ReleaseWorker {
         proposed.await
     }
 
-    /// Nodes that came after the release whose rule covers them, with
-    /// catalogs of code that is released already.
+    /// Returns the nodes that came after the release whose rule covers them,
+    /// with catalogs of code that is already released.
     async fn added(
         &self,
         environment: &EnvironmentName,
@@ -240,8 +240,8 @@ impl ReleaseWorker {
         }))
     }
 
-    /// The rule that holds for nodes that come: that of the newest release
-    /// that a person made, or went back to.
+    /// Returns the rule for new nodes: that of the newest release that a user
+    /// created or rolled back to.
     async fn rule(
         &self,
         environment: &EnvironmentName,
@@ -278,8 +278,8 @@ impl ReleaseWorker {
     }
 }
 
-/// Everything that is newer than what nodes have. What a person released for
-/// noop only stays so.
+/// Releases everything that is newer than the nodes' catalogs. Nodes that a
+/// user released in noop mode stay in noop mode.
 fn automatic(map: ReleaseMap, held: &HeldCatalogs, next: ReleaseNumber) -> Proposal {
     let mut new = map.clone();
     for mode in [RunMode::Enforce, RunMode::Noop] {
@@ -301,7 +301,8 @@ fn automatic(map: ReleaseMap, held: &HeldCatalogs, next: ReleaseNumber) -> Propo
 }
 
 impl Lead {
-    /// Gathers: looked at when nothing more comes, or when it took too long.
+    /// Gathers compiled catalogs. They are handled when no more arrive, or
+    /// after the longest wait.
     fn take_compiled(&mut self, followed: Followed, options: &ReleaseOptions) {
         let changes = match followed {
             Followed::Snapshot { items, .. } => items.into_iter().map(Change::Put).collect(),
@@ -335,7 +336,7 @@ impl Lead {
         self.agenda.gather(environment, Instant::now(), options);
     }
 
-    /// Looked at at once.
+    /// Schedules an immediate check.
     fn take_settings(
         &mut self,
         followed: Followed,

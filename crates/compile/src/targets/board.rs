@@ -1,10 +1,10 @@
 //! Every node's target, in memory.
 //!
-//! One watch per server keeps it true. Until the first reading is done, a look goes
-//! to the store; so does one that must not be old by even a moment.
+//! One watch per server keeps it current. Until the first read is complete,
+//! lookups go to the store. So do lookups that must not be even slightly stale.
 //!
-//! Invariant: the board is changed before anyone is told, so whoever is told
-//! sees the change.
+//! Invariant: the board changes before anyone is notified, so everyone who is
+//! notified sees the change.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -22,10 +22,10 @@ use super::StoredTarget;
 use bunraku_control::document;
 use bunraku_control::{ServiceError, keys};
 
-/// How long to wait before a store is asked again that failed for good.
+/// Delay before a store is retried after a permanent failure.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Nodes of one question: no more than a transaction takes.
+/// Number of nodes per read: at most as many as a transaction accepts.
 const ASKED_TOGETHER: usize = 100;
 
 /// A node's target as this server knows it.
@@ -39,11 +39,11 @@ pub struct KnownTarget {
 #[derive(Default)]
 struct Entries {
     by_node: HashMap<NodeName, Arc<KnownTarget>>,
-    /// The first reading is done.
+    /// True when the first read is complete.
     complete: bool,
 }
 
-/// The handle on the board.
+/// Handle for the board.
 #[derive(Clone)]
 pub struct TargetBoard {
     store: SharedStore,
@@ -58,7 +58,7 @@ impl TargetBoard {
         }
     }
 
-    /// A node's target, if a release named its catalog.
+    /// Returns a node's target, if a release named its catalog.
     pub async fn get(&self, node: &NodeName) -> Result<Option<Arc<KnownTarget>>, ServiceError> {
         {
             let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
@@ -72,8 +72,8 @@ impl TargetBoard {
         }
     }
 
-    /// The same, as it is in the store in this moment: nothing that was released
-    /// before is missing.
+    /// Returns a node's target as it is in the store at this moment. Nothing
+    /// that was released before is missing.
     pub async fn get_newest(
         &self,
         node: &NodeName,
@@ -85,9 +85,9 @@ impl TargetBoard {
         self.get(node).await
     }
 
-    /// Sees to it that what is in the store of these nodes in this moment is known here.
-    /// When all of it is, which is the rule, a question for many costs hardly more than
-    /// one for a single node.
+    /// Ensures that the board has the current targets of these nodes from the
+    /// store. Usually it already has all of them; then a check of many nodes
+    /// costs hardly more than a check of one.
     pub async fn refresh(&self, nodes: &[NodeName]) -> Result<(), ServiceError> {
         for chunk in nodes.chunks(ASKED_TOGETHER) {
             if let [node] = chunk {
@@ -115,13 +115,14 @@ impl TargetBoard {
         Ok(())
     }
 
-    /// The catalogs that a node may read: its target's, and the one before.
+    /// Returns the catalogs that a node may read: its target's, and the previous one.
     pub async fn catalogs_of(&self, node: &NodeName) -> Result<Vec<CatalogId>, ServiceError> {
         Ok(catalogs_of(self.get(node).await?.as_deref()))
     }
 
-    /// The same, as it is in the store in this moment. Another server may have told the
-    /// node of its target, and heard of it earlier than this one.
+    /// Returns the same catalogs as they are in the store at this moment.
+    /// Another server may have seen the node's target earlier than this one and
+    /// notified the node of it.
     pub async fn newest_catalogs_of(
         &self,
         node: &NodeName,
@@ -129,14 +130,14 @@ impl TargetBoard {
         Ok(catalogs_of(self.get_newest(node).await?.as_deref()))
     }
 
-    /// Whether a node may read this catalog.
+    /// Returns true if a node may read this catalog.
     pub async fn may_read(&self, node: &NodeName, id: CatalogId) -> Result<bool, ServiceError> {
         Ok(self.catalogs_of(node).await?.contains(&id)
             || self.newest_catalogs_of(node).await?.contains(&id))
     }
 
-    /// Sees to it that what is in the store of these nodes is known here, if it is not yet
-    /// what it is thought to be.
+    /// Reads the targets of these nodes from the store if the board's targets
+    /// differ from the expected ones.
     pub async fn catch_up(&self, thought: &[ReleaseEntry]) -> Result<(), ServiceError> {
         let mut other = Vec::new();
         for entry in thought {
@@ -150,7 +151,8 @@ impl TargetBoard {
         self.refresh(&other).await
     }
 
-    /// Follows the store until cancelled. Calls `on_change` after a node's target changed here.
+    /// Follows the store until cancelled. Calls `on_change` after a node's
+    /// target changed here.
     pub async fn run(&self, on_change: impl Fn(&NodeName), shutdown: CancellationToken) {
         let mut follow = Follow::new(self.store.clone(), keys::TARGETS);
         loop {
@@ -172,7 +174,7 @@ impl TargetBoard {
         }
     }
 
-    /// Writes down what is new; tells whose target it is.
+    /// Records changes, and returns the nodes whose targets changed.
     fn take(&self, followed: Followed) -> Vec<NodeName> {
         let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
         let mut touched = Vec::new();
@@ -207,7 +209,7 @@ fn put(entries: &mut Entries, entry: &KeyValue) -> Option<NodeName> {
             Some(node)
         }
         Err(error) => {
-            // Serving what was there before is better than serving nothing.
+            // Serving the previous target is better than serving nothing.
             tracing::error!(error = %error, "a target cannot be read and is left as it was");
             None
         }
@@ -224,8 +226,8 @@ fn delete(entries: &mut Entries, key: &str, at: Revision) -> Option<NodeName> {
 }
 
 impl Entries {
-    /// Whether what is known of a node is newer than this: it was looked at in the
-    /// store, and the watch comes later.
+    /// Returns true if the known target is newer than this revision: it was
+    /// read from the store directly, and the watch is behind.
     fn is_after(&self, node: &NodeName, revision: Revision) -> bool {
         let known = self.by_node.get(node);
         known.is_some_and(|known| known.modified > revision)

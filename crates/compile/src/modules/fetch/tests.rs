@@ -51,7 +51,7 @@ fn a_redirect_is_refused_whatever_else_curl_says() {
     assert!(told(63, "").is_err_and(|said| said.contains("larger")));
 }
 
-/// Answers every request with what is given, and says where.
+/// Answers every request with the given answer, and returns the listener's address.
 fn listening(answer: impl Fn(&mut dyn Write) -> std::io::Result<()> + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -60,7 +60,8 @@ fn listening(answer: impl Fn(&mut dyn Write) -> std::io::Result<()> + Send + 'st
             let Ok(mut stream) = stream else { return };
             let mut request = [0; 4096];
             let _ = stream.read(&mut request);
-            // Whoever has enough hangs up, which is the point of some of these.
+            // A client that has enough disconnects, which is the point of some of these
+            // tests.
             let _ = answer(&mut stream);
         }
     });
