@@ -1,17 +1,17 @@
-//! The values that can be compared: everything that holds no other values.
+//! Comparable values: all values that contain no other values.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
 
 use serde_json::Value;
 
-/// One value. Equal numbers are equal however they were written.
+/// One value. Equal numbers are equal, however they were written.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Scalar {
     Null,
     Bool(bool),
     Integer(i64),
-    /// The bits of a number with a fraction, or beyond whole ones.
+    /// The bits of a number with a fraction, or one beyond the range of exact integers.
     Float(u64),
     Text(Arc<str>),
     EmptyList,
@@ -19,7 +19,7 @@ pub(crate) enum Scalar {
 }
 
 impl Scalar {
-    /// Nothing for lists and objects that hold something.
+    /// Converts a value. Returns nothing for nonempty lists and objects.
     pub(crate) fn of(value: &Value) -> Option<Self> {
         Some(match value {
             Value::Null => Self::Null,
@@ -36,7 +36,7 @@ impl Scalar {
     }
 
     fn float(number: f64) -> Self {
-        // Up to here every whole number has a float of its own.
+        // Up to here, every integer has its own float.
         let exact = 9_007_199_254_740_992.0;
         match number.fract() == 0.0 && number.abs() <= exact {
             true => Self::Integer(number as i64),
@@ -64,7 +64,7 @@ impl Scalar {
         }
     }
 
-    /// Numbers with numbers, texts with texts; nothing else has an order.
+    /// Compares numbers with numbers and texts with texts; nothing else has an order.
     pub(crate) fn compare(&self, other: &Self) -> Option<Ordering> {
         match (self, other) {
             (Self::Integer(left), Self::Integer(right)) => Some(left.cmp(right)),
@@ -74,7 +74,7 @@ impl Scalar {
     }
 }
 
-/// A total order over all JSON values, for sorting: by kind, then by value.
+/// Compares any two JSON values in a total order, for sorting: by kind, then by value.
 pub(crate) fn total_order(left: &Value, right: &Value) -> Ordering {
     let kind = |value: &Value| match value {
         Value::Null => 0,

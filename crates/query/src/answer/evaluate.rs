@@ -1,8 +1,8 @@
-//! Which rows of which nodes a condition holds for.
+//! Evaluates a condition: the matching rows, and the nodes that have them.
 //!
-//! A condition is a set of nodes for each distinct row. What depends on the
-//! node alone is worked out once, before any row is looked at; what depends on
-//! the row alone is all nodes or none. The rest is joining sets.
+//! A condition is a set of nodes for each distinct row. The parts that depend
+//! on the node alone are evaluated once, before any row. The parts that depend
+//! on the row alone give all nodes or none. The rest joins sets.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -15,7 +15,7 @@ use crate::index::{Index, NodeSet, PathId, Row, RowId, RowTable, Segment};
 use crate::language::{CheckedQuery, Entity, Field, Matcher, Step, Test};
 use crate::scalar::Scalar;
 
-/// Rows that match, each with the nodes that have it.
+/// Matching rows, each with the nodes that have it.
 pub(super) struct Matches {
     /// The row's number in its table, or its path among the facts; nodes have none.
     pub(super) rows: Vec<(u32, NodeSet)>,
@@ -29,7 +29,7 @@ impl Matches {
     }
 }
 
-/// For which nodes something holds.
+/// The nodes for which a condition holds.
 #[derive(Clone)]
 enum Truth {
     All,
@@ -37,7 +37,7 @@ enum Truth {
     Some(NodeSet),
 }
 
-/// A condition with everything worked out that needs no row.
+/// A condition in which all parts that need no row are already evaluated.
 enum Prepared {
     Known(Truth),
     And(Vec<Prepared>),
@@ -53,7 +53,7 @@ enum Prepared {
 }
 
 impl Prepared {
-    /// What is cheap comes first.
+    /// Returns the cost for sorting: cheap conditions come first.
     fn cost(&self) -> u8 {
         match self {
             Self::Known(_) | Self::FactName(_) => 0,
@@ -65,7 +65,7 @@ impl Prepared {
     }
 }
 
-/// The row that a condition is tried on.
+/// The row that a condition is evaluated on.
 #[derive(Clone, Copy)]
 struct At<'a> {
     key: u32,
@@ -102,7 +102,7 @@ impl<'a> Evaluation<'a> {
         Ok(Matches { rows })
     }
 
-    /// The rows to try: those that an index names, or all.
+    /// Returns the rows to try: those that an index names, or all.
     fn candidates(&self, query: &CheckedQuery) -> Vec<(u32, Option<&'a Row>)> {
         let facts = &self.index.facts;
         match (query.entity, self.index.table(query.entity)) {
@@ -122,7 +122,7 @@ impl<'a> Evaluation<'a> {
         }
     }
 
-    /// Of the nodes for which the condition holds, those that have the row.
+    /// Returns the nodes that have the row, of those for which the condition holds.
     fn having(&mut self, entity: Entity, at: At<'_>, truth: Truth) -> Result<NodeSet, AnswerError> {
         let facts = &self.index.facts;
         let mut have = NodeSet::default();
@@ -197,7 +197,7 @@ impl<'a> Evaluation<'a> {
             Field::FactValue(steps) => {
                 return Ok(Prepared::FactValue(steps.clone(), matcher.clone()));
             }
-            // A list is equal to nothing that can be written.
+            // No literal is equal to a list.
             Field::FactPath => return Ok(Prepared::Known(Truth::None)),
             Field::Node("certname") => match matcher.named() {
                 Some(named) => {
@@ -381,7 +381,7 @@ impl<'a> Evaluation<'a> {
             && pairs.all(|(pattern, segment)| pattern.is_match(&segment.to_string())))
     }
 
-    /// Node by node: the only test that must.
+    /// Tests node by node. No other test has to.
     fn in_keys(
         &mut self,
         entity: Entity,
@@ -450,7 +450,7 @@ fn or(left: Truth, right: Truth) -> Truth {
     }
 }
 
-/// Every value that steps lead to.
+/// Visits every value that the steps lead to.
 pub(super) fn each_value(value: Option<&Value>, steps: &[Step], visit: &mut impl FnMut(&Value)) {
     let Some(value) = value else {
         return;
@@ -478,7 +478,7 @@ pub(super) fn each_value(value: Option<&Value>, steps: &[Step], visit: &mut impl
     }
 }
 
-/// What two values have in common exactly when they are equal. Null is equal to nothing.
+/// Returns a key that two values share exactly when they are equal. Null equals nothing.
 fn key_of(value: &Value) -> Option<Scalar> {
     match value {
         Value::Null => None,
@@ -489,7 +489,7 @@ fn key_of(value: &Value) -> Option<Scalar> {
     }
 }
 
-/// The rows that can match at all, where indexed fields say so.
+/// Returns the rows that can match, if indexed fields narrow them down.
 fn named_rows(table: &RowTable, test: &Test) -> Option<BTreeSet<RowId>> {
     match test {
         Test::Compare(Field::Row(name, steps), matcher) if steps.is_empty() => {

@@ -1,4 +1,4 @@
-//! What is left of what a query may cost.
+//! The remaining cost budget of a query.
 
 use super::{AnswerError, Limits};
 

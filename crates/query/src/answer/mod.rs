@@ -1,4 +1,4 @@
-//! Answers: which rows of which nodes, then what is shown of them.
+//! Answers: the matching rows and nodes first, then the columns to show.
 
 mod evaluate;
 mod fuel;
@@ -15,15 +15,15 @@ use crate::{Query, QueryError};
 use evaluate::Evaluation;
 use fuel::Fuel;
 
-/// What a query may cost. Counted, not timed: the same query on the same
-/// index always ends the same way.
+/// The cost limits of a query. They are counted, not timed: the same query on
+/// the same index always ends the same way.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Values that may be looked at.
+    /// Maximum number of values to examine.
     pub steps: usize,
-    /// Rows that may be shown.
+    /// Maximum number of rows to show.
     pub rows: usize,
-    /// Bytes that may be shown, more or less.
+    /// Approximate maximum number of bytes to show.
     pub bytes: usize,
 }
 
@@ -37,7 +37,7 @@ impl Default for Limits {
     }
 }
 
-/// Why a query that makes sense is not answered.
+/// The reason why a valid query is not answered.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum AnswerError {
     #[error("the query looks at too much: it was ended after {0} steps")]
@@ -51,7 +51,7 @@ pub enum AnswerError {
 }
 
 impl AnswerError {
-    /// What to do next.
+    /// Returns a hint on what to do next.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::TooManySteps(_) => "compare with `=` where you can; it costs next to nothing",
@@ -62,17 +62,17 @@ impl AnswerError {
     }
 }
 
-/// Rows under columns.
+/// An answer: rows under columns.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Answer {
     pub columns: Vec<String>,
     pub rows: Vec<Vec<Value>>,
-    /// What is probably not meant as it was written.
+    /// Parts of the query that are probably mistakes.
     pub warnings: Vec<String>,
 }
 
 impl Answer {
-    /// Each row as an object.
+    /// Returns each row as an object.
     pub fn objects(&self) -> Vec<Map<String, Value>> {
         let object = |row: &Vec<Value>| {
             let named = self.columns.iter().cloned().zip(row.iter().cloned());
@@ -83,7 +83,7 @@ impl Answer {
 }
 
 impl Query {
-    /// Reads a query that is to name nodes: one that groups names none.
+    /// Reads a query that must name nodes: one that groups names none.
     pub fn parse_target(text: &str) -> Result<Self, QueryError> {
         let query = Self::parse(text)?;
         match query.0.group_by {
@@ -110,7 +110,7 @@ impl Index {
         })
     }
 
-    /// The nodes that any row of the answer belongs to, by name.
+    /// Returns the nodes of all rows of the answer, by name.
     pub fn nodes_matching(
         &self,
         query: &Query,
@@ -136,7 +136,7 @@ impl Index {
         Ok(nodes.into_iter().collect())
     }
 
-    /// Facts that are asked for and that no node has.
+    /// Warns about facts in the query that no node has.
     fn warnings(&self, query: &CheckedQuery) -> Vec<String> {
         let mut warnings = Vec::new();
         let columns = query
@@ -181,7 +181,7 @@ impl Index {
         {
             return;
         }
-        // The longest beginning that some node has, and what could follow it.
+        // The longest prefix that some node has, and its possible continuations.
         let known = (0..steps.len())
             .rev()
             .find(|length| *length == 0 || !self.facts.resolve(None, &steps[..*length]).is_empty())

@@ -1,4 +1,4 @@
-//! What is shown of the rows that match: groups, order, pages, columns.
+//! Shows the matching rows: groups, order, pages, columns.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -27,7 +27,7 @@ pub(super) fn show(
     Ok((labels.collect(), rows))
 }
 
-/// The nodes of the rows that are left after order, offset and limit.
+/// Returns the nodes of the rows that remain after order, offset and limit.
 pub(super) fn pages(
     index: &Index,
     query: &CheckedQuery,
@@ -65,7 +65,7 @@ fn page<T>(query: &CheckedQuery, items: Vec<T>) -> Vec<T> {
     items.into_iter().skip(query.offset).take(limit).collect()
 }
 
-/// Every row of every node, in an order that depends on nothing but what they hold.
+/// Returns every row of every node, in an order that depends only on their contents.
 fn ordered(
     index: &Index,
     query: &CheckedQuery,
@@ -73,7 +73,7 @@ fn ordered(
     fuel: &mut Fuel,
 ) -> Result<Vec<(u32, Slot)>, AnswerError> {
     let found: usize = matches.rows.iter().map(|(_, nodes)| nodes.len()).sum();
-    // A page of them needs the order of all.
+    // One page needs the order of all rows.
     fuel.rows(found / 10)?;
     fuel.spend(found)?;
     let by_name: HashMap<Slot, usize> = index.slots().zip(0..).collect();
@@ -116,7 +116,7 @@ fn compare(left: &[Value], right: &[Value], query: &CheckedQuery) -> std::cmp::O
     compared.fold(std::cmp::Ordering::Equal, std::cmp::Ordering::then)
 }
 
-/// The place of each distinct row among those of one node.
+/// Returns the position of each distinct row among those of one node.
 fn row_order(index: &Index, entity: Entity, matches: &Matches) -> HashMap<u32, usize> {
     let mut keys: Vec<u32> = matches.rows.iter().map(|(key, _)| *key).collect();
     match index.table(entity) {
@@ -154,7 +154,7 @@ impl Ord for Ordered {
     }
 }
 
-/// The value of a field of one row of one node.
+/// Returns the value of a field of one row of one node.
 pub(super) fn value_at(
     index: &Index,
     entity: Entity,
@@ -208,12 +208,12 @@ pub(super) fn value_at(
     }
 }
 
-/// The same for every node that has the row.
+/// Returns true if the field is the same for every node that has the row.
 fn is_of_row(field: &Field) -> bool {
     matches!(field, Field::Row(..) | Field::FactName | Field::FactPath)
 }
 
-/// What a function has seen of a group.
+/// The state of an aggregate function for a group.
 #[derive(Clone, Default)]
 struct Tally {
     count: usize,
@@ -287,12 +287,12 @@ fn grouped_rows(
         .filter_map(|column| column.field.as_ref());
     let of_rows = fields.iter().chain(columns).all(is_of_row);
     let mut groups: BTreeMap<String, Group> = BTreeMap::new();
-    // Without groups there is one, of all rows, even if there are none.
+    // Without groups there is a single group of all rows, even if there are no rows.
     if fields.is_empty() {
         groups.insert(String::new(), new_group(Vec::new(), query));
     }
     for (key, nodes) in &matches.rows {
-        // Where all nodes of a row are alike, one stands for all of them.
+        // If all nodes of a row are alike, one represents all of them.
         let (each, times) = match of_rows {
             true => (1, nodes.len()),
             false => (usize::MAX, 1),
@@ -364,7 +364,7 @@ fn finish(
     Ok(rows)
 }
 
-/// About how many bytes a value is in JSON.
+/// Returns the approximate size of a value in JSON, in bytes.
 fn weight(value: &Value) -> usize {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => 8,

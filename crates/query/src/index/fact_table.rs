@@ -1,8 +1,8 @@
 //! The facts of all nodes, by path and by node.
 //!
-//! A fact set is taken apart into its values, each with its path. For each
-//! path there is a column: which nodes have which value. A comparison looks at
-//! the distinct values of one column; which nodes have them is known.
+//! A fact set is split into its values, each with its path. Each path has a
+//! column that maps values to the nodes that have them. So a comparison
+//! examines only the distinct values of one column.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use super::places::{PathId, Paths, Segment, ValueId, Values};
 use crate::language::{Matcher, Step};
 use crate::scalar::Scalar;
 
-/// A fact set with more values is indexed only so far: one node must not fill
-/// the memory of all.
+/// Maximum number of indexed values per fact set; the rest is not indexed. One
+/// node must not fill the memory that all share.
 const MOST_VALUES: usize = 50_000;
 
 type Column = HashMap<ValueId, Members>;
@@ -30,12 +30,12 @@ pub(crate) struct FactTable {
 }
 
 impl FactTable {
-    /// Replaces a node's facts. False: there are more than are indexed.
+    /// Replaces a node's facts. Returns false if there are more values than are indexed.
     pub(crate) fn set(&mut self, slot: Slot, facts: &Map<String, Value>) -> bool {
         let mut row = Vec::new();
         self.take_apart(None, &mut facts.iter().map(key_and_value), &mut row);
         row.sort_unstable();
-        // Afterwards: what both have is not let go in between.
+        // Remove the old facts last, so that shared values are not dropped in between.
         self.remove(slot);
         for (path, value) in &row {
             let column = self.columns.entry(*path).or_default();
@@ -99,7 +99,7 @@ impl FactTable {
         }
     }
 
-    /// Every path that steps lead to.
+    /// Returns every path that the steps lead to.
     pub(crate) fn resolve(&self, from: Option<PathId>, steps: &[Step]) -> Vec<PathId> {
         let Some((step, rest)) = steps.split_first() else {
             return from.into_iter().collect();
@@ -119,8 +119,9 @@ impl FactTable {
             .collect()
     }
 
-    /// The nodes with a value at the path that the matcher likes. `spend` is
-    /// called for each distinct value that is looked at, with its size.
+    /// Collects the nodes with a value at the path that satisfies the matcher.
+    /// Calls `spend` for each distinct value that it examines, with the value's
+    /// size.
     pub(crate) fn matching<E>(
         &self,
         path: PathId,
@@ -151,7 +152,7 @@ impl FactTable {
         Ok(())
     }
 
-    /// The nodes with anything but null at the path or below it.
+    /// Collects the nodes with a non-null value at the path or below it.
     pub(crate) fn present(&self, path: PathId, set: &mut NodeSet) {
         if let Some(column) = self.columns.get(&path) {
             for (value, members) in column {
@@ -165,7 +166,7 @@ impl FactTable {
         }
     }
 
-    /// The nodes with something at the path or below it, be it null.
+    /// Collects the nodes with any value at the path or below it, including null.
     pub(crate) fn all(&self, path: PathId, set: &mut NodeSet) {
         if let Some(column) = self.columns.get(&path) {
             column.values().for_each(|members| members.add_to(set));
@@ -175,21 +176,21 @@ impl FactTable {
         }
     }
 
-    /// The nodes with a value right at the path, be it null.
+    /// Collects the nodes with a value exactly at the path, including null.
     pub(crate) fn at(&self, path: PathId, set: &mut NodeSet) {
         if let Some(column) = self.columns.get(&path) {
             column.values().for_each(|members| members.add_to(set));
         }
     }
 
-    /// Whether a node has something at the path or below it.
+    /// Returns true if a node has a value at the path or below it.
     pub(crate) fn has(&self, slot: Slot, path: PathId) -> bool {
         let row = self.rows.get(&slot).map_or(&[][..], Vec::as_slice);
         row.iter()
             .any(|(below, _)| self.paths.is_at_or_below(*below, path))
     }
 
-    /// A node's value at the path: put together again if it holds others.
+    /// Returns a node's value at the path. A value that contains others is reassembled.
     pub(crate) fn value(&self, slot: Slot, path: PathId) -> Option<Value> {
         let row = self.rows.get(&slot)?;
         if let Ok(at) = row.binary_search_by_key(&path, |(path, _)| *path) {
@@ -198,7 +199,7 @@ impl FactTable {
         self.put_together(row, Some(path))
     }
 
-    /// All facts of a node.
+    /// Returns all facts of a node.
     pub(crate) fn whole(&self, slot: Slot) -> Option<Value> {
         self.put_together(self.rows.get(&slot)?, None)
     }
@@ -217,7 +218,7 @@ impl FactTable {
         found.then(|| tree.into_value())
     }
 
-    /// Every path at which some node has a value.
+    /// Returns every path at which some node has a value.
     pub(crate) fn paths_in_use(&self) -> impl Iterator<Item = PathId> {
         self.columns.keys().copied()
     }
@@ -233,7 +234,7 @@ impl FactTable {
         self.paths.segments(path)
     }
 
-    /// The names right below a path.
+    /// Returns the names directly below a path.
     pub(crate) fn names_below(&self, path: Option<PathId>) -> Vec<String> {
         let children = self.paths.children(path).keys();
         let mut names: Vec<String> = children.map(Segment::to_string).collect();
@@ -241,7 +242,7 @@ impl FactTable {
         names
     }
 
-    /// Distinct values and paths: what memory goes with.
+    /// Returns the numbers of distinct values and paths, which determine memory use.
     pub(crate) fn size(&self) -> (usize, usize) {
         (self.values.len(), self.paths.len())
     }
@@ -251,7 +252,7 @@ fn key_and_value<'a>((key, value): (&'a String, &'a Value)) -> (Segment, &'a Val
     (Segment::Key(Arc::from(key.as_str())), value)
 }
 
-/// What looking at a value costs.
+/// Returns the cost of examining a value.
 fn size(value: &Scalar) -> usize {
     match value {
         Scalar::Text(text) => 1 + text.len() / 64,

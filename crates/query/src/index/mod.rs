@@ -1,8 +1,8 @@
-//! Everything that can be asked, in memory, by node.
+//! The in-memory index of everything that queries can ask for, by node.
 //!
-//! An index is fed: what it holds of a node is replaced piece by piece (its
-//! fields, facts, catalog, reports). The order of feeding makes no difference
-//! to the answers, and neither does what was there before.
+//! Callers feed the index: they replace a node's data piece by piece (its
+//! fields, facts, catalog, reports). The order of feeding does not affect the
+//! answers, and neither does the previous data.
 
 mod fact_table;
 mod node_set;
@@ -23,7 +23,7 @@ pub(crate) use row_table::{Row, RowId, RowTable};
 
 use crate::language::Entity;
 
-/// What the index holds of one node.
+/// The index data of one node.
 #[derive(Debug)]
 pub(crate) struct NodeEntry {
     pub(crate) name: NodeName,
@@ -45,7 +45,7 @@ pub struct Index {
     events: RowTable,
 }
 
-/// How many distinct things an index holds: what its memory goes with.
+/// The numbers of distinct items in an index, which determine its memory use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct IndexSize {
     pub nodes: usize,
@@ -89,7 +89,7 @@ impl Index {
         }
     }
 
-    /// Sets some of a node's own fields; null takes one away. The node exists from then on.
+    /// Sets some of a node's own fields; null removes a field. Creates the node if needed.
     pub fn set_fields(&mut self, node: &NodeName, fields: Map<String, Value>) {
         let entry = self.entry(node).1;
         for (name, value) in fields {
@@ -100,13 +100,13 @@ impl Index {
         }
     }
 
-    /// Replaces a node's facts. False when there are more values than are indexed.
+    /// Replaces a node's facts. Returns false if there are more values than are indexed.
     pub fn set_facts(&mut self, node: &NodeName, facts: &Map<String, Value>) -> bool {
         let slot = self.entry(node).0;
         self.facts.set(slot, facts)
     }
 
-    /// Replaces a node's resources and classes by those of its newest catalog.
+    /// Replaces a node's resources and classes with those of its newest catalog.
     pub fn set_catalog(&mut self, node: &NodeName, catalog: &Catalog) {
         self.clear_catalog(node);
         let slot = self.entry(node).0;
@@ -118,7 +118,7 @@ impl Index {
         (entry.resources, entry.classes) = (resources, classes);
     }
 
-    /// The node has no catalog any more.
+    /// Removes the data of a node's catalog.
     pub fn clear_catalog(&mut self, node: &NodeName) {
         let Some(slot) = self.by_name.get(node).copied() else {
             return;
@@ -146,7 +146,7 @@ impl Index {
         self.extend_report(node, run, report, events);
     }
 
-    /// Replaces what is said of a run, and adds events to those that it has.
+    /// Replaces the row of a run's report, and adds events to the existing ones.
     pub fn extend_report(
         &mut self,
         node: &NodeName,
@@ -188,7 +188,7 @@ impl Index {
         }
     }
 
-    /// Takes away everything of a node.
+    /// Removes all data of a node.
     pub fn remove_node(&mut self, node: &NodeName) {
         let Some(slot) = self.by_name.get(node).copied() else {
             return;
@@ -240,7 +240,7 @@ impl Index {
         all
     }
 
-    /// By name.
+    /// Returns the slots in the order of the nodes' names.
     pub(crate) fn slots(&self) -> impl Iterator<Item = Slot> {
         self.by_name.values().copied()
     }
@@ -256,10 +256,10 @@ impl Index {
     }
 }
 
-/// What is shown in the place of a secret.
+/// Replacement text for a secret.
 const SECRET: &str = "[secret]";
 
-/// A resource without its secrets.
+/// Returns the row of a resource, without its secrets.
 fn resource_row(resource: &Resource) -> Row {
     let reference = resource.reference();
     let parameters = resource.parameters.iter().map(|(name, value)| {
@@ -282,7 +282,7 @@ fn resource_row(resource: &Resource) -> Row {
     row
 }
 
-/// Classes as resources name them; those that are only listed, as the list does.
+/// Returns the classes, spelled as in resources, or as in the list if only listed there.
 fn class_rows(catalog: &Catalog) -> impl Iterator<Item = Row> {
     let resources = catalog.resources.iter();
     let classes = resources.filter(|resource| resource.reference().type_name() == "Class");

@@ -1,9 +1,9 @@
-//! Sets of nodes, by their places in the index.
+//! Sets of nodes, by their slots in the index.
 
-/// A node's place. It is given to another node when this one is removed.
+/// A node's position. It is reused for another node after this one is removed.
 pub(crate) type Slot = u32;
 
-/// A set as bits: what questions are answered with.
+/// A set as bits, for evaluating queries.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(crate) struct NodeSet {
     words: Vec<u64>,
@@ -77,7 +77,7 @@ impl NodeSet {
     }
 }
 
-/// A set that is kept: most have one member, and there are millions of them.
+/// A stored set. Most have one member, and there are millions of them.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Members {
     #[default]
@@ -88,7 +88,7 @@ pub(crate) enum Members {
     Many(NodeSet),
 }
 
-/// More members than these are kept as bits.
+/// Sets with more members than this are stored as bits.
 const FEW: usize = 64;
 
 impl Members {

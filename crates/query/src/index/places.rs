@@ -1,11 +1,11 @@
-//! Things that are kept once and counted: values and paths of facts.
+//! Values and paths of facts, stored once with a use count.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::scalar::Scalar;
 
-/// Numbers with things behind them; freed numbers are given again.
+/// Items by number; freed numbers are reused.
 #[derive(Debug)]
 pub(super) struct Slab<T> {
     entries: Vec<Option<T>>,
@@ -64,7 +64,7 @@ impl<T> Slab<T> {
 pub(crate) type ValueId = u32;
 pub(crate) type PathId = u32;
 
-/// Every value of every fact, once.
+/// Every value of every fact, stored once.
 #[derive(Default, Debug)]
 pub(super) struct Values {
     slab: Slab<(Scalar, u32)>,
@@ -120,11 +120,11 @@ struct PathEntry {
     parent: Option<PathId>,
     segment: Segment,
     children: HashMap<Segment, PathId>,
-    /// Facts that end here.
+    /// Number of facts that end here.
     uses: u32,
 }
 
-/// Every path of every fact, once, as a tree.
+/// Every path of every fact, stored once, as a tree.
 #[derive(Default, Debug)]
 pub(super) struct Paths {
     slab: Slab<PathEntry>,
@@ -132,7 +132,7 @@ pub(super) struct Paths {
 }
 
 impl Paths {
-    /// The path below `parent`, which is made if need be.
+    /// Returns the path below `parent`, and creates it if needed.
     pub(super) fn child(&mut self, parent: Option<PathId>, segment: Segment) -> PathId {
         if let Some(known) = self.children(parent).get(&segment) {
             return *known;
@@ -164,7 +164,7 @@ impl Paths {
         self.slab.get_mut(number).expect("it was just made").uses += 1;
     }
 
-    /// Lets go of a use, and of what has none any more, up to the root.
+    /// Removes one use, and all paths up to the root that are now unused.
     pub(super) fn release(&mut self, number: PathId) {
         if let Some(entry) = self.slab.get_mut(number) {
             entry.uses -= 1;
@@ -201,7 +201,7 @@ impl Paths {
         false
     }
 
-    /// From the top down.
+    /// Returns the segments from the top down.
     pub(super) fn segments(&self, number: PathId) -> Vec<Segment> {
         let mut segments = Vec::new();
         let mut next = Some(number);

@@ -1,8 +1,8 @@
-//! Rows that nodes have: resources, classes, reports, events.
+//! Rows of nodes: resources, classes, reports, events.
 //!
-//! Equal rows are kept once, with the set of nodes that have them. A fleet of
-//! alike machines has few distinct resources, and a condition is tried on each
-//! of those once.
+//! Equal rows are stored once, with the set of nodes that have them. A fleet of
+//! similar machines has few distinct resources, and a condition is evaluated
+//! once for each of those.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -21,12 +21,12 @@ pub(crate) struct RowEntry {
     pub(crate) row: Row,
     pub(crate) nodes: Members,
     id: ContentId,
-    /// How often each node has it, beyond once.
+    /// Additional occurrences per node, beyond the first.
     more: HashMap<Slot, u32>,
 }
 
 impl RowEntry {
-    /// Equal for equal rows.
+    /// Returns an id that is equal for equal rows.
     pub(crate) fn id(&self) -> ContentId {
         self.id
     }
@@ -36,7 +36,7 @@ impl RowEntry {
 pub(crate) struct RowTable {
     rows: Slab<RowEntry>,
     known: HashMap<ContentId, RowId>,
-    /// Fields whose values lead to rows at once.
+    /// Fields whose values are indexed.
     indexed: &'static [&'static str],
     by_value: HashMap<(usize, Scalar), BTreeSet<RowId>>,
 }
@@ -127,7 +127,7 @@ impl RowTable {
         self.rows.iter().map(|(number, _)| number).collect()
     }
 
-    /// The rows with one of these values, if the field leads to rows.
+    /// Returns the rows with one of these values, if the field is indexed.
     pub(crate) fn with_value(&self, field: &str, values: &[&Scalar]) -> Option<BTreeSet<RowId>> {
         let at = self.indexed.iter().position(|known| *known == field)?;
         let mut rows = BTreeSet::new();

@@ -1,5 +1,5 @@
-//! From what was written to what it means: every name known, every value of a
-//! kind that can be compared so, every regular expression built.
+//! Checks a parsed query. Resolves every name, checks that every value has a
+//! comparable kind, and compiles every regular expression.
 
 use std::collections::HashSet;
 
@@ -14,7 +14,8 @@ use crate::scalar::Scalar;
 
 pub(crate) use super::syntax::Step;
 
-/// Larger regular expressions are refused: in bytes of memory, once built.
+/// Maximum size of a compiled regular expression in memory, in bytes. Larger
+/// ones are refused.
 const REGEX_BYTES: usize = 1 << 20;
 
 #[derive(Clone, Debug)]
@@ -22,7 +23,7 @@ pub(crate) struct Query {
     pub(crate) entity: Entity,
     pub(crate) columns: Vec<Column>,
     pub(crate) test: Option<Test>,
-    /// Rows that are equal in these become one.
+    /// Rows with equal values in these fields become one.
     pub(crate) group_by: Option<Vec<Field>>,
     pub(crate) order_by: Vec<(Order, bool)>,
     pub(crate) limit: Option<usize>,
@@ -72,7 +73,7 @@ pub(crate) enum Test {
     In(In),
     /// Each step of the fact's path matches the pattern in its place.
     PathMatches(Vec<Regex>),
-    /// About the same node.
+    /// A condition on the same node.
     Having(Box<Query>),
 }
 
@@ -82,7 +83,7 @@ pub(crate) struct In {
     pub(crate) query: Box<Query>,
 }
 
-/// What a value must be like. A value that is not there is like nothing.
+/// A condition on a value. A missing value never matches.
 #[derive(Clone, Debug)]
 pub(crate) enum Matcher {
     Compare(Comparison, Scalar),
@@ -126,7 +127,7 @@ impl Matcher {
         }
     }
 
-    /// The values that are wanted, where they are named.
+    /// Returns the wanted values, if the condition lists them.
     pub(crate) fn named(&self) -> Option<Vec<&Scalar>> {
         match self {
             Self::Compare(Comparison::Equal, wanted) => Some(vec![wanted]),
@@ -235,7 +236,7 @@ fn unknown_field(entity: Entity, path: &Path) -> QueryError {
     })
 }
 
-/// A path as one would write it.
+/// Returns a path as a user would write it.
 fn label(path: &Path) -> String {
     let plain = |text: &str| {
         text.starts_with(|first: char| first.is_alphanumeric() || first == '_')
@@ -277,7 +278,7 @@ fn check_column(entity: Entity, column: &syntax::Column) -> Result<Column, Query
     }
 }
 
-/// A wildcard names many values, and a column has one.
+/// Refuses a wildcard: it names many values, and a column has one.
 fn no_wildcard(field: &Field, span: &Span) -> Result<(), QueryError> {
     let steps = match field {
         Field::Facts(steps) | Field::Row(_, steps) | Field::FactValue(steps) => steps,
@@ -415,7 +416,7 @@ fn check_test(entity: Entity, condition: Condition) -> Result<Test, QueryError> 
     })
 }
 
-/// Whether a node has such a row: pages and groups would mean nothing.
+/// Checks a condition that a node has such a row. Pages and groups have no meaning in it.
 fn check_having(query: syntax::Query) -> Result<Query, QueryError> {
     let span = query.entity.span.clone();
     let query = check(query)?;

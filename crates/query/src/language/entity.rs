@@ -1,6 +1,6 @@
-//! What can be asked for, and what each has.
+//! The entities that a query can ask for, and their fields.
 
-/// What a query is about.
+/// The subject of a query.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Entity {
     Nodes,
@@ -14,20 +14,20 @@ pub(crate) enum Entity {
     Events,
 }
 
-/// Where a field's value comes from.
+/// The source of a field's value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Source {
-    /// Of the node that a row belongs to.
+    /// The node that a row belongs to.
     Node,
-    /// The node's facts; a path goes on into them.
+    /// The node's facts; a path continues into them.
     Facts,
-    /// Of the row; a path may go on into it.
+    /// The row; a path may continue into it.
     Row,
     /// The name of the fact.
     FactName,
     /// The whole path of a value inside a fact.
     FactPath,
-    /// The fact's value; a path may go on into it.
+    /// The fact's value; a path may continue into it.
     FactValue,
 }
 
@@ -124,7 +124,7 @@ const EVENTS: Fields = &[
     ("line", Row),
 ];
 
-/// Names that PuppetDB has for the same things.
+/// PuppetDB's names for the same fields.
 const ALIASES: &[(Entity, &str, &str)] = &[
     (Entity::Nodes, "facts_timestamp", "facts_received"),
     (Entity::Nodes, "facts_environment", "environment"),
@@ -182,7 +182,7 @@ impl Entity {
         }
     }
 
-    /// A field by its name, or by PuppetDB's.
+    /// Returns a field by its name, or by PuppetDB's name.
     pub(super) fn field(self, name: &str) -> Option<(&'static str, Source)> {
         let alias = ALIASES
             .iter()
@@ -192,16 +192,16 @@ impl Entity {
         found.copied()
     }
 
-    /// What is shown when a query names no columns.
+    /// Returns the columns to show when a query names none.
     pub(super) fn shown(self) -> impl Iterator<Item = &'static str> {
         let fields = self.fields().iter();
-        // All facts of a node are more than anybody reads.
+        // All facts of a node are too many to read.
         fields
             .filter(|(_, source)| *source != Facts)
             .map(|(name, _)| *name)
     }
 
-    /// Rows of one node come in the order of these.
+    /// Returns the fields that determine the order of one node's rows.
     pub(crate) fn order(self) -> &'static [&'static str] {
         match self {
             Self::Nodes | Self::Facts | Self::FactContents => &[],

@@ -1,15 +1,15 @@
-//! What is wrong with a query, where, and what to do about it.
+//! Errors in a query: the problem, its place, and a hint.
 
 use std::ops::Range;
 
 use bunraku_model::Excerpt;
 
-/// A query that makes no sense.
+/// An invalid query.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct QueryError {
     pub message: String,
-    /// In bytes of the text.
+    /// Byte range in the text.
     pub span: Range<usize>,
     pub hint: Option<String>,
 }
@@ -28,7 +28,7 @@ impl QueryError {
         self
     }
 
-    /// The message, the line it is about, and a caret under the place.
+    /// Returns the message, the line it refers to, and a caret under the place.
     pub fn render(&self, text: &str) -> String {
         let place = Excerpt::of("", text, self.span.clone());
         format!("{}{}", self.message, place.primary(""))

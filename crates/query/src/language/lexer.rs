@@ -1,4 +1,4 @@
-//! Text to words.
+//! Splits a text into tokens.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use super::error::QueryError;
 
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum Token {
-    /// A keyword, an entity, a field: told apart by the parser.
+    /// A keyword, an entity or a field; the parser distinguishes them.
     Word(String),
     Text(String),
     Integer(i64),
@@ -27,7 +27,7 @@ const SYMBOLS: &[&str] = &[
     "!",
 ];
 
-/// The words of a query, with an end after the last.
+/// Returns the tokens of a query, with an end token after the last.
 pub(super) fn lex(text: &str) -> Result<Vec<Spanned>, QueryError> {
     let mut tokens: Vec<Spanned> = Vec::new();
     let mut at = 0;
@@ -101,7 +101,7 @@ fn text(rest: &str, quote: char) -> Result<(Token, usize), QueryError> {
         match character {
             '\\' => match characters.next() {
                 Some((_, escaped @ ('"' | '\'' | '\\'))) => out.push(escaped),
-                // Anything else belongs to a regular expression.
+                // Any other escape belongs to a regular expression.
                 Some((_, other)) => {
                     out.push('\\');
                     out.push(other);
@@ -116,7 +116,7 @@ fn text(rest: &str, quote: char) -> Result<(Token, usize), QueryError> {
     Err(error.hint(format!("close it with {quote}")))
 }
 
-/// After a dot it is a place in a list: `models.0.name`.
+/// Reads a number. After a dot it is an index into a list: `models.0.name`.
 fn number(rest: &str, after_dot: bool) -> Result<(Token, usize), QueryError> {
     let digits = |from: usize| {
         let tail = &rest[from..];

@@ -1,4 +1,4 @@
-//! The language: text to a query that makes sense.
+//! The language: from text to a valid query.
 
 mod check;
 mod entity;
@@ -15,7 +15,7 @@ pub(crate) use entity::Entity;
 pub use error::QueryError;
 pub(crate) use names::near;
 
-/// A query that was read and checked.
+/// A parsed and checked query.
 #[derive(Clone, Debug)]
 pub struct Query(pub(crate) CheckedQuery);
 

@@ -1,6 +1,6 @@
-//! Names that are nearly what was written.
+//! Suggestions for misspelt names.
 
-/// The nearest of some names, if it is near enough to be what was meant.
+/// Returns the nearest name, if it is similar enough to be the intended one.
 pub(crate) fn near<'a>(wrong: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let wrong = wrong.to_lowercase();
     let scored = names

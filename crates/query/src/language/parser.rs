@@ -1,4 +1,4 @@
-//! Words to a query. Recursive descent; each level of nesting is counted.
+//! Parses tokens into a query, by recursive descent. Each level of nesting is counted.
 
 use serde_json::Value;
 
@@ -9,9 +9,9 @@ use super::syntax::{
     Column, Condition, Literal, Name, Operator, Order, OrderBy, Path, Query, Span, Step,
 };
 
-/// Longer texts are refused.
+/// Maximum length of a text in bytes. Longer texts are refused.
 const LONGEST: usize = 64 << 10;
-/// Deeper nesting is refused: the stack is not endless.
+/// Maximum nesting depth. Deeper nesting is refused, because the stack is limited.
 const DEEPEST: usize = 64;
 
 pub(super) fn parse(text: &str) -> Result<Query, QueryError> {
@@ -56,14 +56,14 @@ impl Parser {
         self.tokens[self.at].span.clone()
     }
 
-    /// Where the last word ended.
+    /// Returns the end of the previous token.
     fn before(&self) -> usize {
         self.tokens[self.at.saturating_sub(1)].span.end
     }
 
     fn next(&mut self) -> Spanned {
         let spanned = self.tokens[self.at].clone();
-        // The end is never passed.
+        // Never move past the end token.
         self.at = (self.at + 1).min(self.tokens.len() - 1);
         spanned
     }
@@ -182,7 +182,7 @@ impl Parser {
         })
     }
 
-    /// `count()`, `max(end_time)`, if that is what comes.
+    /// Parses a function such as `count()` or `max(end_time)`, if one comes next.
     fn function(&mut self) -> Result<Option<(Name, Option<Path>)>, QueryError> {
         if !matches!(self.peek_second(), Token::Symbol("(")) {
             return Ok(None);
@@ -197,7 +197,7 @@ impl Parser {
         Ok(Some((name, of)))
     }
 
-    /// What stands between the braces.
+    /// Parses the content between the braces.
     fn block(&mut self, query: &mut Query) -> Result<(), QueryError> {
         let paging = ["group", "order", "limit", "offset"];
         let is_paging = |parser: &Self| match parser.peek() {

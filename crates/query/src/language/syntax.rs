@@ -1,4 +1,4 @@
-//! A query as it was written, before anyone asked whether it makes sense.
+//! A query as written, before it is checked.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ pub(super) type Span = Range<usize>;
 #[derive(Clone, Debug)]
 pub(super) struct Query {
     pub(super) entity: Name,
-    /// Empty: what the entity shows by itself.
+    /// Empty: the entity's default columns.
     pub(super) columns: Vec<Column>,
     pub(super) condition: Option<Condition>,
     pub(super) group_by: Vec<Path>,
@@ -54,9 +54,9 @@ pub(super) struct Path {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
-    /// A key, or a place in a list.
+    /// A key, or an index into a list.
     Name(String),
-    /// Any one key or place.
+    /// Any one key or index.
     Any,
 }
 
@@ -89,7 +89,7 @@ pub(super) enum Condition {
         patterns: Vec<Literal>,
         span: Span,
     },
-    /// `resources { … }` inside another entity: about the same node.
+    /// `resources { … }` inside another entity: a condition on the same node.
     Having(Box<Query>),
 }
 

@@ -1,4 +1,4 @@
-//! What queries answer.
+//! Tests the answers of queries.
 
 use bunraku_query::{Index, Limits, Query};
 use expect_test::{Expect, expect};

@@ -1,4 +1,4 @@
-//! The examples of `docs/queries.md`, each with the answer that stands under it.
+//! Tests the examples of `docs/queries.md`, each with the answer below it.
 
 use crate::fleet::{ask, fleet, told};
 

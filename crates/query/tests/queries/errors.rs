@@ -1,4 +1,4 @@
-//! What is wrong, where, and what to do.
+//! Tests error messages: the problem, its place, and the hint.
 
 use bunraku_query::Query;
 use expect_test::{Expect, expect};

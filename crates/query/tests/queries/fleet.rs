@@ -1,4 +1,4 @@
-//! A small fleet to ask about.
+//! A small fleet to query.
 
 use bunraku_model::NodeName;
 use bunraku_model::catalog::Catalog;
@@ -20,7 +20,7 @@ pub(crate) fn catalog(value: Value) -> Catalog {
     serde_json::from_value(value).expect("a catalog")
 }
 
-/// Two web servers, a database, and a node that has said nothing yet.
+/// Two web servers, a database, and a node that has not reported yet.
 pub(crate) fn fleet() -> Index {
     let mut index = Index::new();
     let facts = |family: &str, count: u64, ip: &str| {
@@ -89,7 +89,7 @@ pub(crate) fn ask(index: &Index, text: &str) -> Answer {
     index.answer(&query, &Limits::default()).expect("answered")
 }
 
-/// Each row on a line, and warnings after them.
+/// Prints each row on a line, followed by the warnings.
 pub(crate) fn told(answer: &Answer) -> String {
     let mut text = String::new();
     for row in &answer.rows {

@@ -1,4 +1,4 @@
-//! Queries that are meant to hurt.
+//! Hostile queries.
 
 use bunraku_query::{AnswerError, Index, Limits, Query};
 use proptest::prelude::*;
@@ -51,7 +51,7 @@ fn a_query_ends_when_it_has_looked_at_too_much() {
         few,
     );
     assert_eq!(outcome, Err(AnswerError::TooManySteps(3)));
-    // Every subquery draws on the same account.
+    // All subqueries share the same budget.
     let nested = r#"nodes { certname in nodes[certname] { certname in nodes[certname] { certname in nodes[certname] {} } } }"#;
     assert_eq!(
         answer(&fleet(), nested, few),

@@ -1,4 +1,4 @@
-//! Queries as people write them: text in, text out.
+//! Queries as users write them: text in, text out.
 
 mod answers;
 mod docs;

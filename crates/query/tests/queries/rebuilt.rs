@@ -1,5 +1,5 @@
-//! An index that was changed piece by piece answers like one that is built
-//! from nothing, and holds no more.
+//! An index that was changed piece by piece answers like one that is built from
+//! scratch, and holds no more data.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::fleet::{ask, catalog, name, object, told};
 
-/// What a node is, as far as the index was told.
+/// The state of a node in the index.
 #[derive(Clone, Default)]
 struct Node {
     fields: Map<String, Value>,
@@ -45,7 +45,7 @@ fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
-/// Values of every shape at the same few paths.
+/// Creates values of every shape at the same few paths.
 fn facts(pairs: &[(u8, u8)]) -> Map<String, Value> {
     let value = |path: u8, value: u8| match (path, value) {
         (0, 3) => json!({"deep": {"er": value}, "list": [value, "x", null]}),
@@ -177,7 +177,7 @@ proptest! {
         for change in changes {
             apply(&mut index, &mut nodes, change);
         }
-        // The other way round, so that nothing has the same number as before.
+        // In reverse order, so that nothing has the same number as before.
         let mut rebuilt = Index::new();
         for (node, state) in nodes.iter().rev() {
             feed(&mut rebuilt, *node, state);
@@ -190,7 +190,7 @@ proptest! {
             );
         }
         prop_assert_eq!(index.size(), rebuilt.size(), "nothing is left of what was");
-        // And it is what the facts say.
+        // The rebuilt index matches the facts.
         for (node, state) in &nodes {
             let told = told(&ask(&index, &format!("nodes[facts.f4] {{ certname = \"n-{node}\" }}")));
             let fact = state.facts.as_ref().and_then(|facts| facts.get("f4"));
