@@ -39,7 +39,7 @@ enum Signal {
     Servers,
 }
 
-/// A command, and a flag: the board knows the newest target that the node had at that time.
+/// A command. `refreshed` is set if the board knows the node's newest target of that time.
 struct Handed {
     envelope: Envelope,
     refreshed: bool,

@@ -1,4 +1,4 @@
-//! Holds and releases catalogs.
+//! Adds and removes holds on catalogs.
 
 use bunraku_model::CatalogId;
 use bunraku_store::{Compare, Transaction, TransactionOutcome};
@@ -32,7 +32,7 @@ impl Catalogs {
             .put(keys::catalog_hold(id, holder), ""))
     }
 
-    /// Adds the release of a hold to the caller's transaction. It is not an
+    /// Adds the removal of a hold to the caller's transaction. It is not an
     /// error if the catalog was not held. Costs one operation.
     pub fn let_go_in(&self, transaction: Transaction, id: CatalogId, holder: &str) -> Transaction {
         transaction.delete(keys::catalog_hold(id, holder))
@@ -49,7 +49,7 @@ impl Catalogs {
         }
     }
 
-    /// Releases the hold in a separate transaction.
+    /// Removes the hold in a separate transaction.
     pub async fn let_go(&self, id: CatalogId, holder: &str) -> Result<(), CatalogError> {
         let transaction = self.let_go_in(Transaction::new(), id, holder);
         self.store.commit(transaction).await?;

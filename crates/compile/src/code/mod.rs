@@ -387,7 +387,8 @@ impl Code {
     }
 }
 
-/// Includes the address, so that a new one does not meet the branches of the previous one.
+/// Returns the name of a mirror. It depends on the address, so that a new
+/// address does not meet the branches of the previous one.
 fn mirror_name(environment: &EnvironmentName, url: &str) -> String {
     format!(
         "{environment}-{}.git",

@@ -214,7 +214,7 @@ impl Dispatcher {
                 }
             }
             Err(error) => {
-                // The task's node is unknown: free all nodes that no longer have a task.
+                // The task's node is unknown: free all nodes once no task is left.
                 tracing::error!(error = %error, "a compile ended badly");
                 if self.tasks.is_empty() {
                     self.under_way.clear();

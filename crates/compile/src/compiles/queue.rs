@@ -25,7 +25,8 @@ const BATCH: usize = 50;
 /// A node to compile.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct QueueEntry {
-    /// The node's environment at the time of the request: nodes wait only for others in it.
+    /// The node's environment at the time of the request. It decides which
+    /// nodes wait for each other.
     pub environment: EnvironmentName,
     /// Each reason once, the most urgent first.
     pub reasons: Vec<CompileReason>,

@@ -84,7 +84,8 @@ impl Environments {
         }
     }
 
-    /// Returns a webhook deploy that has not begun: it will fetch the newest code anyway.
+    /// Returns the number of a pending webhook deploy: it will fetch the newest
+    /// code anyway.
     async fn waiting_hook(&self, name: &EnvironmentName) -> Result<Option<u64>, ServiceError> {
         let newest = self.deploys(name).await?.pop();
         Ok(newest
@@ -339,8 +340,9 @@ impl Environments {
         }
     }
 
-    /// Replaces an older deploy that was queueing nodes with the newer one,
-    /// which queues every node too.
+    /// Marks an older deploy as superseded by the newer one, which queues every
+    /// node too. An older deploy that is already queueing nodes finishes
+    /// instead.
     async fn supersede(
         &self,
         name: &EnvironmentName,

@@ -3,7 +3,7 @@
 //!
 //! A fetch returns bytes, at most as many as a module may have. Nothing is
 //! unpacked here: the caller verifies the bytes first. A redirect is refused,
-//! because nobody named the address that it leads to.
+//! because its destination was never named.
 //!
 //! Downloads go through the `curl` program, as code goes through `git`: the
 //! machine's proxies and certificates work as users expect.

@@ -103,7 +103,8 @@ impl Modules {
         }
     }
 
-    /// Verifies a package against the keys that servers trust now, and checks its identity.
+    /// Verifies a package against the keys that servers trust now, and checks
+    /// that its name and version are the expected ones.
     async fn admit(
         &self,
         named: NamedModule,

@@ -32,12 +32,13 @@ pub(crate) struct MapAddress {
 
 /// `release-heads/<environment>`: the newest release. Its revision guards
 /// everything that depends on it: creating the next release, applying it, and
-/// releasing the catalogs that only older releases named.
+/// removing holds on catalogs that only older releases named.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Head {
     pub number: ReleaseNumber,
-    /// Number of times that catalogs were released. A server that is creating a
-    /// release meanwhile finds the head changed, and holds its catalogs again.
+    /// Number of times that holds on catalogs were removed. A server that is
+    /// creating a release meanwhile finds the head changed, and holds its
+    /// catalogs again.
     #[serde(default)]
     pub collections: u64,
 }

@@ -1,8 +1,7 @@
 //! Creates a release: choose, hold, write, and then one transaction.
 //!
 //! A stop before that transaction leaves nothing visible. It leaves only holds
-//! that no release needs, which retention releases, and blobs whose pins
-//! expire.
+//! that no release needs, which retention removes, and blobs whose pins expire.
 
 use std::collections::BTreeSet;
 

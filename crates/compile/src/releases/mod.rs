@@ -4,15 +4,15 @@
 //! a parent. Creating one (`make.rs`) is one transaction on the environment's
 //! head. Applying it (`apply.rs`) writes the targets of the nodes that it
 //! changes; if a server stops in the middle, another one continues. `worker.rs`
-//! applies releases, creates the automatic ones, and releases the catalogs that
-//! only forgotten releases named.
+//! applies releases, creates the automatic ones, and removes holds on catalogs
+//! that only forgotten releases named.
 //!
 //! These rules keep it correct with several servers on one store:
 //!
 //! - Everything that depends on the newest release compares the head's revision
 //!   in the transaction that acts on it.
 //! - A catalog is held (`releases/<environment>`) before a release names it.
-//!   The hold is released only in a transaction that writes the head: a server
+//!   The hold is removed only in a transaction that writes the head: a server
 //!   that is creating a release at that time starts over, and holds the catalog
 //!   again.
 //! - Nodes see only targets.

@@ -1,4 +1,4 @@
-//! Forgets old releases, and releases the catalogs that only they named.
+//! Forgets old releases, and removes holds on catalogs that only they named.
 //!
 //! Kept: the newest releases, and always the current one and its parent. Held:
 //! every catalog that a kept release or a target names.
@@ -19,7 +19,7 @@ use crate::targets::StoredTarget;
 use bunraku_control::document::{self, Stored};
 use bunraku_control::{ServiceError, keys};
 
-/// Number of catalogs released in one transaction.
+/// Number of holds removed in one transaction.
 const LET_GO_PER_TRANSACTION: usize = 100;
 
 /// The result of one collection.
@@ -143,7 +143,8 @@ impl Releases {
         Ok(count)
     }
 
-    /// Returns the catalogs that targets of this environment name, or that it left there.
+    /// Returns the catalogs that targets name: those of this environment, or
+    /// left over from it.
     async fn named_by_targets(
         &self,
         environment: &EnvironmentName,

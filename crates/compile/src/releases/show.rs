@@ -54,8 +54,8 @@ impl Releases {
         })
     }
 
-    /// Same as [`Releases::show`], after the release is applied or replaced, or
-    /// after `most`.
+    /// Same as [`Releases::show`], but waits until the release is applied or
+    /// replaced, for at most `most`.
     pub async fn show_applied(
         &self,
         environment: &EnvironmentName,

@@ -278,8 +278,8 @@ impl ReleaseWorker {
     }
 }
 
-/// Releases everything that is newer than the nodes' catalogs. Nodes that a
-/// user released in noop mode stay in noop mode.
+/// Proposes a release of everything that is newer than the nodes' catalogs.
+/// Nodes that a user released in noop mode stay in noop mode.
 fn automatic(map: ReleaseMap, held: &HeldCatalogs, next: ReleaseNumber) -> Proposal {
     let mut new = map.clone();
     for mode in [RunMode::Enforce, RunMode::Noop] {

@@ -190,7 +190,7 @@ proptest! {
             );
         }
         prop_assert_eq!(index.size(), rebuilt.size(), "nothing is left of what was");
-        // The rebuilt index matches the facts.
+        // The index also matches the facts.
         for (node, state) in &nodes {
             let told = told(&ask(&index, &format!("nodes[facts.f4] {{ certname = \"n-{node}\" }}")));
             let fact = state.facts.as_ref().and_then(|facts| facts.get("f4"));

@@ -168,7 +168,7 @@ impl<'a> Members<'a> {
         found.map(|(_, value)| value)
     }
 
-    /// Returns the member's place, or the place of the whole map if the member is missing.
+    /// Returns the member's node, or that of the whole map if the member is missing.
     pub(super) fn node(&self, name: &str) -> &'a Node {
         self.get(name).unwrap_or(self.node)
     }

@@ -269,7 +269,7 @@ impl Places<'_> {
             "environment": self.environment,
             "environmentpath": self.root.join("environments"),
             // Code sees these as `$settings::confdir` and so on: they must not differ
-            // between two compiles. The directories are empty.
+            // between two compiles. Nothing exists at these paths.
             "confdir": "/var/lib/bunraku/puppet/conf",
             "vardir": "/var/lib/bunraku/puppet/var",
             "codedir": "/var/lib/bunraku/puppet/code",
