@@ -1,11 +1,12 @@
-//! How long it takes until a lost datastore is noticed, until writes succeed
-//! again, and until the cluster is whole; beside a hand-made etcd.
+//! Measures the time until a lost datastore is noticed, until writes succeed again,
+//! and until the cluster is fully redundant again. Compares it with a manually
+//! configured etcd.
 //!
 //! `cargo bench -p bunraku-cluster --bench failover -- --repeats 20 --data 100`
 //!
-//! `--data` is in megabytes. The limit is what etcd itself allows: the first
-//! write that any datastore takes, asked by bare clients that try everywhere
-//! all the time.
+//! `--data` is in megabytes. The lower bound is what etcd itself allows: the first
+//! write that any datastore accepts, sent by plain clients that try every datastore
+//! continuously.
 
 #[path = "../tests/support/mod.rs"]
 mod support;
@@ -30,7 +31,7 @@ fn number(name: &str, default: usize) -> usize {
         .unwrap_or(default)
 }
 
-/// The longest time between two writes that were acknowledged.
+/// The longest time between two acknowledged writes.
 #[derive(Clone)]
 struct Gap(Arc<Mutex<(Instant, Duration)>>);
 
@@ -50,7 +51,7 @@ impl Gap {
     }
 }
 
-/// As a server writes: through the store, one write after the other.
+/// Writes like a server does: through the store, one write after the other.
 async fn write_through_the_store(store: SharedStore, gap: Gap, stop: CancellationToken) {
     while !stop.is_cancelled() {
         let put = Transaction::new().put("bench/beat", "x");
@@ -61,7 +62,7 @@ async fn write_through_the_store(store: SharedStore, gap: Gap, stop: Cancellatio
     }
 }
 
-/// Everywhere, without waiting long for anybody.
+/// Writes to every datastore, with a short timeout for each.
 fn write_everywhere(clients: &[Client], gap: &Gap, stop: &CancellationToken) {
     for (place, client) in clients.iter().enumerate() {
         let (mut client, gap, stop) = (client.clone(), gap.clone(), stop.clone());
@@ -122,7 +123,7 @@ struct Times {
     whole: Vec<Duration>,
 }
 
-/// Until one of the others says that it is dead.
+/// Waits until one of the other members reports the victim as dead.
 async fn noticed(cluster: &Cluster, victim: usize) {
     let others = cluster.servers.iter().enumerate();
     let others = others.filter(|(number, _)| *number != victim);
@@ -145,7 +146,7 @@ async fn noticed(cluster: &Cluster, victim: usize) {
     }
 }
 
-/// How a datastore is lost.
+/// The way in which a datastore is lost.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Loss {
     LeaderKilled,
@@ -194,7 +195,7 @@ async fn lose_one(cluster: &mut Cluster, loss: Loss, times: &mut Times) {
     beat.await.expect("the beat does not panic");
     times.gap.push(gap.longest());
     times.limit.push(limit.longest());
-    // One that fell silent was not killed yet.
+    // A silent server has not been killed yet.
     cluster.servers[victim].kill();
     cluster.servers[victim].start();
     tokio::time::sleep(Duration::from_secs(6)).await;
@@ -218,7 +219,7 @@ async fn by_hand(cluster: &mut EtcdCluster) -> Duration {
 async fn main() {
     let repeats = number("--repeats", 20);
     let megabytes = number("--data", 0);
-    // A gigabyte takes longer to arrive than what tests keep.
+    // A gigabyte takes longer to transfer than the data of the tests.
     let mut cluster = Cluster::start_with(4, 3, &["start-seconds=120"]).await;
     fill(&cluster.store().await, megabytes).await;
     let mut bare = EtcdCluster::start(3).await;

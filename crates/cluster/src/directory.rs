@@ -1,8 +1,9 @@
-//! What a member must know before the store answers: `<data_dir>/cluster/`.
+//! The data that a member must know before the store answers:
+//! `<data_dir>/cluster/`.
 //!
-//! Every file is whole or absent (the `files` crate). Absent: anything
-//! that the store knows better once it answers; what is kept of that
-//! ([`Known`]) is only where to find it.
+//! Every file is complete or absent (see the `files` crate). Not here: anything
+//! that the store knows better once it answers. The only part of that which is kept
+//! ([`Known`]) is where to find the store.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::order::Order;
 
-/// Why the directory cannot be used.
+/// The reason why the directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DirectoryError {
     #[error(transparent)]
@@ -32,24 +33,25 @@ pub enum DirectoryError {
     Authority(#[source] bunraku_wire::authority::DirectoryError),
 }
 
-/// Who this member is. Written when it is made or joins.
+/// The identity of this member. Written when the cluster is created or joined.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Me {
     pub cluster: String,
-    /// How many datastores there should be; only the first server says so.
+    /// The wanted number of datastores; only set on the first server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub datastores: Option<usize>,
     pub record: MemberRecord,
 }
 
-/// Where the others were when this member last looked.
+/// The addresses of the other members when this member last looked.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Known {
     pub members: Vec<MemberRecord>,
     pub endpoints: Vec<String>,
 }
 
-/// Grows for ever: each start is a new life, each recovery a new epoch.
+/// Counters that never decrease: each start is a new life, each recovery a new
+/// epoch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Counters {
     pub life: u64,
@@ -57,7 +59,7 @@ pub struct Counters {
     pub epoch: u64,
 }
 
-/// The directory.
+/// The member's directory on disk.
 #[derive(Clone, Debug)]
 pub struct Directory {
     path: PathBuf,
@@ -74,7 +76,8 @@ impl Directory {
         &self.path
     }
 
-    /// Who this member is; nothing when it is none.
+    /// Returns the identity of this member, or `None` if this server is not a
+    /// member.
     pub fn me(&self) -> Result<Option<Me>, DirectoryError> {
         self.read("member.json")
     }
@@ -95,7 +98,7 @@ impl Directory {
         self.write("counters.json", counters)
     }
 
-    /// The datastore that this member was last told to run.
+    /// Returns the datastore that this member was last ordered to run.
     pub fn order(&self) -> Result<Option<Order>, DirectoryError> {
         Ok(self.read::<Option<Order>>("order.json")?.flatten())
     }
@@ -104,7 +107,7 @@ impl Directory {
         self.write("order.json", &order)
     }
 
-    /// That this server was removed from its cluster.
+    /// Returns the note that this server was removed from its cluster, if it was.
     pub fn removed(&self) -> Result<Option<RemovedMember>, DirectoryError> {
         self.read("removed.json")
     }
@@ -113,8 +116,8 @@ impl Directory {
         self.write("removed.json", removed)
     }
 
-    /// A new life of this member: larger than any before, also when the
-    /// directory was lost and only the clock is left.
+    /// Begins a new life of this member. Its number is larger than any before, even
+    /// if the directory was lost and only the clock remains.
     pub fn begin_life(&self, now: Timestamp) -> Result<Counters, DirectoryError> {
         let mut counters = self.counters()?;
         let clock = u64::try_from(now.as_millisecond()).unwrap_or_default();
@@ -123,7 +126,8 @@ impl Directory {
         Ok(counters)
     }
 
-    /// Makes this server a member. The name comes last: without it, it is none.
+    /// Makes this server a member. The name is written last: without it, the server
+    /// is not a member.
     pub fn create(
         &self,
         me: &Me,
@@ -149,7 +153,7 @@ impl Directory {
         self.path.join("ca")
     }
 
-    /// The members' own authority; made when there is none.
+    /// Returns the members' own authority. Creates it if there is none.
     pub fn authority(&self) -> Result<Authority, DirectoryError> {
         Authority::load_or_create(&self.authority_path(), Timestamp::now())
             .map_err(DirectoryError::Authority)
@@ -171,7 +175,7 @@ impl Directory {
         self.path.join("etcd.pid")
     }
 
-    /// Where datastores of this member keep their data, one directory each.
+    /// The parent of this member's data directories, one for each datastore.
     pub fn datastores(&self) -> PathBuf {
         self.path.join("etcd")
     }
@@ -198,8 +202,8 @@ impl Directory {
     }
 }
 
-/// Puts an authority where `Authority::load_or_create` finds it. One that is
-/// there already stays, if it is the same.
+/// Writes an authority to where `Authority::load_or_create` finds it. An existing
+/// authority stays if it is the same.
 pub fn place_authority(directory: &Path, files: &AuthorityFiles) -> Result<(), DirectoryError> {
     bunraku_files::create_private_directory(directory)
         .map_err(FileError::when("create", directory))?;

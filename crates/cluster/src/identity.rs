@@ -1,9 +1,8 @@
-//! The certificate that a member shows other members and datastores.
+//! The certificate that a member presents to other members and datastores.
 //!
-//! It comes from the members' own authority, not from the one that signs
-//! nodes: a node's certificate opens no datastore, whatever its role says.
-//! Each member signs its own, so that certificates are renewed while the
-//! store is away.
+//! It comes from the members' own authority, not from the one that signs nodes: a
+//! node's certificate gives no access to a datastore, whatever its role says. Each
+//! member signs its own certificate, so that renewal works while the store is down.
 
 use std::net::IpAddr;
 
@@ -16,10 +15,10 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::directory::{Directory, DirectoryError};
 
-/// Renewed after two thirds of it.
+/// The certificate's lifetime. It is renewed after two thirds.
 pub(crate) const LIFETIME: SignedDuration = SignedDuration::from_hours(24 * 30);
 
-/// Why a member has no certificate.
+/// The reason why a member has no certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
     #[error("the members' authority cannot be used")]
@@ -34,18 +33,18 @@ pub enum IdentityError {
     Missing,
 }
 
-/// A member's certificate, with the authority that it trusts.
+/// A member's certificate, with the authority that the member trusts.
 #[derive(Clone)]
 pub struct MemberTls {
     identity: Identity,
     authority_pem: String,
     etcd: EtcdTls,
-    /// It was made just now.
+    /// The certificate was just created.
     pub renewed: bool,
 }
 
 impl MemberTls {
-    /// The certificate on disk, or a new one when that nears its end.
+    /// Returns the certificate on disk, or a new one if that one expires soon.
     pub fn ensure(
         directory: &Directory,
         name: &NodeName,
@@ -55,7 +54,7 @@ impl MemberTls {
         Self::ensure_for(directory, name, host, LIFETIME, now)
     }
 
-    /// The same; a new one is good for so long.
+    /// Like `ensure`, with the lifetime of a new certificate.
     pub fn ensure_for(
         directory: &Directory,
         name: &NodeName,
@@ -69,7 +68,7 @@ impl MemberTls {
             let certificate = identity.certificate();
             !certificate.needs_renewal(now, 0.0) && serves(certificate, host)
         };
-        // A certificate that cannot be read is as good as none.
+        // An unreadable certificate is treated as missing.
         let known = credentials.identity().ok().flatten().filter(fits);
         let renewed = known.is_none();
         if renewed {
@@ -130,7 +129,7 @@ fn sign(
     if address.is_none() {
         dns_names.push(host.to_owned());
     }
-    // Its own datastore is reached through loopback, too.
+    // Its own datastore is also reached through loopback.
     let mut ip_addresses = vec![IpAddr::from([127, 0, 0, 1])];
     ip_addresses.extend(address);
     ip_addresses.dedup();

@@ -1,14 +1,13 @@
-//! Which servers are members, which of them keep the data, and what happens
-//! when one of those is lost.
+//! Cluster membership: which servers are members, which of them keep the data, and
+//! how the loss of one of those is handled.
 //!
-//! [`membership`] says who is alive (SWIM). [`failover`] decides, as a pure
-//! function, what to do about it. [`datastore`] starts and watches etcd on
-//! the servers that have the role. [`transport`] carries messages between
-//! members.
+//! [`membership`] tracks who is alive (SWIM). [`failover`] decides, as a pure
+//! function, how to react. [`datastore`] starts and supervises etcd on the servers
+//! that have the role. [`transport`] delivers messages between members.
 //!
-//! Absent: the HTTP API and its routes (`control`), and any decision about
-//! nodes. A member never needs the store to start: what it must know before
-//! the store answers is in its own [`directory`].
+//! Not here: the HTTP API and its routes (`control`), and any decision about nodes.
+//! A member never needs the store to start: the data that it needs before the store
+//! answers is in its own [`directory`].
 
 pub mod datastore;
 pub mod directory;

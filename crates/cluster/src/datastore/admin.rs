@@ -1,4 +1,4 @@
-//! etcd's list of members, and how each of them does.
+//! etcd's member list, and the status of each member.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::transport::Progress;
 
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Why etcd's list was not read or changed.
+/// The reason why etcd's member list was not read or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum AdminError {
     #[error("no datastore answers")]
@@ -22,18 +22,18 @@ pub enum AdminError {
     TimedOut,
 }
 
-/// One member on the list.
+/// One member on etcd's list.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ListedMember {
     pub id: u64,
-    /// Empty until it was started for the first time.
+    /// Empty until the member starts for the first time.
     pub name: String,
     pub peer_url: String,
     pub client_url: Option<String>,
     pub learner: bool,
 }
 
-/// What a datastore says of itself.
+/// The status that a datastore reports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Standing {
     pub leads: bool,
@@ -42,13 +42,13 @@ pub struct Standing {
 }
 
 impl Standing {
-    /// What it says counts: it hears a leader, and has a vote.
+    /// Returns true if the report counts: the datastore has a leader and a vote.
     pub fn is_led(&self) -> bool {
         self.has_leader && !self.learner
     }
 }
 
-/// A client of etcd's own administration.
+/// A client of etcd's administration API.
 #[derive(Clone)]
 pub struct Admin {
     tls: EtcdTls,
@@ -90,7 +90,7 @@ impl Admin {
         in_time(Client::connect([endpoint], Some(options))).await
     }
 
-    /// How far one datastore is. Answered without a majority, too.
+    /// Returns the progress of one datastore. Works without a majority.
     pub async fn progress(&self, endpoint: &str) -> Result<Progress, AdminError> {
         let mut client = self.client(endpoint).await?;
         let status = in_time(client.status()).await?;
@@ -104,7 +104,7 @@ impl Admin {
         })
     }
 
-    /// How one datastore stands.
+    /// Returns the status of one datastore.
     pub async fn standing(&self, endpoint: &str) -> Result<Standing, AdminError> {
         let mut client = self.client(endpoint).await?;
         let status = in_time(client.status()).await?;
@@ -116,21 +116,21 @@ impl Admin {
         })
     }
 
-    /// The list, as one datastore knows it.
+    /// Returns the member list as one datastore knows it.
     pub async fn list_at(&self, endpoint: &str) -> Result<Vec<ListedMember>, AdminError> {
         let mut client = self.client(endpoint).await?;
         let response = in_time(client.member_list()).await?;
         Ok(listed(response.members()))
     }
 
-    /// The list, as the first one knows it that hears a leader.
+    /// Returns the member list from the first datastore that has a leader.
     pub async fn list(&self, endpoints: &[String]) -> Result<Vec<ListedMember>, AdminError> {
         let client = self.led(endpoints).await?;
         self.list_at(&client).await
     }
 
-    /// The endpoint of a datastore that leads, else of one that has a leader.
-    /// Who leads is not kept waiting by one that does not answer.
+    /// Returns the endpoint of the leading datastore, or of one that has a leader.
+    /// A datastore that does not answer does not delay finding the leader.
     async fn led(&self, endpoints: &[String]) -> Result<String, AdminError> {
         let mut asked: FuturesUnordered<_> = endpoints
             .iter()

@@ -1,4 +1,4 @@
-//! Data directories, and the fence around each.
+//! Data directories, and the fence file in each.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use crate::order::Order;
 const FENCE: &str = "fence.json";
 const RETIRED: &str = "retired";
 
-/// Why a data directory is not used.
+/// The reason why a data directory is not used.
 #[derive(Debug, thiserror::Error)]
 pub enum DataError {
     #[error("the data in {} belongs to another datastore: it is never used", .0.display())]
@@ -20,7 +20,7 @@ pub enum DataError {
     File(#[from] FileError),
 }
 
-/// Whose data it is.
+/// The owner of a data directory.
 #[derive(PartialEq, Eq, Debug, Serialize, Deserialize)]
 struct Fence {
     generation: String,
@@ -38,17 +38,18 @@ impl Fence {
     }
 }
 
-/// Where etcd itself writes, for this order.
+/// Returns the directory in which etcd writes the data of this order.
 pub(crate) fn path(directory: &Directory, order: &Order) -> PathBuf {
     directory.datastores().join(&order.generation).join("data")
 }
 
-/// Whether this order has run here before.
+/// Returns true if this order has run here before.
 pub(crate) fn exists(directory: &Directory, order: &Order) -> bool {
     path(directory, order).exists()
 }
 
-/// Makes the order's directory, or checks that the one that is there is its own.
+/// Creates the order's directory, or checks that the existing one belongs to the
+/// order.
 pub(super) fn open(directory: &Directory, order: &Order) -> Result<PathBuf, DataError> {
     let place = directory.datastores().join(&order.generation);
     bunraku_files::create_private_directory(&place).map_err(FileError::when("create", &place))?;
@@ -73,8 +74,8 @@ pub(super) fn open(directory: &Directory, order: &Order) -> Result<PathBuf, Data
     Ok(path(directory, order))
 }
 
-/// Puts all data aside that is not this order's. The newest that was put
-/// aside stays, for people; nothing here opens it again.
+/// Sets aside all data that does not belong to this order. The newest retired data
+/// is kept for operators; this program never opens it again.
 pub(super) fn retire_others(directory: &Directory, order: Option<&Order>) -> Result<(), DataError> {
     let root = directory.datastores();
     let Ok(entries) = std::fs::read_dir(&root) else {

@@ -1,8 +1,8 @@
-//! Which etcd is installed.
+//! Detects which etcd is installed.
 //!
-//! A program is known by what is in its file, not by when that came: the same
-//! package installed anew is no news. The file is read again only when
-//! something about it changed.
+//! The content of the file identifies a program, not the time of its installation:
+//! reinstalling the same package is not a change. The file is read again only when
+//! its metadata changed.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -14,13 +14,13 @@ use bunraku_process::{OutputLimits, Program as Executable};
 
 use crate::failover::Program;
 
-/// How long it may take to say its version.
+/// The time limit for printing the version.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What differs when a file was replaced or written to.
+/// File metadata that differs after the file was replaced or written to.
 type Stamp = [i128; 7];
 
-/// Looks at the file. Clones share what they saw.
+/// Inspects the file. Clones share the cached result.
 #[derive(Clone)]
 pub struct Inspector {
     path: PathBuf,
@@ -33,7 +33,7 @@ impl Inspector {
         Self { path, seen }
     }
 
-    /// What is installed now; nothing when that cannot be read.
+    /// Returns the installed program, or `None` if it cannot be read.
     pub async fn look(&self) -> Option<Program> {
         let stamp = stamp(&self.path)?;
         if let Some((known, program)) = &*self.seen()
@@ -70,7 +70,7 @@ fn stamp(path: &Path) -> Option<Stamp> {
     ])
 }
 
-/// What it says of itself; nothing when it cannot be run.
+/// Returns the version that the program prints, or `None` if it cannot be run.
 async fn version(path: &Path) -> Option<String> {
     let program = Executable::new(path).arg("--version").env_clear();
     let output = program.output(OutputLimits::within(PATIENCE)).await.ok()?;

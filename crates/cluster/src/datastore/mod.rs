@@ -1,10 +1,10 @@
-//! The datastore role: an etcd process of our own, on the servers that have it.
+//! The datastore role: a managed etcd process on the servers that have the role.
 //!
-//! A server runs what its [`Order`] says, and nothing when it has none. Each
-//! order has a data directory of its own, named by the order and fenced by a
-//! file in it: data of another order, epoch or cluster is never opened.
+//! A server runs the datastore of its [`Order`], or none if it has no order. Each
+//! order has its own data directory. The order names the directory, and a fence
+//! file in it protects it: data of another order, epoch or cluster is never opened.
 //!
-//! Absent: who gets the role (`failover`).
+//! Not here: the decision which server gets the role (`failover`).
 
 mod admin;
 mod data;

@@ -12,12 +12,12 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::directory::Directory;
 use crate::order::{ClusterState, Order};
 
-/// How long it may take to end by itself.
+/// The time limit for a graceful exit.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// A log that is larger starts anew with the next process.
+/// A larger log is truncated when the next process starts.
 const LARGEST_LOG: u64 = 64 << 20;
 
-/// Why etcd does not run.
+/// The reason why etcd does not run.
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessError {
     #[error("cannot start {}", program.display())]
@@ -34,21 +34,21 @@ pub enum ProcessError {
     },
 }
 
-/// How etcd is started on this server.
+/// The settings for starting etcd on this server.
 #[derive(Clone, Debug)]
 pub struct Program {
     /// `/usr/bin/etcd`.
     pub etcd: PathBuf,
-    /// `/usr/bin/etcdctl`: makes a data directory from a snapshot.
+    /// `/usr/bin/etcdctl`: creates a data directory from a snapshot.
     pub etcdctl: PathBuf,
     pub name: NodeName,
     pub client_url: String,
     pub peer_url: String,
-    /// Address to listen on; the port is the address's.
+    /// The address to listen on. The port comes from the advertised address.
     pub listen: std::net::IpAddr,
     pub heartbeat: Duration,
     pub election: Duration,
-    /// Further flags, last.
+    /// Additional flags, appended last.
     pub flags: Vec<String>,
 }
 
@@ -90,7 +90,7 @@ impl Program {
         arguments
     }
 
-    /// The same port, on the address to listen on.
+    /// Returns the URL's port on the address to listen on.
     fn listening(&self, url: &str) -> String {
         let port = url.rsplit(':').next().unwrap_or_default();
         format!(
@@ -111,12 +111,13 @@ impl Program {
         end_leftover(directory, data);
         let process = self.spawn(directory, order, data, &[])?;
         let pid = process.pid().map(|pid| pid.to_string()).unwrap_or_default();
-        // Only for finding it again if we are killed in a bad moment.
+        // Only used to find the process again if this process is killed at a bad
+        // moment.
         let _ = std::fs::write(directory.datastore_pid(), pid);
         Ok(process)
     }
 
-    /// Only the process, with further flags.
+    /// Starts only the process, with additional flags.
     pub(super) fn spawn(
         &self,
         directory: &Directory,
@@ -159,8 +160,8 @@ fn open_log(path: &Path) -> Result<File, ProcessError> {
         })
 }
 
-/// A process of an earlier life that still holds this data. Only one that has
-/// this very directory on its command line is ended.
+/// Ends a process of an earlier life that still holds this data. Only a process
+/// with exactly this directory on its command line is ended.
 fn end_leftover(directory: &Directory, data: &Path) {
     let Ok(text) = std::fs::read_to_string(directory.datastore_pid()) else {
         return;
@@ -193,7 +194,8 @@ impl Process {
         self.child.wait().await
     }
 
-    /// Asks it to end (it hands over its lead first), and insists after a while.
+    /// Asks the process to exit (it transfers its leadership first), and kills it
+    /// after a timeout.
     pub(super) async fn end(&mut self) {
         let _ = self.child.end(PATIENCE).await;
     }

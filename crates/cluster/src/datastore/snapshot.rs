@@ -1,7 +1,7 @@
-//! Copies of all data, and back.
+//! Snapshots of all data, and restoring them.
 //!
-//! A copy counts only once it was read back: `etcdctl` checks its hash and
-//! makes a data directory from it.
+//! A snapshot counts only after it was read back: `etcdctl` checks its hash and
+//! creates a data directory from it.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -17,10 +17,10 @@ use super::process::Program;
 use crate::directory::Directory;
 use crate::order::Order;
 
-/// How long `etcdctl` may read a copy.
+/// The time limit for `etcdctl` to read a snapshot.
 const PATIENCE: Duration = Duration::from_secs(3600);
 
-/// Why there is no copy, or none that can be used.
+/// The reason why there is no snapshot, or no usable one.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
     #[error("the datastore gave no copy")]
@@ -41,7 +41,7 @@ pub enum SnapshotError {
     Data(#[from] DataError),
 }
 
-/// Copies what one datastore has. It answers without a majority, too.
+/// Saves a snapshot of one datastore. Works without a majority.
 pub async fn save(admin: &Admin, endpoint: &str, path: &Path) -> Result<(), SnapshotError> {
     let mut client = admin.client(endpoint).await?;
     let mut stream = client.snapshot().await.map_err(SnapshotError::CutOff)?;
@@ -92,8 +92,8 @@ async fn restore_into(
     etcdctl(program, &arguments).await
 }
 
-/// Makes the data of an order from a copy. It is a new cluster to etcd:
-/// datastores of the old one cannot join it.
+/// Creates the data of an order from a snapshot. etcd treats it as a new cluster:
+/// datastores of the old cluster cannot join it.
 pub async fn restore(
     program: &Program,
     directory: &Directory,
@@ -104,7 +104,7 @@ pub async fn restore(
     restore_into(program, snapshot, order, &data).await
 }
 
-/// Reads a copy back, into a directory that is thrown away.
+/// Verifies a snapshot by reading it back into a temporary directory.
 pub async fn verify(program: &Program, snapshot: &Path) -> Result<(), SnapshotError> {
     let scratch = snapshot.with_extension("verify");
     let _ = std::fs::remove_dir_all(&scratch);
@@ -115,7 +115,7 @@ pub async fn verify(program: &Program, snapshot: &Path) -> Result<(), SnapshotEr
     restored
 }
 
-/// Copies on a schedule.
+/// Scheduled snapshots.
 pub struct Snapshots {
     pub program: Program,
     pub directory: Directory,
@@ -123,7 +123,8 @@ pub struct Snapshots {
 }
 
 impl Snapshots {
-    /// One more copy, read back; the oldest beyond the limit go.
+    /// Takes and verifies another snapshot, then deletes the oldest ones beyond the
+    /// limit.
     pub async fn take(
         &self,
         admin: &Admin,
@@ -143,7 +144,7 @@ impl Snapshots {
         Ok(path)
     }
 
-    /// When the newest was taken.
+    /// Returns the time of the newest snapshot.
     pub fn newest(&self) -> Option<std::time::SystemTime> {
         let newest = self.all().pop()?;
         std::fs::metadata(newest)

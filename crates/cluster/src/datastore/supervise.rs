@@ -14,26 +14,27 @@ use crate::order::Order;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// One that ran for so long was a good one: the next failure is a first one.
+/// A process that ran this long counts as good: the next failure counts as the
+/// first.
 const GOOD: Duration = Duration::from_secs(60);
 
-/// What the datastore of this server does.
+/// The state of this server's datastore.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum DatastoreState {
-    /// It has no such role.
+    /// The server does not have the datastore role.
     #[default]
     None,
     Running {
         generation: String,
         pid: Option<u32>,
-        /// What was started.
+        /// The program that was started.
         program: Option<Program>,
     },
-    /// It ended, and is started again soon.
+    /// The process exited and is restarted soon.
     Failing { generation: String, why: String },
 }
 
-/// Runs what the newest order says.
+/// Runs the datastore of the newest order.
 pub struct Supervisor {
     pub program: super::process::Program,
     pub inspector: Inspector,
@@ -42,7 +43,7 @@ pub struct Supervisor {
     pub state: watch::Sender<DatastoreState>,
 }
 
-/// What ends one turn of the loop.
+/// An event that ends one iteration of the loop.
 enum Turn {
     Ordered,
     Stopped,
@@ -50,7 +51,7 @@ enum Turn {
 }
 
 impl Supervisor {
-    /// Until cancelled; then the datastore ends, too.
+    /// Runs until cancelled, then ends the datastore as well.
     pub async fn run(mut self, stop: CancellationToken) {
         let mut pause = FIRST_PAUSE;
         loop {
@@ -121,7 +122,7 @@ impl Supervisor {
                     let newer = self.orders.borrow_and_update().clone();
                     let same = newer.filter(|newer| newer.generation == order.generation);
                     if let (Ok(()), Some(same)) = (&changed, same) {
-                        // It may have been started with the new one already.
+                        // It may already have been started with the new one.
                         let asked = std::mem::replace(&mut restart, same.restart) < same.restart;
                         if !asked || self.inspector.look().await == program {
                             continue;

@@ -1,12 +1,11 @@
-//! What this server's datastore has, for reading, while it answers nobody.
+//! A read-only view of this server's data while its datastore answers no requests.
 //!
-//! etcd before 3.5 answers no client between its start and the first leader
-//! that it hears. Until then a copy of its data is opened by an etcd that is
-//! alone with it. The datastore itself goes on, untouched, waiting for the
-//! others.
+//! etcd before 3.5 answers no client between its start and the first contact with a
+//! leader. Until then, a separate, isolated etcd opens a copy of the data. The
+//! datastore itself keeps running, untouched, and waits for the others.
 //!
-//! Rule: the copy is only read, by this server, and is thrown away. What was
-//! written to it would be a second history.
+//! Rule: only this server reads the copy, nobody writes to it, and it is deleted
+//! afterwards. A write to it would create a second history.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,13 +18,13 @@ use super::process::{Process, ProcessError, Program};
 use crate::directory::Directory;
 use crate::order::Order;
 
-/// How long it may take to answer.
+/// The time limit for the first answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(200);
 
-/// It takes itself for the only one. Until it has read that, it would speak to
-/// the others in the name of the datastore that it is a copy of: so it has
-/// nothing that they would let in.
+/// Flags that make the copy a cluster of one. Until etcd has read that, it would
+/// contact the other datastores in the name of the original: so it gets no
+/// credentials that they accept.
 const ALONE: [&str; 6] = [
     "--force-new-cluster",
     "--peer-auto-tls",
@@ -35,10 +34,10 @@ const ALONE: [&str; 6] = [
     "--peer-trusted-ca-file=",
 ];
 
-/// Where the copy lies in its place.
+/// The subdirectory that holds the copy.
 const DATA: &str = "data";
 
-/// Why there is none.
+/// The reason why there is no view.
 #[derive(Debug, thiserror::Error)]
 pub enum ViewError {
     #[error("the data cannot be copied to {}", path.display())]
@@ -53,9 +52,9 @@ pub enum ViewError {
     Unreadable(PathBuf),
 }
 
-/// A copy that answers.
+/// A copy of the data that answers requests.
 pub struct View {
-    /// Where, for this server.
+    /// The URL on which this server reaches it.
     pub url: String,
     process: Process,
     place: PathBuf,
@@ -124,13 +123,13 @@ impl View {
         false
     }
 
-    /// Throws it away.
+    /// Stops the view and deletes the copy.
     pub async fn close(mut self) {
         self.process.end().await;
         discard_or_warn(&self.place);
     }
 
-    /// Throws away what an earlier life may have left.
+    /// Deletes a copy that an earlier life may have left behind.
     pub fn discard_leftover(directory: &Directory) {
         discard_or_warn(&place_in(directory));
     }
@@ -153,8 +152,8 @@ fn discard(place: &Path) -> std::io::Result<()> {
     }
 }
 
-/// A whole copy or none: what is left of half a one would take the room that
-/// the datastore itself needs.
+/// Copies everything or nothing: the remains of a partial copy would take up space
+/// that the datastore itself needs.
 fn copy_anew(from: &Path, place: &Path) -> std::io::Result<()> {
     discard(place)?;
     bunraku_files::create_private_directory(place)?;
@@ -174,7 +173,7 @@ fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Two ports that nobody has, on the host that its certificate is for.
+/// Returns two URLs with free ports, on the host that the certificate is valid for.
 fn free_urls(program: &Program) -> std::io::Result<[String; 2]> {
     let host = program.client_url.rsplit_once(':');
     let host = host.map_or(program.client_url.as_str(), |(host, _)| host);
@@ -202,7 +201,7 @@ mod tests {
             std::fs::read(place.join("data/a")).expect("there"),
             b"whole"
         );
-        // Nothing can be read through this one.
+        // This link is broken and cannot be read through.
         std::os::unix::fs::symlink("nowhere", from.join("member/wal")).expect("made");
         assert!(copy_anew(&from, &place).is_err());
         assert!(!place.exists());

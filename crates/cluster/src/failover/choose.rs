@@ -1,4 +1,4 @@
-//! Which change to begin.
+//! Chooses the next change to begin.
 
 use bunraku_model::NodeName;
 use jiff::Timestamp;
@@ -7,9 +7,9 @@ use super::plan::{Change, Outgoing, Reason};
 use super::seen::{Datastore, Liveness, Seen, Server};
 use super::{Limits, Waiting};
 
-/// How many datastores there can be with so many eligible servers: as many as
-/// wanted, one, or the largest odd number in between. Never two: two stop
-/// when either of them does, so they are worse than one.
+/// Returns how many datastores there can be with this many eligible servers: the
+/// wanted number, one, or the largest odd number in between. Never two: two stop
+/// when either of them fails, so they are worse than one.
 pub fn target(wanted: usize, eligible: usize) -> usize {
     let most = wanted.min(eligible).max(1);
     if most.is_multiple_of(2) {
@@ -19,7 +19,7 @@ pub fn target(wanted: usize, eligible: usize) -> usize {
     }
 }
 
-/// The first server, by name, that could take the role and has none.
+/// Returns the first server, by name, that can take the role and does not have it.
 pub(super) fn replacement(seen: &Seen) -> Option<NodeName> {
     replacements(seen).map(|server| server.name.clone()).min()
 }
@@ -30,7 +30,7 @@ fn replacements(seen: &Seen) -> impl Iterator<Item = &Server> {
     })
 }
 
-/// The most urgent change, or why there is none.
+/// Returns the most urgent change, or the reason why there is none.
 pub(super) fn choose(seen: &Seen, limits: &Limits, now: Timestamp) -> Result<Change, Waiting> {
     let mut reason_to_wait = Waiting::Content;
     for (member, server, since) in lost(seen, now) {
@@ -49,9 +49,9 @@ pub(super) fn choose(seen: &Seen, limits: &Limits, now: Timestamp) -> Result<Cha
     grow(seen, now).ok_or(reason_to_wait)
 }
 
-/// Datastores that do not answer, with since when, the longest lost first. One
-/// whose server lives but that fails all the same (a full disk, damaged
-/// files) is lost, too; it counts from when it was first seen failing.
+/// Returns the datastores that do not answer, with the time since when, the longest
+/// lost first. A failing datastore on a live server (a full disk, damaged files) is
+/// lost, too; its time counts from when the failure was first seen.
 fn lost(seen: &Seen, now: Timestamp) -> Vec<(&Datastore, &Server, Timestamp)> {
     let mut lost: Vec<_> = with_servers(seen)
         .filter(|(member, _)| !member.healthy)
@@ -68,7 +68,8 @@ fn lost(seen: &Seen, now: Timestamp) -> Vec<(&Datastore, &Server, Timestamp)> {
     lost
 }
 
-/// The server whose datastore is lost for longest, and since when.
+/// Returns the server whose datastore has been lost for the longest time, and since
+/// when.
 pub(super) fn longest_lost(seen: &Seen, now: Timestamp) -> Option<(&Server, Timestamp)> {
     let lost = lost(seen, now).into_iter().next();
     lost.map(|(_, server, since)| (server, since))
@@ -90,8 +91,8 @@ fn replace(
     reason: Reason,
     now: Timestamp,
 ) -> Result<Change, Waiting> {
-    // A server that lives and whose datastore is broken can begin anew itself,
-    // with nothing of what it had.
+    // A live server with a broken datastore can start over itself, with none of its
+    // old data.
     let itself = || {
         let broken = reason == Reason::Dead && server.is_alive() && server.can_take_the_role();
         broken.then(|| server.name.clone())
@@ -116,7 +117,8 @@ fn grow(seen: &Seen, now: Timestamp) -> Option<Change> {
     let voters = seen.voters().count();
     let free = replacements(seen).count();
     let wanted = target(seen.wanted, voters + free);
-    // All that are missing are there: it does not stop half-way at an even number.
+    // All missing datastores can be added: the change does not stop half-way at an
+    // even number.
     (voters < wanted && free >= wanted - voters).then_some(())?;
     Some(Change {
         number: 0,

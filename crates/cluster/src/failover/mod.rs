@@ -1,18 +1,18 @@
-//! What to do when a datastore is lost: a pure decision.
+//! The decision what to do when a datastore is lost: a pure function.
 //!
-//! [`next`] looks at what is seen now and at the [`Plan`] in the store, and
-//! names one thing to do: store a plan, act, or wait. Whoever holds the lease
-//! does it and looks again. Nothing is remembered in between but the plan, so
-//! any server can go on where another one stopped.
+//! [`next`] takes the current state and the [`Plan`] in the store, and returns the
+//! next step: store a plan, act, or wait. The lease holder does it and looks again.
+//! Nothing is remembered in between except the plan, so any server can continue
+//! where another one stopped.
 //!
 //! Invariants:
-//! - a plan is stored before anything of it is done;
+//! - a plan is stored before any part of it is done;
 //! - no voter is removed unless the healthy ones that stay are a majority;
 //! - there is one change at a time, and one learner at a time;
-//! - nothing is removed without someone who takes its place;
-//! - a datastore is started anew for a new etcd only while all are well.
+//! - nothing is removed without a replacement;
+//! - a datastore is restarted for a new etcd only while all are healthy.
 //!
-//! Absent: clocks, the network, etcd. Those are arguments, or `actor`'s.
+//! Not here: clocks, the network, etcd. Those are arguments, or belong to `actor`.
 
 mod choose;
 mod plan;
@@ -26,16 +26,16 @@ pub use plan::{Change, Outgoing, Plan, Reason};
 pub use seen::{Datastore, Liveness, Seen, Server};
 pub use upgrade::{Program, Programs};
 
-/// How careful to be.
+/// Limits on how fast the datastores are changed.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// A dead server may be rebooting: how long it is waited for.
+    /// How long to wait for a dead server, which may be rebooting.
     pub grace: SignedDuration,
-    /// How long a datastore that was told to start may take to answer.
+    /// The time limit for an ordered datastore to start and answer.
     pub start: SignedDuration,
-    /// Between the end of one change and the start of the next.
+    /// The time between the end of one change and the start of the next.
     pub pause: SignedDuration,
-    /// More changes in an hour mean that something else is wrong.
+    /// The limit of changes per hour. More mean that something else is wrong.
     pub most_per_hour: usize,
 }
 
@@ -50,32 +50,32 @@ impl Default for Limits {
     }
 }
 
-/// What is done to the datastores, or told to a server. Doing it twice is the
-/// same as doing it once.
+/// A change to the datastores, or an instruction to a server. All actions are
+/// idempotent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// Take a member off etcd's list.
+    /// Removes a member from etcd's list.
     Remove { id: u64 },
-    /// Put a server on etcd's list, without a vote.
+    /// Adds a server to etcd's list, without a vote.
     AddLearner { server: bunraku_model::NodeName },
-    /// Tell a server to start the datastore that it is on the list as.
+    /// Orders a server to start the datastore that etcd's list has for it.
     Start {
         server: bunraku_model::NodeName,
         id: u64,
     },
-    /// Tell a server that it keeps no data any more.
+    /// Orders a server to stop keeping data.
     Retire { server: bunraku_model::NodeName },
-    /// Tell a server to start its datastore anew, with what is installed.
+    /// Orders a server to restart its datastore with the installed program.
     Restart {
         server: bunraku_model::NodeName,
-        /// Of the change.
+        /// The number of the change.
         number: u64,
     },
-    /// Give a learner its vote. Refused by etcd until it has caught up.
+    /// Gives a learner its vote. etcd refuses until the learner has caught up.
     Promote { id: u64 },
 }
 
-/// Why nothing is done.
+/// The reason why nothing is done.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Waiting {
     #[error("all is as it should be")]
@@ -102,16 +102,16 @@ pub enum Waiting {
     Unsafe,
 }
 
-/// The one next thing.
+/// The next step.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Next {
-    /// Store this plan in place of the one that was read, then ask again.
+    /// Store this plan in place of the one that was read, then decide again.
     Store(Plan),
     Act(Action),
     Wait(Waiting),
 }
 
-/// Decides the one next thing.
+/// Decides the next step.
 pub fn next(plan: &Plan, seen: &Seen, limits: &Limits, now: Timestamp) -> Next {
     if !seen.has_majority() {
         return Next::Wait(Waiting::NoMajority);
@@ -128,7 +128,7 @@ pub fn next(plan: &Plan, seen: &Seen, limits: &Limits, now: Timestamp) -> Next {
 }
 
 fn begin(plan: &Plan, seen: &Seen, limits: &Limits, now: Timestamp) -> Next {
-    // Left over from a change that was given up. It has no vote.
+    // Left over from an abandoned change. It has no vote.
     if let Some(stray) = seen.datastores.iter().find(|one| one.learner) {
         return Next::Act(Action::Remove { id: stray.id });
     }
@@ -170,7 +170,7 @@ fn proceed(plan: &Plan, change: &Change, seen: &Seen, limits: &Limits, now: Time
         return raise(change, server, datastore, seen, failing);
     }
     if !datastore.healthy {
-        // It has its vote, and is not well: that is for the next change to see.
+        // It has its vote but is not healthy: the next change handles that.
         return match server.state {
             Liveness::Alive if !failing => Next::Wait(Waiting::Starting(server.name.clone())),
             _ => Next::Store(plan.given_up()),
@@ -179,8 +179,8 @@ fn proceed(plan: &Plan, change: &Change, seen: &Seen, limits: &Limits, now: Time
     remove_last(plan, change, seen, now)
 }
 
-/// A dead member goes before its successor comes: etcd takes nobody new
-/// while it counts on someone who is not there.
+/// A dead member is removed before its successor is added: etcd accepts no new
+/// member while it counts on an absent one.
 fn remove_first(plan: &Plan, change: &Change, seen: &Seen) -> Option<Next> {
     let out = change
         .out
@@ -190,7 +190,7 @@ fn remove_first(plan: &Plan, change: &Change, seen: &Seen) -> Option<Next> {
     if member.healthy {
         return Some(Next::Store(plan.given_up()));
     }
-    // Gone is gone: only once someone is there to take the place.
+    // A removal is final: only do it once a replacement is available.
     if !seen
         .server(&change.into)
         .is_some_and(Server::can_take_the_role)
@@ -203,9 +203,9 @@ fn remove_first(plan: &Plan, change: &Change, seen: &Seen) -> Option<Next> {
     })
 }
 
-/// Puts a server on the list. While a voter is away etcd takes nobody: if that
-/// one stays away, it is to be replaced before this change can end, and what
-/// this change was for is still to be seen afterwards.
+/// Adds a server to the list. While a voter is away, etcd accepts no new member. If
+/// that voter stays away, it has to be replaced before this change can end. The
+/// cause of this change is still visible afterwards.
 fn come(
     plan: &Plan,
     change: &Change,
@@ -236,8 +236,8 @@ fn raise(
     failing: bool,
 ) -> Next {
     if failing || !server.can_take_the_role() {
-        // It has no vote: taking it off the list is always safe. What comes
-        // next is decided when it is off; another try finds no old data.
+        // It has no vote, so removing it from the list is always safe. The next
+        // step is decided after the removal; another attempt finds no old data.
         return Next::Act(Action::Remove { id: learner.id });
     }
     if server.ordered != Some(learner.id) {
@@ -260,8 +260,8 @@ fn remove_last(plan: &Plan, change: &Change, seen: &Seen, now: Timestamp) -> Nex
     match left_over {
         None => Next::Store(plan.done(now)),
         Some(out) if seen.majority_without(out.id) => Next::Act(Action::Remove { id: out.id }),
-        // Another one failed meanwhile, and is more urgent. What this change
-        // was for is still to be seen, and comes up again.
+        // Another one failed meanwhile and is more urgent. The cause of this change
+        // is still visible and comes up again.
         Some(_) => Next::Store(plan.given_up()),
     }
 }
@@ -273,7 +273,7 @@ fn another_place(plan: &Plan, change: &Change, seen: &Seen) -> Next {
             into,
             ..change.clone()
         })),
-        // Nobody can take it now. The next look starts afresh.
+        // No server can take the role now. The next look starts fresh.
         _ => Next::Store(plan.given_up()),
     }
 }

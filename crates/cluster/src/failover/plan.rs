@@ -1,4 +1,4 @@
-//! The change that is under way, as it stands in the store.
+//! The change in progress, as it is stored.
 
 use bunraku_model::NodeName;
 use jiff::{SignedDuration, Timestamp};
@@ -7,31 +7,31 @@ use serde::{Deserialize, Serialize};
 use super::{Limits, Program};
 
 const HOUR: SignedDuration = SignedDuration::from_hours(1);
-/// More ends than any limit asks for.
+/// More end times than any limit needs.
 const REMEMBERED: usize = 100;
 
-/// Why a change is made.
+/// The reason for a change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Reason {
     /// A datastore's server is dead.
     Dead,
-    /// An operator wants it elsewhere.
+    /// An operator wants to move the role to another server.
     Drain,
-    /// There should be more of them.
+    /// There should be more datastores.
     Grow,
-    /// Another etcd is installed: the same datastore, started anew.
+    /// Another etcd is installed: the same datastore is restarted.
     Upgrade,
 }
 
-/// The member that goes.
+/// The member to remove.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Outgoing {
     pub id: u64,
     pub name: NodeName,
 }
 
-/// One datastore goes, one comes; or one only comes.
+/// One datastore goes and one comes, or one only comes.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Change {
     pub number: u64,
@@ -39,24 +39,24 @@ pub struct Change {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub out: Option<Outgoing>,
     pub into: NodeName,
-    /// What it is started anew with.
+    /// The program that the datastore is restarted with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<Program>,
     pub started: Timestamp,
 }
 
-/// What the servers agreed to do about the datastores.
+/// The plan for the datastores that the servers agreed on.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Plan {
-    /// Of the newest change.
+    /// The number of the newest change.
     #[serde(default)]
     pub number: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current: Option<Change>,
-    /// When changes ended, the newest last.
+    /// The times at which changes ended, the newest last.
     #[serde(default)]
     pub ended: Vec<Timestamp>,
-    /// The contents of programs with which a datastore did not come back.
+    /// The content hashes of programs with which a datastore did not come back.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<String>,
 }
@@ -77,7 +77,8 @@ impl Plan {
         }
     }
 
-    /// Given up, and nobody is started anew with this any more.
+    /// Abandons the change. No datastore is restarted with this program from now
+    /// on.
     pub(super) fn refusing(&self, program: Option<&Program>) -> Self {
         let mut refusing = self.given_up();
         refusing
@@ -97,7 +98,7 @@ impl Plan {
     }
 
     pub(super) fn paused(&self, limits: &Limits, now: Timestamp) -> bool {
-        // A clock that was set back must not stop changes for ever.
+        // A clock that was set back must not block changes for ever.
         let age = |ended: &Timestamp| now.duration_since(*ended).abs();
         self.ended
             .last()

@@ -1,4 +1,4 @@
-//! What one server sees at one moment.
+//! The state of the cluster as one server sees it at one moment.
 
 use bunraku_model::NodeName;
 use jiff::Timestamp;
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Programs;
 
-/// What SWIM says of a server.
+/// The state of a server according to SWIM.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Liveness {
@@ -22,15 +22,15 @@ pub struct Server {
     pub name: NodeName,
     pub state: Liveness,
     pub since: Timestamp,
-    /// May keep data.
+    /// The server may keep data.
     pub eligible: bool,
-    /// An operator wants its role to move away.
+    /// An operator wants its role to move to another server.
     pub draining: bool,
-    /// Where its datastore speaks with the others.
+    /// The address at which its datastore talks to the others.
     pub peer_url: String,
-    /// The datastore that it was told to run.
+    /// The datastore that it was ordered to run.
     pub ordered: Option<u64>,
-    /// The newest change that told it to start its datastore anew; 0 for none.
+    /// The newest change that ordered a restart of its datastore; 0 for none.
     pub restart: u64,
     pub programs: Programs,
 }
@@ -40,7 +40,8 @@ impl Server {
         self.state == Liveness::Alive
     }
 
-    /// A suspect may be alive: it keeps the role that it was given, until it is dead.
+    /// Returns true if the server can take the role. A suspect may be alive: it
+    /// keeps the role that it was given, until it is dead.
     pub fn can_take_the_role(&self) -> bool {
         let lives = matches!(self.state, Liveness::Alive | Liveness::Suspect);
         lives && self.eligible && !self.draining
@@ -54,16 +55,16 @@ pub struct Datastore {
     pub peer_url: String,
     /// On the list, without a vote.
     pub learner: bool,
-    /// It answers, and knows a leader.
+    /// It answers and has a leader.
     pub healthy: bool,
-    /// Since when it is not healthy, as far as the one who looks knows.
+    /// The time since when it is unhealthy, as far as the observing server knows.
     pub failing_since: Option<Timestamp>,
 }
 
-/// Everything that a decision looks at.
+/// All input to a decision.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Seen {
-    /// How many datastores there should be.
+    /// The wanted number of datastores.
     pub wanted: usize,
     pub servers: Vec<Server>,
     pub datastores: Vec<Datastore>,
@@ -100,27 +101,29 @@ impl Seen {
         self.voters().filter(|one| one.healthy).count()
     }
 
-    /// Whether the datastores can decide anything at all.
+    /// Returns true if the datastores can decide anything at all.
     pub fn has_majority(&self) -> bool {
         let voters = self.voters().count();
         voters > 0 && self.healthy_voters() >= majority_of(voters)
     }
 
-    /// Whether they still could without this one.
+    /// Returns true if they could still decide without this one.
     pub fn majority_without(&self, id: u64) -> bool {
         let stay = || self.voters().filter(|one| one.id != id);
         let healthy = stay().filter(|one| one.healthy).count();
         stay().count() > 0 && healthy >= majority_of(stay().count())
     }
 
-    /// Whether they still could if one more had a vote, and then failed to use it.
+    /// Returns true if they could still decide if one more had a vote and then
+    /// failed.
     pub fn majority_with_one_more(&self) -> bool {
         let voters = self.voters().count() + 1;
         self.healthy_voters() + 1 >= majority_of(voters)
     }
 
-    /// A server that was told to run a datastore which is on the list no more.
-    /// Never one that has a vote, whatever it was told: the data is there.
+    /// Returns a server that was ordered to run a datastore which is no longer on
+    /// the list. Never returns one that has a vote, whatever its order: it has the
+    /// data.
     pub fn to_retire(&self) -> Option<&Server> {
         let votes = |server| self.datastore_of(server).is_some_and(|own| !own.learner);
         self.servers.iter().find(|server| {

@@ -1,9 +1,9 @@
-//! Which datastore to start anew because another etcd is installed there.
+//! Chooses the datastore to restart because another etcd is installed there.
 //!
-//! One at a time, and only while all are well. etcd goes up by one minor
-//! version at a time and never back; what does not keep to that is left alone,
-//! and said. A program with which a datastore did not come back is not tried
-//! again anywhere.
+//! One at a time, and only while all are healthy. etcd upgrades by one minor
+//! version at a time and never downgrades. Any other installed version is left
+//! alone and reported. A program with which a datastore did not come back is not
+//! tried again anywhere.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -12,12 +12,12 @@ use super::plan::{Change, Plan, Reason};
 use super::seen::{Seen, Server, majority_of};
 use super::{Action, Limits, Next, Waiting};
 
-/// An etcd.
+/// An etcd program.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Program {
     /// The hash of its file.
     pub content: String,
-    /// What it says of itself; nothing when it cannot be run.
+    /// The version that it prints, or `None` if it cannot be run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
 }
@@ -34,7 +34,7 @@ impl Program {
     }
 }
 
-/// etcd as it runs on a server, and as it is installed there.
+/// The etcd that runs on a server, and the one that is installed there.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Programs {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -44,14 +44,14 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// What runs, and what should, if that is another one.
+    /// Returns the running and the installed program if they differ.
     fn differing(&self) -> Option<(&Program, &Program)> {
         let (running, installed) = (self.running.as_ref()?, self.installed.as_ref()?);
         (running.content != installed.content).then_some((running, installed))
     }
 }
 
-/// The next datastore to start anew, or why none is.
+/// Returns the next datastore to restart, or the reason why there is none.
 pub(super) fn choose(plan: &Plan, seen: &Seen, now: Timestamp) -> Result<Change, Waiting> {
     let mut waiting = Waiting::Content;
     let mut servers: Vec<&Server> = seen.voters().filter_map(|it| seen.server_of(it)).collect();
@@ -91,8 +91,8 @@ fn restart(server: &Server, installed: &Program, now: Timestamp) -> Change {
     }
 }
 
-/// Every one answers and its server lives, and without any one of them there
-/// still is a majority.
+/// Returns true if every datastore answers, every server of one is alive, and a
+/// majority remains without any one of them.
 fn all_well(seen: &Seen) -> bool {
     let well = seen.datastores.iter().all(|one| {
         let lives = seen.server_of(one).is_some_and(Server::is_alive);
@@ -127,7 +127,7 @@ fn may_follow(seen: &Seen, running: &Program, installed: &Program) -> Result<(),
     Ok(())
 }
 
-/// A restart that was decided.
+/// Continues a restart that was decided.
 pub(super) fn proceed(
     plan: &Plan,
     change: &Change,
@@ -141,7 +141,7 @@ pub(super) fn proceed(
         return Next::Store(plan.given_up());
     };
     if server.restart != change.number {
-        // Whatever happened since it was decided is more urgent.
+        // Anything that happened since the decision is more urgent.
         return match all_well(seen) {
             true => Next::Act(Action::Restart {
                 server: server.name.clone(),
