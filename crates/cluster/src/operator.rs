@@ -1,7 +1,7 @@
-//! What an operator on a member's machine can do without the store.
+//! Operations for an operator on a member's machine that work without the store.
 //!
-//! It speaks as the member whose directory it is given, over the members' own
-//! TLS: whoever can read that directory is root on a server.
+//! The operator acts as the member whose directory it is given, over the members'
+//! own TLS: anyone who can read that directory is root on a server.
 
 use std::time::Duration;
 
@@ -18,10 +18,10 @@ use crate::recover::{Decision, Heard};
 use crate::transport::{Answer, AskError, Dialer, Question, ask};
 
 const PATIENCE: Duration = Duration::from_secs(8);
-/// Copying all data takes its time.
+/// The time limit for a recovery. Copying all data takes time.
 const RECOVERY: Duration = Duration::from_secs(600);
 
-/// Why the members could not be asked.
+/// The reason why the members could not be asked.
 #[derive(Debug, thiserror::Error)]
 pub enum OperatorError {
     #[error("this server is not a member of a cluster")]
@@ -36,7 +36,7 @@ pub enum OperatorError {
     Ask(#[from] AskError),
 }
 
-/// Speaks as the member whose directory it has.
+/// Acts as the member that owns the directory.
 pub struct Operator {
     dialer: Dialer,
     me: Me,
@@ -76,7 +76,7 @@ impl Operator {
         ask(&self.dialer, &member.name, address, question, patience).await
     }
 
-    /// What the member on this machine sees.
+    /// Returns the view of the member on this machine.
     pub async fn sight(&self) -> Result<Option<ClusterSight>, OperatorError> {
         let answer = self.ask(&self.me.record, &Question::Sight, PATIENCE);
         Ok(match answer.await? {
@@ -85,7 +85,7 @@ impl Operator {
         })
     }
 
-    /// Asks every member for its datastore.
+    /// Asks every member about its datastore.
     pub async fn hear_all(&self) -> Vec<Heard> {
         let asked = self.members.iter().map(|member| async move {
             let answer = self.ask(member, &Question::Datastore, PATIENCE).await;
@@ -101,8 +101,9 @@ impl Operator {
         join_all(asked).await
     }
 
-    /// Recovers as decided: first the new beginning, then the fences. Gives
-    /// back those that could not be fenced; they are when they are heard of.
+    /// Recovers as decided: first creates the new cluster, then fences the others.
+    /// Returns the members that could not be fenced; they are fenced when they are
+    /// heard from again.
     pub async fn recover(&self, decision: &Decision) -> Result<Vec<NodeName>, OperatorError> {
         let epoch = decision.epoch;
         let by_name = |name: &NodeName| self.members.iter().find(|member| member.name == *name);

@@ -1,12 +1,12 @@
-//! A new beginning after a majority of the datastores is gone for good.
+//! Recovery after a majority of the datastores is permanently lost.
 //!
-//! The data of one datastore becomes a new cluster of one, in a new epoch.
-//! To etcd it is another cluster (a new token), and to members another epoch:
-//! what the others still have can never join it.
+//! The data of one datastore becomes a new cluster of one, in a new epoch. To etcd
+//! it is another cluster (a new token), and to members another epoch: the data of
+//! the other datastores can never join it.
 //!
-//! Rules: [`decide`] refuses while a majority lives, or may live where nobody
-//! can look, unless the operator names the servers that are gone for good.
-//! Of all that answer, the most advanced is taken.
+//! Rules: [`decide`] refuses while a majority is alive, or may be alive out of
+//! reach, unless the operator names the servers that are permanently lost. The most
+//! advanced datastore that answers becomes the source.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ use crate::datastore::{self, Admin, Order, Program, SnapshotError};
 use crate::directory::{Directory, DirectoryError, Me};
 use crate::transport::{DatastoreReport, Progress};
 
-/// Why nothing was recovered.
+/// The reason why nothing was recovered.
 #[derive(Debug, thiserror::Error)]
 pub enum RecoverError {
     #[error("the data could not be taken over")]
@@ -26,7 +26,7 @@ pub enum RecoverError {
     Directory(#[from] DirectoryError),
 }
 
-/// An error with all that led to it.
+/// Formats an error with all its causes.
 pub(crate) fn tell(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -37,16 +37,16 @@ pub(crate) fn tell(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// What asking a server for its datastore gave.
+/// The result of asking a server about its datastore.
 #[derive(Clone, Debug)]
 pub struct Heard {
     pub name: NodeName,
     pub peer_url: String,
-    /// Nothing when it does not answer.
+    /// `None` if the server does not answer.
     pub report: Option<DatastoreReport>,
 }
 
-/// Why it is refused.
+/// The reason why recovery is refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Refusal {
     #[error("a majority of the datastores lives: there is nothing to recover")]
@@ -57,21 +57,21 @@ pub enum Refusal {
     MayLive(Vec<NodeName>),
 }
 
-/// What recovering means now.
+/// The consequences of recovering now.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Decision {
     /// The most advanced of those that answer.
     pub from: NodeName,
     pub progress: Progress,
     pub epoch: u64,
-    /// Others that answer, how far they are; their data is put aside.
+    /// The others that answer, and their progress. Their data is set aside.
     pub fenced: Vec<(NodeName, Option<Progress>)>,
-    /// Those that nobody hears. What only they had is lost.
+    /// The servers that do not answer. Data that only they had is lost.
     pub lost: Vec<NodeName>,
 }
 
-/// Whether to recover, and from whom. `gone` are the servers that the operator
-/// declares gone for good.
+/// Decides whether to recover, and from which server. `gone` are the servers that
+/// the operator declares permanently lost.
 pub fn decide(heard: &[Heard], gone: &[NodeName]) -> Result<Decision, Refusal> {
     let reports = || heard.iter().filter_map(|one| one.report.as_ref());
     let best = reports()
@@ -116,8 +116,8 @@ pub fn decide(heard: &[Heard], gone: &[NodeName]) -> Result<Decision, Refusal> {
     })
 }
 
-/// Makes a new epoch from what this server's datastore has. It takes effect
-/// when this process starts anew.
+/// Creates a new epoch from this server's own data. It takes effect when this
+/// process restarts.
 pub async fn from_own_data(
     directory: &Directory,
     me: &Me,
@@ -133,7 +133,7 @@ pub async fn from_own_data(
     from_snapshot(directory, me, program, &snapshot, epoch).await
 }
 
-/// Makes a new epoch from a snapshot, for the next start of this server.
+/// Creates a new epoch from a snapshot, for the next start of this server.
 pub async fn from_snapshot(
     directory: &Directory,
     me: &Me,
@@ -151,7 +151,7 @@ pub async fn from_snapshot(
     let mut counters = directory.counters()?;
     counters.epoch = epoch;
     directory.keep_counters(&counters)?;
-    // Last: from here on the new data is what this server runs.
+    // Last: from here on, this server runs the new data.
     directory.keep_order(Some(&order))?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! How a server becomes a member: as the first one, or by joining.
+//! Makes a server a member: as the first one, or by joining.
 
 use bunraku_model::NodeName;
 use bunraku_wire::api::cluster::{ClusterWelcome, JoiningServer, MemberRecord};
@@ -7,22 +7,22 @@ use jiff::Timestamp;
 use crate::datastore::Order;
 use crate::directory::{Directory, DirectoryError, Known, Me};
 
-/// Where a server that becomes a member is reached.
+/// The addresses of a server that becomes a member.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewMember {
     pub name: NodeName,
-    /// A name or an address that the other servers reach it by.
+    /// A name or an address at which the other servers reach it.
     pub host: String,
     /// `HOST:PORT` for nodes and operators.
     pub api_address: String,
     pub member_port: u16,
     pub client_port: u16,
     pub peer_port: u16,
-    /// May keep data.
+    /// The server may keep data.
     pub eligible: bool,
 }
 
-/// Why a server does not become a member.
+/// The reason why a server does not become a member.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
     #[error(
@@ -41,7 +41,8 @@ pub enum SetupError {
     Directory(#[from] DirectoryError),
 }
 
-/// One, or an odd number: two stop when either fails, so they are worse than one.
+/// Checks that the count is one or an odd number: two stop when either fails, so
+/// they are worse than one.
 pub fn check_datastores(count: usize) -> Result<(), SetupError> {
     match count {
         0 => Err(SetupError::NoDatastore),
@@ -72,7 +73,7 @@ impl NewMember {
         }
     }
 
-    /// What it asks an existing server.
+    /// Returns the request to an existing server.
     pub fn joining(&self, now: Timestamp) -> JoiningServer {
         let record = self.record(now);
         JoiningServer {
@@ -86,7 +87,7 @@ impl NewMember {
     }
 }
 
-/// The first server: a cluster of one, that others join.
+/// Sets up the first server: a cluster of one that others can join.
 pub fn init(
     directory: &Directory,
     new: &NewMember,
@@ -119,7 +120,7 @@ pub fn init(
     Ok(me)
 }
 
-/// A further server, with what an existing one gave it.
+/// Sets up another server, with the data that an existing one returned.
 pub fn join(
     directory: &Directory,
     new: &NewMember,

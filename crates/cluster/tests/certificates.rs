@@ -1,4 +1,4 @@
-//! Certificates of members and datastores end, and nobody notices.
+//! Certificates of members and datastores expire, and nobody notices.
 
 use bunraku_testkit::eventually;
 
@@ -9,7 +9,7 @@ use bunraku_wire::api::cluster::MemberState;
 use jiff::Timestamp;
 use rustix::process::Pid;
 
-/// How long the first certificates are good.
+/// The lifetime of the first certificates.
 const LIFETIME: &str = "certificate-seconds=15";
 
 fn ends(server: &Server) -> Timestamp {
@@ -25,7 +25,7 @@ async fn certificates_are_renewed_while_writes_go_on_and_no_datastore_is_restart
     let pids: Vec<Pid> = cluster.servers.iter().map(Server::datastore_pid).collect();
     let last = cluster.servers.iter().map(ends).max().expect("three");
     let mut number = 0;
-    // Until all that they showed each other at first is worth nothing.
+    // Wait until all initial certificates have expired.
     eventually(async || {
         let put = Transaction::new().put(format!("test/{number}"), "kept");
         number += u32::from(store.commit(put).await.is_ok());

@@ -1,5 +1,6 @@
-//! The decision about datastores against a made-up cluster that checks every
-//! action, cut off at every step and gone on with by somebody else.
+//! Tests the decision about datastores against a simulated cluster that checks
+//! every action. The work is interrupted at every step and continued by another
+//! server.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,7 +27,7 @@ struct Machine {
     since: Timestamp,
     draining: bool,
     ordered: Option<u64>,
-    /// Its data is damaged, since then.
+    /// The time since when its data is damaged.
     broken: Option<Timestamp>,
 }
 
@@ -35,7 +36,7 @@ struct EtcdEntry {
     learner: bool,
 }
 
-/// etcd and servers as they would behave, and what was done to them.
+/// A model of etcd and the servers, with the actions that were done to them.
 struct World {
     now: Timestamp,
     wanted: usize,
@@ -135,7 +136,7 @@ impl World {
             .expect("a known server")
     }
 
-    /// Does it, and insists on what must never happen.
+    /// Performs an action, and asserts the invariants.
     fn perform(&mut self, action: &Action) {
         assert!(self.has_majority(), "{action:?} without a majority");
         match action {
@@ -148,7 +149,8 @@ impl World {
             Action::AddLearner { server } => {
                 let server = self.number(server);
                 if self.healthy_voters() < self.voters() {
-                    // As etcd does: it has not been connected to all peers for a while.
+                    // Like etcd: it has not been connected to all peers for a
+                    // while.
                     return;
                 }
                 let learners = self.members.values().filter(|entry| entry.learner).count();
@@ -184,7 +186,8 @@ impl World {
     fn step(&mut self, performed: bool) -> Next {
         let next = next(&self.plan, &self.seen(), &self.limits, self.now);
         match &next {
-            // Cut off before it was done: nothing happened, somebody looks again.
+            // Interrupted before it was done: nothing happened, another server
+            // looks again.
             _ if !performed => {}
             Next::Store(plan) => self.plan = plan.clone(),
             Next::Act(action) => self.perform(action),
@@ -204,7 +207,7 @@ impl World {
         }
     }
 
-    /// Until nothing is left to do.
+    /// Runs until nothing is left to do.
     fn settle(&mut self) -> Waiting {
         let mut last = Waiting::Content;
         for _ in 0..200 {
@@ -282,7 +285,7 @@ fn without_a_majority_nothing_is_done() {
 
 #[test]
 fn whoever_has_a_vote_is_not_told_to_keep_no_data_whatever_its_order_says() {
-    // After a recovery the list is new, and what stands in the store is old.
+    // After a recovery the list is new, and the documents in the store are old.
     let mut seen = World::new(3, 1, 3).seen();
     seen.servers[0].ordered = Some(77);
     let now = Timestamp::from_second(1_800_000_000).expect("a time");
@@ -308,7 +311,7 @@ fn two_of_five_that_die_together_are_replaced_one_after_the_other() {
 
 #[test]
 fn a_second_one_that_is_lost_in_the_middle_of_a_change_is_replaced_before_it_ends() {
-    // Nobody is left who could take a place: both begin anew where they are.
+    // No server is left to take a place: both start over where they are.
     let mut world = World::new(5, 5, 5);
     world.set(2, false);
     world.pass(30);
@@ -397,9 +400,10 @@ fn an_even_number_is_never_aimed_at() {
 }
 
 proptest! {
-    /// Servers come and go, operators drain, and every step may be cut off
-    /// before it is done. Whatever happens, no action takes the majority
-    /// away (`World::perform` insists); and once it is calm, all is whole.
+    /// Servers come and go, operators drain, and every step may be interrupted
+    /// before it is done. In every case, no action takes the majority away
+    /// (`World::perform` asserts that). After the faults end, the cluster is
+    /// complete again.
     #[test]
     fn whatever_happens_no_action_takes_the_majority_away(
         seed in any::<u64>(), servers in 3usize..8, wanted in prop::sample::select(vec![1usize, 3, 5]),
@@ -440,8 +444,8 @@ proptest! {
         prop_assert_eq!(roles, world.voters());
     }
 
-    /// One failover, cut before each of its steps in turn: the next one to
-    /// look ends in the same place.
+    /// Interrupts one failover before each of its steps in turn: the next server to
+    /// look ends in the same state.
     #[test]
     fn a_failover_that_is_cut_off_at_any_step_ends_the_same(cut in 0usize..12) {
         let mut world = World::new(5, 3, 3);

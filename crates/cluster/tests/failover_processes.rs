@@ -1,4 +1,4 @@
-//! Real servers, real etcd: `kill -9`, and silence.
+//! Failover with real servers and real etcd: `kill -9`, and silence.
 
 use bunraku_testkit::eventually;
 use std::time::{Duration, Instant};
@@ -56,12 +56,12 @@ async fn a_killed_datastore_is_replaced_and_returns_without_its_old_data() {
     replaced(&cluster, leader).await;
 }
 
-/// Nothing is refused, nothing is answered: a disk that hangs, or a machine
-/// that lost its power. Nobody says that the connection is closed.
+/// Nothing is refused and nothing is answered, as with a disk that hangs or a
+/// machine that lost power. Nothing reports that the connection is closed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_datastore_that_falls_silent_is_replaced_like_one_that_ended() {
     let cluster = Cluster::start(4, 3).await;
-    // The datastore alone, and the one that leads: its server lives.
+    // Only the datastore, and the leading one: its server is alive.
     let (hangs, _) = cluster.leader_and_follower().await;
     let datastore = cluster.servers[hangs].datastore_pid();
     kill_process(datastore, Signal::STOP).expect("it can be stopped");
@@ -73,7 +73,7 @@ async fn a_datastore_that_falls_silent_is_replaced_like_one_that_ended() {
     let datastore = cluster.servers[silent].datastore_pid();
     cluster.servers[silent].fall_silent();
     replaced(&cluster, silent).await;
-    // It wakes up late, and finds that it keeps no data any more.
+    // It wakes up late, and finds that it no longer keeps data.
     kill_process(datastore, Signal::CONT).expect("it can go on");
     cluster.servers[silent].signal(Signal::CONT);
     let directory = cluster.servers[silent].directory();

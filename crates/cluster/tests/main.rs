@@ -1,4 +1,4 @@
-//! Members of a cluster: pure decisions, and real processes.
+//! Tests of cluster members: pure decisions, and real processes.
 
 mod certificates;
 mod failover;

@@ -1,5 +1,5 @@
-//! Membership in virtual time: a network with delay and loss, and members
-//! that get no CPU. Every run has a seed, printed when it fails.
+//! Tests membership in virtual time: a network with delay and loss, and members
+//! that get no CPU. Every run has a seed, which is printed when the run fails.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -42,12 +42,12 @@ struct Fleet {
     random: StdRng,
     loss: f64,
     cut: BTreeSet<(usize, usize)>,
-    /// Members that run only at these moments.
+    /// Members that run only at these times.
     starved: BTreeMap<usize, Duration>,
-    /// Milliseconds between two such moments.
+    /// Milliseconds between two such times.
     gap: std::ops::Range<u64>,
     options: SwimOptions,
-    /// Every death that anybody believed in: who, of whom.
+    /// Every death that any member believed in: the observer and the subject.
     deaths: BTreeSet<(usize, usize)>,
 }
 
@@ -128,8 +128,8 @@ impl Fleet {
         }
     }
 
-    /// A member that has the CPU reads, then acts. A starved one wakes seldom,
-    /// its timers before its sockets, and soon sleeps again.
+    /// A member with CPU time reads first, then acts. A starved one wakes rarely,
+    /// runs its timers before its sockets, and soon sleeps again.
     fn live(&mut self, number: usize) {
         match self.starved.get(&number) {
             Some(wakes) if self.now < *wakes => return,
@@ -237,7 +237,7 @@ fn a_member_that_says_goodbye_has_left_and_is_not_dead() {
     assert!(fleet.deaths.is_empty());
 }
 
-/// The deaths that one starved member of five leads to.
+/// Returns the deaths that one starved member of five causes.
 fn deaths_with_a_starved_member(
     seed: u64,
     guard: bool,
@@ -255,7 +255,7 @@ fn deaths_with_a_starved_member(
     fleet.deaths
 }
 
-/// Without those of the starved member itself.
+/// Counts the deaths, without those of the starved member itself.
 fn deaths_of_others(seed: u64, guard: bool) -> usize {
     let deaths = deaths_with_a_starved_member(seed, guard, 4500..9000);
     deaths.iter().filter(|(_, of)| *of != STARVED).count()

@@ -1,4 +1,4 @@
-//! Whether to start anew, decided from what is heard.
+//! Tests the decision whether to recover, based on the members' answers.
 
 use bunraku_cluster::recover::{Heard, Refusal, decide};
 use bunraku_cluster::transport::{DatastoreReport, Progress};
@@ -45,14 +45,14 @@ fn silent(number: usize) -> Heard {
 fn a_majority_that_lives_is_never_recovered_from() {
     let all = [heard(0, Some(9), true), heard(1, Some(9), true), silent(2)];
     assert_eq!(decide(&all, &[name(2)]), Err(Refusal::MajorityLives));
-    // Two that answer are a majority, also when they have not elected yet.
+    // Two that answer are a majority, even if they have not elected a leader yet.
     let all = [
         heard(0, Some(9), false),
         heard(1, Some(9), false),
         silent(2),
     ];
     assert_eq!(decide(&all, &[name(2)]), Err(Refusal::MajorityLives));
-    // One that hears a leader: the others live where we cannot see.
+    // This one has a leader: the others are alive where we cannot see them.
     let all = [heard(0, Some(9), true), silent(1), silent(2)];
     assert_eq!(
         decide(&all, &[name(1), name(2)]),

@@ -1,4 +1,4 @@
-//! A majority is lost for good, and what is left starts anew.
+//! A majority is permanently lost, and the remaining data becomes a new cluster.
 
 use crate::support::Cluster;
 use bunraku_cluster::operator::Operator;
@@ -57,7 +57,7 @@ async fn the_survivor_of_three_starts_anew_and_old_data_never_joins_it() {
     })
     .await;
     cluster.servers[2].start();
-    // Both end themselves once more, to start anew in the new epoch.
+    // Both exit once more, to restart in the new epoch.
     eventually(async || {
         for server in &mut cluster.servers {
             if server.has_ended() {

@@ -1,4 +1,4 @@
-//! A server that was removed for good comes back with all that it had.
+//! A permanently removed server comes back with all its old data.
 
 use bunraku_testkit::eventually;
 

@@ -1,5 +1,5 @@
-//! What somebody without a member's certificate gets: nothing. And a snapshot
-//! that was damaged: refused.
+//! A client without a member's certificate gets nothing, and a damaged snapshot is
+//! refused.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -15,8 +15,8 @@ use bunraku_wire::ReloadableClientTls;
 use jiff::Timestamp;
 use tokio::sync::watch;
 
-/// The certificate of a server of the same name, from another authority: what
-/// a node could make for itself at best.
+/// A certificate with the same server name, from another authority: the best that a
+/// node could create for itself.
 fn stranger(server: &Server, place: &tempfile::TempDir) -> MemberTls {
     let directory = Directory::of(place.path());
     MemberTls::ensure(&directory, &server.name, "127.0.0.1", Timestamp::now())
@@ -60,7 +60,7 @@ async fn only_members_of_this_cluster_are_answered() {
         .progress(url)
         .await
         .expect("a member may ask the datastore");
-    // It trusts the datastore, and shows a certificate that no member signed.
+    // It trusts the datastore, and presents a certificate that no member signed.
     let mut half = foreign.etcd().clone();
     half.ca_pem = own.etcd().ca_pem.clone();
     Admin::new(half)

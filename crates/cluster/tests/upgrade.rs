@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::support::{Cluster, PATIENCE, Server};
 use bunraku_store::{Compare, SharedStore, StoreError, Transaction};
 
-/// Puts another program in place, as a package does.
+/// Installs another program, as a package does.
 fn install(place: &Path, script: &str) {
     let fresh = place.with_extension("new");
     std::fs::write(&fresh, script).expect("written");
@@ -22,7 +22,7 @@ fn pid(server: &Server) -> String {
     std::fs::read_to_string(server.directory().datastore_pid()).unwrap_or_default()
 }
 
-/// What was acknowledged, and the longest time without any.
+/// The number of acknowledged writes, and the longest time without one.
 struct Written {
     count: usize,
     longest: Duration,
@@ -36,7 +36,8 @@ async fn write(store: SharedStore, stop: Arc<AtomicBool>) -> Written {
             .when(Compare::Absent(key.clone()))
             .put(key, "kept");
         match store.commit(put).await {
-            // Refused: a copy of it was committed before, and its answer lost.
+            // Refused: the same write was committed before, and its answer was
+            // lost.
             Ok(_) => count += 1,
             Err(StoreError::OutcomeUnknown(_)) => continue,
             Err(error) => panic!("writing stopped: {error:?}"),
@@ -48,7 +49,8 @@ async fn write(store: SharedStore, stop: Arc<AtomicBool>) -> Written {
     Written { count, longest }
 }
 
-/// Every process that each datastore was, until the events say this so often.
+/// Collects the process ids of each datastore until the events contain this text
+/// this many times.
 async fn until_said(cluster: &Cluster, what: &str, times: usize) -> Vec<Vec<String>> {
     let mut pids: Vec<Vec<String>> = vec![Vec::new(); cluster.servers.len()];
     let deadline = Instant::now() + PATIENCE;

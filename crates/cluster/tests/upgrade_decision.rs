@@ -1,4 +1,4 @@
-//! Whether a datastore is started anew for a new etcd, decided from what is seen.
+//! Tests the decision whether a datastore is restarted for a new etcd.
 
 use bunraku_cluster::failover::{
     Action, Datastore, Limits, Liveness, Next, Plan, Program, Programs, Seen, Server, Waiting, next,
@@ -56,7 +56,7 @@ fn decide(plan: &Plan, seen: &Seen, at: Timestamp) -> Next {
     next(plan, seen, &Limits::default(), at)
 }
 
-/// The plan that is stored now.
+/// Returns the plan that is stored now.
 fn stored(plan: &Plan, seen: &Seen, at: Timestamp) -> Plan {
     match decide(plan, seen, at) {
         Next::Store(plan) => plan,
@@ -90,7 +90,7 @@ fn datastores_are_started_anew_one_after_the_other_with_a_pause() {
         seen.servers[number].programs.running = None;
         let waits = Next::Wait(Waiting::Starting(name(number)));
         assert_eq!(decide(&plan, &seen, at), waits);
-        // It runs, and does not answer yet.
+        // It runs, but does not answer yet.
         seen.servers[number].programs.running = etcd("3.5.9");
         assert_eq!(decide(&plan, &seen, at), waits);
         seen.datastores[number].healthy = true;
@@ -139,7 +139,7 @@ fn etcd_goes_up_by_one_minor_version_and_never_back() {
         let plan = stored(&Plan::default(), &seen(3, running, installed), now());
         assert!(plan.current.is_some(), "{running} to {installed}");
     }
-    // One that lags behind holds the others.
+    // One that lags behind holds the others back.
     let mut mixed = seen(3, "3.5.9", "3.6.0");
     mixed.servers[2].programs.running = etcd("3.4.23");
     mixed.servers[2].programs.installed = etcd("3.4.23");
@@ -168,7 +168,7 @@ fn a_program_with_which_one_did_not_come_back_is_not_tried_on_another() {
     let late = now() + SignedDuration::from_secs(61);
     let plan = stored(&plan, &seen, late);
     assert_eq!(plan.current, None);
-    // The old package is back on it, and it is well again.
+    // The old package is installed again, and the datastore is healthy again.
     seen.datastores[0].healthy = true;
     seen.servers[0].programs.running = etcd("3.4.23");
     seen.servers[0].programs.installed = etcd("3.4.23");
@@ -179,7 +179,7 @@ fn a_program_with_which_one_did_not_come_back_is_not_tried_on_another() {
         }
         other => panic!("{other:?}"),
     }
-    // A better one is.
+    // A newer one is tried.
     seen.servers[1].programs.installed = etcd("3.4.31");
     let plan = stored(&plan, &seen, late + SignedDuration::from_hours(1));
     assert_eq!(plan.current.expect("a change").into, name(1));

@@ -1,9 +1,9 @@
-//! The elected server: looks, decides, does the one next thing, looks again.
+//! The elected server: looks, decides, does the next step, looks again.
 //!
-//! Elected is who holds a key that is bound to a lease. Every write says
-//! "only while I hold it", so one that was paused and woke up too late
-//! changes nothing in the store; and etcd itself refuses to take a member
-//! away when too few of the others run.
+//! The elected server is the one that holds a key bound to a lease. Every write is
+//! conditional on holding that key, so a server that was paused and woke up too
+//! late changes nothing in the store. etcd itself also refuses to remove a member
+//! when too few of the others run.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,9 +23,9 @@ use super::{Shared, locked, now};
 use crate::datastore::{AdminError, ClusterState, Order};
 use crate::failover::{self, Action, Change, Next, Plan, Reason, Waiting};
 
-/// After something was done, the next look follows at once, or nearly.
+/// After an action, the next look follows almost immediately.
 const SOON: Duration = Duration::from_millis(100);
-/// Events that are kept.
+/// The number of events to keep.
 const EVENTS: usize = 100;
 
 #[derive(Debug, thiserror::Error)]
@@ -91,12 +91,12 @@ async fn wait_for_vacancy(shared: &Shared, store: &EtcdStore) {
         let mut changes = store.watch(keys::LEADER, WatchStart::Now).await.ok()?;
         changes.next().await
     };
-    // A change that fell between the look and the watch is seen at the next look.
+    // A change between the look and the watch is seen at the next look.
     let _ = tokio::time::timeout(shared.options.leader_ttl, change).await;
 }
 
-/// Looks after the datastores for as long as this server is elected. Staying
-/// elected does not wait for a look: one that hangs must not cost the election.
+/// Manages the datastores for as long as this server is elected. Renewing the
+/// election does not wait for a look: a look that hangs must not cost the election.
 async fn lead(shared: &Shared, store: &EtcdStore, lease: LeaseId, term: &Term) -> TurnError {
     tokio::select! {
         error = term.stay_elected(store, lease) => error,
@@ -107,12 +107,12 @@ async fn lead(shared: &Shared, store: &EtcdStore, lease: LeaseId, term: &Term) -
 /// The time for which this server is elected.
 struct Term {
     ttl: Duration,
-    /// When it, or its newest renewal, was asked for.
+    /// The time at which the lease, or its newest renewal, was requested.
     renewed: watch::Sender<Instant>,
 }
 
 impl Term {
-    /// Renews it; says why it is over.
+    /// Renews the lease. Returns the reason why the term ended.
     async fn stay_elected(&self, store: &dyn Store, lease: LeaseId) -> TurnError {
         loop {
             tokio::time::sleep(self.ttl / 4).await;
@@ -132,8 +132,9 @@ impl Term {
         self.renewed.borrow().elapsed() > self.ttl
     }
 
-    /// A server that was paused must not act on what it saw before, nor when
-    /// another one may be elected by now.
+    /// Returns true if the server may still act. A server that was paused must not
+    /// act on what it saw before the pause, nor when another one may be elected by
+    /// now.
     fn allows(&self, looked: Instant) -> bool {
         looked.elapsed() < self.ttl && self.renewed.borrow().elapsed() < self.ttl / 2
     }
@@ -162,7 +163,8 @@ async fn look_after(shared: &Shared, store: &EtcdStore, term: &Term) -> TurnErro
     }
 }
 
-/// One look, and the one next thing. Whether there may be more to do at once.
+/// Looks once and does the next step. Returns true if there may be more to do at
+/// once.
 async fn turn(
     shared: &Shared,
     store: &EtcdStore,
@@ -198,7 +200,8 @@ async fn turn(
     }
 }
 
-/// Whether it was done. If not, something else is there than what was read.
+/// Commits the transaction. Returns false if the store has changed since it was
+/// read.
 async fn commit(shared: &Shared, store: &EtcdStore, what: Transaction) -> Result<bool, TurnError> {
     match store.commit(what.when(mine(shared))).await? {
         TransactionOutcome::Committed(_) => Ok(true),
@@ -359,7 +362,7 @@ async fn note_waiting(
     store: &EtcdStore,
     waiting: &Waiting,
 ) -> Result<(), TurnError> {
-    // What passes by itself within a moment is not worth a line.
+    // A condition that clears within a moment is not worth a log line.
     let passing = matches!(
         waiting,
         Waiting::Content | Waiting::Pause | Waiting::Starting(_)

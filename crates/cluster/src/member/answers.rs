@@ -1,4 +1,4 @@
-//! What a member answers when another one, or its own operator, asks.
+//! A member's answers to questions from other members and from its own operator.
 
 use std::sync::Arc;
 
@@ -10,7 +10,8 @@ use super::{Member, Shared, locked, view};
 use crate::recover;
 use crate::transport::{Answer, Answerer, DatastoreReport, Question};
 
-/// Weak, because the listener outlives nobody.
+/// Creates the answerer. It holds a weak reference, because the listener must not
+/// keep the member alive.
 pub(super) fn answerer(shared: &Arc<Shared>) -> Answerer {
     let weak = Arc::downgrade(shared);
     Arc::new(move |from, epoch, question| {
@@ -97,7 +98,7 @@ async fn report(shared: &Shared) -> DatastoreReport {
     }
 }
 
-/// Those that had a vote when this server last heard of it.
+/// The datastores that had a vote when this server last heard of it.
 fn last_voters(shared: &Shared) -> Vec<String> {
     let known = shared.known();
     let members = known.members.into_iter();
@@ -129,7 +130,8 @@ async fn begin_epoch(shared: &Arc<Shared>, epoch: u64) -> Result<String, String>
     Ok(shared.me.record.client_url.clone())
 }
 
-/// The data here is of the past. It is put aside when this process starts anew.
+/// Marks the data here as belonging to the past. It is set aside when this process
+/// restarts.
 fn fence(shared: &Shared, epoch: u64, endpoints: Vec<String>) -> Result<(), String> {
     let own = *shared.epoch.borrow();
     if epoch <= own {
@@ -153,7 +155,8 @@ fn fence(shared: &Shared, epoch: u64, endpoints: Vec<String>) -> Result<(), Stri
     Ok(())
 }
 
-/// A member of a later epoch speaks: what is here is of the past.
+/// Handles messages from members of a later epoch: the data here then belongs to
+/// the past.
 pub(super) async fn heed_epochs(shared: &Shared, mut epochs: mpsc::Receiver<u64>) {
     while let Some(epoch) = epochs.recv().await {
         if epoch > *shared.epoch.borrow()

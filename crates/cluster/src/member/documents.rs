@@ -1,4 +1,4 @@
-//! What the members agreed on, as it stands in the store.
+//! The documents in the store on which the members agreed.
 
 use std::collections::BTreeMap;
 
@@ -33,8 +33,8 @@ pub(super) fn encode(value: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(value).expect("plain data that JSON can hold")
 }
 
-/// What cannot be read was written by a newer version, or by nobody of ours.
-/// It is left alone, and said.
+/// Decodes a document. An unreadable one was written by a newer version or by
+/// another program. It is left alone and logged.
 fn decode<T: DeserializeOwned>(entry: &KeyValue) -> Option<T> {
     serde_json::from_slice(&entry.value)
         .inspect_err(
@@ -87,18 +87,20 @@ impl Documents {
         }
     }
 
-    /// The note that this server was removed, if it was.
+    /// Returns the note that this server was removed, if it was.
     pub(super) fn removal_of(&self, name: &NodeName) -> Option<&RemovedMember> {
         self.removed.iter().find(|one| one.name == *name)
     }
 
-    /// Whether the first datastore of this epoch has said so. Until then, what
-    /// stands here is of the past, and says nothing of the datastores there are.
+    /// Returns true if the first datastore of this epoch has recorded itself. Until
+    /// then, the documents belong to the past and do not describe the current
+    /// datastores.
     pub(super) fn are_of(&self, epoch: u64) -> bool {
         self.orders.values().any(|order| order.epoch >= epoch)
     }
 
-    /// A change of a server's order, for as long as that is what was read here.
+    /// Changes a server's order, on condition that the order is still the one read
+    /// here.
     pub(super) fn with_order(&self, server: &NodeName, order: Option<&Order>) -> Transaction {
         let key = keys::order(server);
         let transaction = Transaction::new().when_unchanged(&key, self.order_entries.get(server));
@@ -108,15 +110,15 @@ impl Documents {
         }
     }
 
-    /// Where datastores with a vote are.
+    /// The endpoints of datastores with a vote.
     pub(super) fn endpoints(&self) -> Vec<String> {
         let voters = self.datastores.iter().filter(|one| !one.learner);
         voters.map(|one| one.client_url.clone()).collect()
     }
 }
 
-/// Writes what this member has to say of itself: at the very first start of
-/// the first server, after a recovery, and when its addresses changed.
+/// Writes this member's own documents: at the very first start of the first server,
+/// after a recovery, and when its addresses changed.
 pub(super) async fn introduce_itself(shared: &Shared, store: &dyn Store) -> Result<(), StoreError> {
     let documents = Documents::read(store).await?;
     if let Some(removed) = documents.removal_of(shared.name()) {
@@ -151,7 +153,8 @@ async fn put_if_absent(
     store.commit(transaction).await.map(drop)
 }
 
-/// Its addresses are its own to say; the rest is the operators'.
+/// Writes this member's record. The member owns its addresses; the rest belongs to
+/// the operators.
 async fn write_record(shared: &Shared, store: &dyn Store) -> Result<(), StoreError> {
     let own = &shared.me.record;
     let key = keys::member(&own.name);
@@ -159,7 +162,7 @@ async fn write_record(shared: &Shared, store: &dyn Store) -> Result<(), StoreErr
         let entry = store.get(&key).await?;
         let known: Option<MemberRecord> = entry.as_ref().and_then(decode);
         let wanted = match &known {
-            // It was removed in this very moment; whoever follows will see.
+            // It was removed at this very moment; the follower will see that.
             None if store.get(&keys::removed(&own.name)).await?.is_some() => return Ok(()),
             None => own.clone(),
             Some(known) => MemberRecord {
@@ -182,8 +185,8 @@ async fn write_record(shared: &Shared, store: &dyn Store) -> Result<(), StoreErr
     }
 }
 
-/// The first datastore of an epoch is nobody's order but its own: it says so
-/// here, and what stands here of an earlier epoch is of the past.
+/// Writes the order of the first datastore of an epoch. Nobody else ordered it, so
+/// it records itself here. Documents of an earlier epoch then belong to the past.
 async fn write_first_order(
     shared: &Shared,
     store: &dyn Store,

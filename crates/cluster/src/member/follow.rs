@@ -1,4 +1,5 @@
-//! Does what the store says about this server, and remembers where the others are.
+//! Applies the store's documents to this server, and remembers where the others
+//! are.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +39,8 @@ pub(super) async fn run(shared: Arc<Shared>, store: EtcdStore) {
     }
 }
 
-/// Applies what was read, and what is read after it, until nothing is left open.
+/// Applies the documents, and every later version of them, until nothing is left to
+/// do.
 async fn settle(shared: &Shared, store: &EtcdStore, mut documents: Documents) {
     while !apply(shared, store, &documents).await {
         tokio::time::sleep(PAUSE).await;
@@ -48,7 +50,7 @@ async fn settle(shared: &Shared, store: &EtcdStore, mut documents: Documents) {
     }
 }
 
-/// False if it has to be looked at again.
+/// Returns false if the documents have to be read again.
 async fn apply(shared: &Shared, store: &EtcdStore, documents: &Documents) -> bool {
     if let Some(removed) = documents.removal_of(shared.name()) {
         shared.end_as_removed(removed);
@@ -83,9 +85,9 @@ async fn apply(shared: &Shared, store: &EtcdStore, documents: &Documents) -> boo
     true
 }
 
-/// Whether etcd's list has this server's datastore, with a vote. Where nobody
-/// can be asked, it may: data is put aside only when it is certain that nobody
-/// counts on it.
+/// Returns true if etcd's list has this server's datastore, with a vote. If nobody
+/// can be asked, the answer is true: data is set aside only when it is certain that
+/// nobody counts on it.
 async fn has_a_vote(shared: &Shared, documents: &Documents) -> bool {
     let mut endpoints = documents.endpoints();
     if endpoints.is_empty() {
@@ -98,9 +100,9 @@ async fn has_a_vote(shared: &Shared, documents: &Documents) -> bool {
     }
 }
 
-/// A datastore that ran before, and whose data is not here, has lost its
-/// memory: with it, it would break its word to the others. It stays down, and
-/// is replaced.
+/// Returns false for a datastore that ran before and whose data is missing. It has
+/// lost its memory and would break its promises to the others. It stays down and is
+/// replaced.
 async fn may_start(shared: &Shared, documents: &Documents, order: &Order) -> bool {
     if crate::datastore::has_data(&shared.directory, order) {
         return true;
@@ -120,7 +122,8 @@ async fn may_start(shared: &Shared, documents: &Documents, order: &Order) -> boo
 }
 
 fn take_up(shared: &Shared, order: Option<&Order>) {
-    // On disk first: after a crash this server must not run what it was told to end.
+    // Disk first: after a crash, this server must not run what it was ordered to
+    // end.
     if let Err(error) = shared.directory.keep_order(order) {
         tracing::error!(error = %error, "an order cannot be written down; it is not followed");
         return;

@@ -14,21 +14,21 @@ use super::{Shared, now};
 use crate::membership::{MemberIdentity, MemberSight, Swim, SwimState};
 use crate::transport::{Incoming, Senders};
 
-/// How often members that are not alive, or were never heard of, are spoken to.
+/// The interval at which members that are dead or unknown are contacted.
 const INTRODUCE: Duration = Duration::from_secs(2);
-/// How long a farewell has to leave this machine.
+/// The time that a farewell has to leave this machine.
 const FAREWELL: Duration = Duration::from_millis(300);
 
-/// How another member was last seen.
+/// The last known state of another member.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Sighting {
     pub(super) state: MemberState,
-    /// On a clock that nobody sets; [`time_of`] tells it to people.
+    /// On the monotonic clock; [`time_of`] converts it for people.
     pub(super) since: Instant,
     pub(super) said_by: NodeName,
 }
 
-/// What this member knows of the others.
+/// The states of the other members as this member knows them.
 #[derive(Clone, Debug)]
 pub(super) struct Sights {
     pub(super) begun: Instant,
@@ -46,7 +46,7 @@ impl Sights {
     }
 }
 
-/// What the time of day was then, by what it is now.
+/// Converts a monotonic time to the time of day, based on the current time of day.
 pub(super) fn time_of(then: Instant) -> Timestamp {
     let passed = SignedDuration::try_from(then.elapsed()).unwrap_or(SignedDuration::MAX);
     now() - passed
@@ -93,8 +93,8 @@ impl Driver {
                 _ = look.tick() => self.introduce(),
                 () = tokio::time::sleep_until(due) => {}
             }
-            // What has arrived comes before what is due: an answer that lies
-            // here unread must not count as silence.
+            // Messages that arrived come before timers that are due: an unread
+            // answer must not count as silence.
             while let Ok(message) = self.inbox.try_recv() {
                 self.take(&message);
             }
@@ -108,8 +108,8 @@ impl Driver {
             .receive(&message.from, &message.data, self.begun.elapsed());
     }
 
-    /// Those that are not known to live may have been away when this member
-    /// started, or may be back.
+    /// Contacts members that are not known to be alive: they may have been away
+    /// when this member started, or may be back.
     fn introduce(&mut self) {
         let known = self.shared.known();
         let own = self.shared.name();

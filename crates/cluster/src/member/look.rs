@@ -1,4 +1,4 @@
-//! What the elected server sees before it decides.
+//! Collects the elected server's view of the cluster before a decision.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,14 +14,15 @@ use super::{Shared, now};
 use crate::datastore::{AdminError, ListedMember, Standing};
 use crate::failover::{Datastore, Liveness, Seen, Server};
 
-/// A datastore that takes longer to say how it stands is not well.
+/// A datastore that takes longer to report its status is not healthy.
 const LONGEST_PATIENCE: Duration = Duration::from_secs(2);
 
-/// What each datastore said of itself, by its address; nothing if it did not answer.
+/// The status that each datastore reported, by its address; `None` if it did not
+/// answer.
 type Answers = BTreeMap<String, Option<Standing>>;
 
-/// Since when each datastore fails, as this server saw it, on a clock that
-/// nobody sets: how long that was must not change with the time of day.
+/// The time since when each datastore fails, as this server saw it. The clock is
+/// monotonic: changing the time of day must not change the duration.
 pub(super) type Failing = BTreeMap<u64, Instant>;
 
 pub(super) struct Look {
@@ -29,14 +30,14 @@ pub(super) struct Look {
     pub(super) records: Vec<DatastoreRecord>,
 }
 
-/// How long a datastore may take to say how it stands. A look must not take
-/// as long as the time for which this server is elected.
+/// The time limit for a datastore to report its status. A look must not take as
+/// long as the time for which this server is elected.
 fn patience(shared: &Shared) -> Duration {
     (shared.options.leader_ttl / 2).min(LONGEST_PATIENCE)
 }
 
-/// All known datastores are asked at once, and once: one that hangs costs its
-/// patience, and no more.
+/// Asks all known datastores in parallel, once each: one that hangs costs only its
+/// timeout.
 pub(super) async fn look(
     shared: &Shared,
     documents: &Documents,
@@ -108,7 +109,7 @@ pub(super) async fn look(
     Ok(Look { seen, records })
 }
 
-/// The datastore that leads, else one that hears a leader.
+/// Returns the leading datastore, or one that has a leader.
 fn best(answers: &Answers) -> Result<&str, AdminError> {
     let led = answers.iter().filter_map(|(url, standing)| {
         let standing = standing.filter(Standing::is_led)?;
@@ -163,10 +164,10 @@ fn server(shared: &Shared, documents: &Documents, record: &MemberRecord) -> Serv
     }
 }
 
-/// How another server stands, and since when.
+/// Returns the state of another server, and since when.
 fn heard_of(sights: &Sights, record: &MemberRecord) -> (Liveness, Timestamp) {
     let Some(seen) = sights.members.get(&record.name) else {
-        // Never heard of since this server started, or since it joined.
+        // Never heard of since this server started, or since the other one joined.
         let joined = record.joined.min(now());
         return (Liveness::Dead, joined.max(time_of(sights.begun)));
     };

@@ -1,10 +1,10 @@
 //! A running member of the cluster.
 //!
-//! [`Member::start`] needs no store: it listens, gossips, and runs the
-//! datastore that this server was told to run. [`Member::connect_store`]
-//! waits until a majority of datastores answers, or one of them alone when
-//! there is none. [`Member::attach`] then follows what the members agreed on in the store, and takes part in the
-//! election of the one that changes the datastores.
+//! [`Member::start`] does not need a store: it listens, gossips, and runs the
+//! datastore that this server was ordered to run. [`Member::connect_store`] waits
+//! until a majority of datastores answers, or a single one when there is no
+//! majority. [`Member::attach`] then follows the documents in the store, and takes
+//! part in the election of the server that changes the datastores.
 
 mod actor;
 mod answers;
@@ -42,34 +42,35 @@ use crate::identity::{self, IdentityError, MemberTls};
 use crate::membership::SwimOptions;
 use crate::transport::{Dialer, ListenError};
 
-/// How long a store with a majority is waited for before one without is taken.
+/// How long to wait for a store with a majority before using one without.
 /// Datastores that all start at once have elected a leader by then.
 const MAJORITY: Duration = Duration::from_secs(10);
 
-/// What every key starts with in the cluster's own etcd.
+/// The prefix of every key in the cluster's own etcd.
 pub const ROOT: &str = "/bunraku/";
 
-/// How a member behaves.
+/// The settings of a member.
 #[derive(Clone, Debug)]
 pub struct MemberOptions {
     pub data_dir: PathBuf,
-    /// Where it listens for members, and its datastore for clients and peers.
+    /// The address on which it listens for members, and its datastore for clients
+    /// and peers.
     pub listen: IpAddr,
     pub etcd: PathBuf,
     pub etcdctl: PathBuf,
     pub etcd_heartbeat: Duration,
     pub etcd_election: Duration,
-    /// Further flags for etcd.
+    /// Additional flags for etcd.
     pub etcd_flags: Vec<String>,
     pub swim: SwimOptions,
     pub limits: Limits,
-    /// How often the elected server looks when nothing tells it to.
+    /// The interval at which the elected server looks when nothing notifies it.
     pub look_every: Duration,
     /// How long the elected server may be silent before another one is elected.
     pub leader_ttl: Duration,
     pub snapshot_every: Duration,
     pub snapshots_kept: usize,
-    /// Of the certificate that it shows other members; renewed after two thirds.
+    /// The lifetime of its certificate for other members; renewed after two thirds.
     pub certificate_lifetime: SignedDuration,
 }
 
@@ -94,7 +95,7 @@ impl MemberOptions {
     }
 }
 
-/// Why a member does not run.
+/// The reason why a member does not run.
 #[derive(Debug, thiserror::Error)]
 pub enum MemberError {
     #[error("this server is not a member of a cluster")]
@@ -135,17 +136,18 @@ struct Shared {
     sights: watch::Receiver<gossip::Sights>,
     waiting: Mutex<Option<String>>,
     datastores: watch::Sender<Datastores>,
-    /// Set once the store answers: it has to know of new certificates.
+    /// Set once the store answers: it has to use new certificates.
     store: Mutex<Option<EtcdStore>>,
-    /// A copy of its own data that can be read while the datastore answers nobody.
+    /// The URL of a read-only copy of its own data, while the datastore does not
+    /// answer.
     view: Mutex<Option<String>>,
-    /// Set when this process must end and start anew, with the reason.
+    /// Set, with the reason, when this process must exit and restart.
     anew: watch::Sender<Option<String>>,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
 
-/// What the store last said of the datastores, for whoever counts.
+/// The newest known state of the datastores, for metrics.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Datastores {
     voters: usize,
@@ -193,7 +195,7 @@ impl Shared {
         locked(&self.known).clone()
     }
 
-    /// Where datastores may be: those that are known to be some, else every member.
+    /// The endpoints of possible datastores: the known ones, or else every member.
     fn endpoints(&self) -> Vec<String> {
         let known = self.known();
         let mut endpoints = known.endpoints;
@@ -204,7 +206,7 @@ impl Shared {
             let members = known.members.iter();
             endpoints.extend(members.map(|member| member.client_url.clone()));
         }
-        // Its own first: what is on this machine is nearest.
+        // Its own comes first: a datastore on this machine is nearest.
         let mut seen = std::collections::BTreeSet::new();
         endpoints.retain(|endpoint| seen.insert(endpoint.clone()));
         endpoints
@@ -218,7 +220,7 @@ impl Shared {
         options
     }
 
-    /// This server is no member any more, whenever it starts.
+    /// Records that this server is no longer a member, for every later start too.
     fn end_as_removed(&self, removed: &RemovedMember) {
         if let Err(error) = self.directory.keep_removed(removed) {
             tracing::error!(error = %error, "that this server was removed cannot be written down");
@@ -230,7 +232,7 @@ impl Shared {
         self.begin_anew("this server was removed from the cluster");
     }
 
-    /// The process has to end: what it holds in memory belongs to the past.
+    /// Requests an exit and restart: the state in memory belongs to the past.
     fn begin_anew(&self, why: &str) {
         tracing::error!(why, "this server starts anew");
         self.anew.send_replace(Some(why.to_owned()));
@@ -250,8 +252,9 @@ impl Member {
         &self.shared.me.cluster
     }
 
-    /// The store on the datastores. Waits for as long as it takes until one
-    /// answers; without a majority it can only be read where that is allowed.
+    /// Connects to the store on the datastores. Waits until one answers, without a
+    /// time limit. Without a majority, the store can only be read, where that is
+    /// allowed.
     pub async fn connect_store(&self) -> EtcdStore {
         let mut said = false;
         let begun = tokio::time::Instant::now();
@@ -291,7 +294,7 @@ impl Member {
         }
     }
 
-    /// What this member sees of the others.
+    /// Returns this member's view of the others.
     pub fn sight(&self) -> ClusterSight {
         let sights = self.shared.sights.borrow().clone();
         let datastores = *self.shared.datastores.borrow();
@@ -310,7 +313,7 @@ impl Member {
             said_by: one.said_by,
         });
         let mut members: Vec<MemberSeen> = seen.collect();
-        // One that was removed is nobody's concern any more.
+        // A removed member is of no concern any more.
         members.retain(is_member);
         members.push(own);
         members.sort_by(|one, other| one.name.cmp(&other.name));
@@ -326,14 +329,15 @@ impl Member {
         }
     }
 
-    /// Where nodes can go: every member that is to stay.
+    /// Returns the servers that nodes can connect to: every member that is to stay.
     pub fn servers(&self) -> Vec<String> {
         let known = self.shared.known();
         let stay = known.members.into_iter().filter(|member| !member.draining);
         stay.map(|member| member.api_address).collect()
     }
 
-    /// What a server needs to become a member, beside what the store has.
+    /// Returns the data that a server needs to become a member, beside the data in
+    /// the store.
     pub fn welcome(&self) -> Result<ClusterWelcome, DirectoryError> {
         let authority = self.shared.directory.authority()?;
         let known = self.shared.known();
@@ -350,12 +354,12 @@ impl Member {
         })
     }
 
-    /// What the datastore of this server does.
+    /// Returns the state of this server's datastore.
     pub fn datastore(&self) -> DatastoreState {
         self.shared.state.borrow().clone()
     }
 
-    /// Resolves, with the reason, when this process has to end and start anew.
+    /// Resolves, with the reason, when this process has to exit and restart.
     pub async fn begins_anew(&self) -> String {
         let mut anew = self.shared.anew.subscribe();
         loop {
@@ -368,7 +372,7 @@ impl Member {
         }
     }
 
-    /// Follows the store from now on, and takes part in elections.
+    /// Starts following the store and taking part in elections.
     pub fn attach(&self, store: EtcdStore) {
         let shared = &self.shared;
         self.spawn(follow::run(Arc::clone(shared), store.clone()));
@@ -395,7 +399,7 @@ impl Member {
     }
 }
 
-/// The one place where a member reads the wall clock.
+/// Reads the wall clock. No other place in a member does.
 fn now() -> Timestamp {
     Timestamp::now()
 }

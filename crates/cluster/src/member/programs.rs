@@ -1,4 +1,4 @@
-//! Says which etcd runs here and which is installed, for whoever is elected.
+//! Reports which etcd runs here and which is installed, for the elected server.
 
 use std::sync::Arc;
 

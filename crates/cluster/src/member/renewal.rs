@@ -1,6 +1,6 @@
-//! What comes round: certificates, and copies of all data. Certificates are
-//! renewed without the store, too: a member that has none left would be lost
-//! to the others just when they need each other.
+//! Periodic work: certificate renewal and snapshots. Certificates are renewed even
+//! without the store: a member without a valid one would be lost to the others just
+//! when they need each other.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -9,11 +9,11 @@ use super::{Shared, locked, now};
 use crate::datastore::{DatastoreState, Snapshots};
 use crate::identity::MemberTls;
 
-/// Often enough for a certificate of an hour.
+/// Often enough for a certificate with a lifetime of one hour.
 const LOOK: Duration = Duration::from_secs(60);
 
-/// How often to look: many times in the last third of a certificate's life,
-/// and as often as snapshots are wanted.
+/// Returns the check interval: many times in the last third of a certificate's
+/// lifetime, and as often as snapshots are wanted.
 fn look_every(shared: &Shared) -> Duration {
     let lifetime = Duration::try_from(shared.options.certificate_lifetime).unwrap_or(LOOK);
     let often = LOOK.min(lifetime / 30).min(shared.options.snapshot_every);
@@ -32,8 +32,8 @@ pub(super) async fn run(shared: Arc<Shared>) {
     }
 }
 
-/// etcd reads its certificate anew for every connection, so replacing the
-/// files is enough for it.
+/// Renews the certificate. etcd rereads its certificate for every connection, so
+/// replacing the files is enough for it.
 async fn renew(shared: &Shared) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let (directory, name) = (shared.directory.clone(), shared.name().clone());
     let address = shared.me.record.member_address.clone();

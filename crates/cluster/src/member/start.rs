@@ -1,4 +1,4 @@
-//! From what is on disk to a member that listens.
+//! Starts a member from its directory on disk.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -21,7 +21,7 @@ use crate::identity::MemberTls;
 use crate::membership::MemberIdentity;
 use crate::transport::Listener;
 
-/// Messages that wait to be read. More are dropped.
+/// The number of unread messages to keep. More are dropped.
 const INBOX: usize = 1024;
 /// How long a returning server asks whether its data is still wanted.
 const ASK: Duration = Duration::from_secs(4);
@@ -48,7 +48,7 @@ fn program(options: &MemberOptions, me: &Me) -> Program {
 }
 
 impl Member {
-    /// Starts everything that needs no store.
+    /// Starts everything that does not need the store.
     pub async fn start(options: MemberOptions) -> Result<Self, MemberError> {
         let directory = Directory::of(&options.data_dir);
         let me = directory.me()?.ok_or(MemberError::NotAMember)?;
@@ -139,10 +139,10 @@ async fn listen(
     Ok(())
 }
 
-/// What this server should run now: what it was last told, unless the others
-/// decided otherwise meanwhile. When nobody answers, all may be starting at
-/// once, and what it was told holds: a datastore that was taken off the list
-/// is turned away by its peers.
+/// Returns the order that this server should run now: its last order, unless the
+/// others decided otherwise meanwhile. If nobody answers, all servers may be
+/// starting at once, and the last order holds: peers reject a datastore that was
+/// removed from the list.
 async fn wanted_order(
     directory: &Directory,
     me: &Me,

@@ -1,4 +1,4 @@
-//! A copy of this server's own data, from when its datastore answers nobody
+//! Keeps a view of this server's own data, from when its datastore stops answering
 //! until there is a majority.
 
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use crate::transport::Progress;
 
 const LOOK: Duration = Duration::from_secs(1);
 
-/// How long the datastore on this machine may take to say how far it is.
+/// The time limit for the datastore on this machine to report its progress.
 const OWN: Duration = Duration::from_secs(2);
 
-/// Opens one, if this server keeps data.
+/// Opens a view, if this server keeps data.
 pub(super) async fn open(shared: &Shared) -> Option<View> {
     let order = shared.orders.borrow().clone()?;
     if !datastore::has_data(&shared.directory, &order) {
@@ -39,7 +39,7 @@ pub(super) async fn open(shared: &Shared) -> Option<View> {
     }
 }
 
-/// Sees to it that there is one while it is needed, and not for longer.
+/// Keeps a view open while it is needed, and no longer.
 pub(super) async fn keep(shared: Arc<Shared>, store: EtcdStore, mut view: Option<View>) {
     loop {
         tokio::time::sleep(LOOK).await;
@@ -49,7 +49,8 @@ pub(super) async fn keep(shared: Arc<Shared>, store: EtcdStore, mut view: Option
                 tell(&shared, &store).await;
                 open.close().await;
             }
-            // One that lost the others still answers; one that was started anew does not.
+            // A datastore that lost the others still answers; one that was
+            // restarted does not.
             (None, Some(lost)) if lost > MAJORITY && own(&shared).await.is_none() => {
                 view = self::open(&shared).await;
                 match &view {
@@ -68,14 +69,15 @@ async fn tell(shared: &Shared, store: &EtcdStore) {
     }
 }
 
-/// How far the datastore itself is, if it answers.
+/// Returns the progress of the datastore itself, if it answers.
 pub(super) async fn own(shared: &Shared) -> Option<Progress> {
     let admin = shared.admin();
     let asked = admin.progress(&shared.me.record.client_url);
     tokio::time::timeout(OWN, asked).await.ok()?.ok()
 }
 
-/// How far the copy is. It leads itself, which is no leader of anybody.
+/// Returns the progress of the view. It only leads itself, so it does not count as
+/// having a leader.
 pub(super) async fn progress(shared: &Shared) -> Option<Progress> {
     let url = locked(&shared.view).clone()?;
     let progress = shared.admin().progress(&url).await.ok()?;

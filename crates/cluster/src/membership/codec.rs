@@ -1,7 +1,7 @@
-//! Messages between members as bytes: JSON with its length before it.
+//! The encoding of messages between members: JSON with a length prefix.
 //!
-//! A few hundred bytes a second between a handful of servers: being able to
-//! read them in a capture is worth more than their size.
+//! The traffic is a few hundred bytes per second between a handful of servers:
+//! readable captures are worth more than a small size.
 
 use bytes::{Buf, BufMut};
 use foca::{Header, Member};
@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 
 use super::MemberIdentity;
 
-/// Why bytes are not a message.
+/// The reason why bytes are not a valid message.
 #[derive(Debug, thiserror::Error)]
 pub enum CodecError {
     #[error("the message is cut off")]

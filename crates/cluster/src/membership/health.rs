@@ -1,17 +1,16 @@
-//! How well this member itself is doing, so that it does not blame others.
+//! The health of this member itself, so that it does not blame others.
 //!
-//! A member that gets no CPU sees everybody else as silent: their answers
-//! lie unread while its own timers run out. So a timer that fires late says
-//! something about *this* member. Two things follow, as in Lifeguard:
-//! the time it did not run is added to everything it waits for, and it grows
-//! more patient for as long as it happens again.
+//! A member that gets no CPU sees everyone else as silent: their answers are unread
+//! while its own timers expire. So a late timer says something about *this* member.
+//! Two things follow, as in Lifeguard. The time in which it did not run is added to
+//! every deadline. It also becomes more patient for as long as this happens again.
 
 use std::time::Duration;
 
-/// Beyond this, more patience only delays.
+/// Beyond this, more patience only adds delay.
 const WORST: u32 = 8;
 
-/// How this member does: 0 is well, [`WORST`] is as bad as it gets.
+/// The health score of this member: 0 is healthy, [`WORST`] is the worst.
 #[derive(Clone, Debug)]
 pub struct LocalHealth {
     score: u32,
@@ -20,7 +19,8 @@ pub struct LocalHealth {
 }
 
 impl LocalHealth {
-    /// A timer that is later than `tolerated` says that this member did not run.
+    /// Creates the tracker. A timer later than `tolerated` means that this member
+    /// did not run.
     pub fn new(tolerated: Duration) -> Self {
         Self {
             score: 0,
@@ -29,7 +29,8 @@ impl LocalHealth {
         }
     }
 
-    /// Without the guard. Only to show what it is there for.
+    /// Creates a tracker that does nothing. Only for tests that show why the guard
+    /// is needed.
     pub fn disabled() -> Self {
         Self {
             score: 0,
@@ -42,8 +43,8 @@ impl LocalHealth {
         self.score
     }
 
-    /// The earliest timer fires this late. Gives back by how much everything
-    /// that is waited for has to be moved, if at all.
+    /// Records that the earliest timer fires this late. Returns by how much all
+    /// deadlines have to move, if at all.
     pub(super) fn observe(&mut self, late: Duration) -> Option<Duration> {
         if !self.enabled {
             return None;
@@ -52,16 +53,17 @@ impl LocalHealth {
             return None;
         }
         self.score = (self.score + 1).min(WORST);
-        // What came meanwhile still has to be read: some more time for that.
+        // Messages that arrived meanwhile still have to be read: add some time for
+        // that.
         Some(late + self.tolerated * (1 + self.score))
     }
 
-    /// A whole round in time.
+    /// Records a whole round without delay.
     pub(super) fn recover(&mut self) {
         self.score = self.score.saturating_sub(1);
     }
 
-    /// How long to wait for what usually takes `usual`.
+    /// Returns how long to wait for something that usually takes `usual`.
     pub(super) fn stretch(&self, usual: Duration) -> Duration {
         usual * (1 + self.score)
     }

@@ -3,17 +3,17 @@
 use bunraku_model::NodeName;
 use serde::{Deserialize, Serialize};
 
-/// A member as the others gossip about it. The name stays; each start, and
-/// each return from the dead, is a newer life.
+/// A member as the others gossip about it. The name stays; each start, and each
+/// return from the dead, is a newer life.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct MemberIdentity {
     pub name: NodeName,
-    /// `HOST:PORT` where it takes messages of members.
+    /// `HOST:PORT` on which it receives messages from members.
     pub address: String,
-    /// Grows with every start; from a clock that may jump, so the others'
-    /// newer knowledge of it is taken over when it is ahead.
+    /// Increases with every start. It comes from a clock that may jump. If the
+    /// others know a newer life, the member adopts it.
     pub life: u64,
-    /// It says goodbye: down, but not by failure.
+    /// The member says goodbye: it is down, but did not fail.
     pub leaving: bool,
 }
 

@@ -1,11 +1,11 @@
-//! Who is a member, and who of them is alive.
+//! Membership: the members, and which of them are alive.
 //!
-//! SWIM by the crate `foca`: random probes, indirect probes, suspicion,
-//! incarnations, news piggybacked on messages. [`Swim`] drives it without a
-//! clock, a socket or randomness of its own: those are arguments.
+//! SWIM, implemented by the crate `foca`: random probes, indirect probes,
+//! suspicion, incarnations, and updates piggybacked on messages. [`Swim`] drives it
+//! without its own clock, socket or randomness: those are arguments.
 //!
-//! Rule: time in which this member itself did not run is nobody's silence
-//! (see [`health`]).
+//! Rule: time in which this member itself did not run does not count as silence of
+//! another member (see [`health`]).
 
 mod codec;
 pub mod health;

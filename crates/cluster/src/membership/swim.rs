@@ -1,4 +1,4 @@
-//! SWIM, driven by whoever has a clock and a network.
+//! SWIM, driven by a caller with a clock and a network.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::{NonZeroU8, NonZeroUsize};
@@ -14,19 +14,19 @@ use super::codec::JsonCodec;
 use super::health::LocalHealth;
 use super::identity::MemberIdentity;
 
-/// The longest message in bytes. Members are few: all news fit.
+/// The longest message in bytes. Members are few: all updates fit.
 const LARGEST_MESSAGE: usize = 32 << 10;
 
-/// How quickly silence is noticed, and how long it is doubted.
+/// The timing of failure detection.
 #[derive(Clone, Debug)]
 pub struct SwimOptions {
-    /// How often one other member is probed.
+    /// The interval between probes. Each probes one other member.
     pub probe_period: Duration,
-    /// When others are asked to probe it, too.
+    /// The time after which other members are asked to probe it, too.
     pub probe_timeout: Duration,
-    /// How long a suspect has to speak up.
+    /// The time that a suspect has to refute the suspicion.
     pub suspicion: Duration,
-    /// Off only to show what the guard is there for.
+    /// Off only in tests that show why the guard is needed.
     pub guard: bool,
 }
 
@@ -56,7 +56,7 @@ impl SwimOptions {
             num_indirect_probes: some(3),
             max_transmissions: NonZeroU8::new(8).expect("not zero"),
             suspect_to_down_after: self.suspicion,
-            // A returning member comes with a newer life; the old one stays dead.
+            // A returning member has a newer life; the old one stays dead.
             remove_down_after: Some(Duration::from_secs(48 * 3600)),
             max_packet_size: some(LARGEST_MESSAGE),
             notify_down_members: true,
@@ -74,7 +74,7 @@ impl SwimOptions {
     }
 }
 
-/// What is known of another member.
+/// The known state of another member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SwimState {
     Alive,
@@ -83,18 +83,19 @@ pub enum SwimState {
     Left,
 }
 
-/// What this member knows of another, since when, and from whom.
+/// The state of another member as this one knows it, since when, and from whom.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MemberSight {
     pub identity: MemberIdentity,
     pub state: SwimState,
     /// On the clock that [`Swim`] is driven with.
     pub since: Duration,
-    /// Whose message said so; this member's own name when it saw it itself.
+    /// The sender of the message that said so; this member's own name for its own
+    /// observations.
     pub said_by: NodeName,
 }
 
-/// A message that has to be sent. Losing it does no harm.
+/// A message to send. Losing it does no harm.
 #[derive(Clone, Debug)]
 pub struct Outgoing {
     pub to: MemberIdentity,
@@ -131,18 +132,18 @@ impl Swim {
         }
     }
 
-    /// As the others know this member now.
+    /// Returns this member's identity as the others know it now.
     pub fn identity(&self) -> &MemberIdentity {
         self.foca.identity()
     }
 
-    /// How well this member itself does: 0 is well.
+    /// Returns the health score of this member itself: 0 is healthy.
     pub fn health_score(&self) -> u32 {
         self.health.score()
     }
 
-    /// Members that were known before, or that someone else knows: asks them
-    /// to take this one in.
+    /// Contacts members that were known before, or that another source knows, to be
+    /// accepted by them.
     pub fn introduce(&mut self, others: impl IntoIterator<Item = MemberIdentity>, now: Duration) {
         for other in others {
             if other.name != self.name {
@@ -153,19 +154,20 @@ impl Swim {
         self.settle(now, None);
     }
 
-    /// A message from a member. The sender was authenticated by the transport.
+    /// Handles a message from a member. The transport has authenticated the sender.
     pub fn receive(&mut self, from: &NodeName, data: &[u8], now: Duration) {
         let taken = self.foca.handle_data(data, &mut self.runtime);
         self.note("a message", taken);
         self.settle(now, Some(from));
     }
 
-    /// When [`Swim::tick`] has something to do.
+    /// Returns the time at which [`Swim::tick`] has something to do.
     pub fn next_due(&self) -> Option<Duration> {
         self.timers.first_key_value().map(|((due, _), _)| *due)
     }
 
-    /// Does what is due. Read what has arrived before calling this.
+    /// Runs the timers that are due. Read all messages that arrived before calling
+    /// this.
     pub fn tick(&mut self, now: Duration) {
         let late = self
             .next_due()
@@ -188,7 +190,8 @@ impl Swim {
         }
     }
 
-    /// This member did not run: nothing that it waits for is late.
+    /// Moves all timers: this member did not run, so nothing that it waits for is
+    /// late.
     fn postpone(&mut self, shift: Duration) {
         tracing::debug!(
             ?shift,
@@ -201,12 +204,12 @@ impl Swim {
             .collect();
     }
 
-    /// Messages to send, in order.
+    /// Returns the messages to send, in order.
     pub fn take_outgoing(&mut self) -> Vec<Outgoing> {
         std::mem::take(&mut self.outgoing)
     }
 
-    /// Everybody else, by name.
+    /// Returns the states of all other members, by name.
     pub fn sights(&self) -> impl Iterator<Item = &MemberSight> {
         self.sights.values()
     }
@@ -215,7 +218,7 @@ impl Swim {
         self.sights.get(name)
     }
 
-    /// Says goodbye: the others see it as left, not as dead.
+    /// Says goodbye: the others see this member as left, not as dead.
     pub fn leave(&mut self, now: Duration) {
         let goodbye = MemberIdentity {
             leaving: true,
@@ -229,7 +232,8 @@ impl Swim {
         self.settle(now, None);
     }
 
-    /// What a peer sends may be nonsense; that is its problem, and worth a line.
+    /// Logs an error. A peer may send invalid data; that is its problem, but worth
+    /// a log line.
     fn note(&self, what: &str, outcome: Result<(), foca::Error>) {
         if let Err(error) = outcome {
             tracing::debug!(error = %error, "{what} had no effect");

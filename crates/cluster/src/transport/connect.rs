@@ -1,4 +1,4 @@
-//! To another member.
+//! Connections to another member.
 
 use std::io;
 use std::time::Duration;
@@ -12,13 +12,14 @@ use tokio_rustls::client::TlsStream;
 
 use super::{Answer, Hello, Purpose, Question, frame};
 
-/// A member that takes longer to take a connection is as good as away.
+/// A member that takes longer to accept a connection is treated as away.
 const CONNECT: Duration = Duration::from_secs(2);
-/// Then the kernel asks whether the other side is still there.
+/// The idle time after which the kernel probes whether the other side is still
+/// there.
 const SILENCE: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(4);
 
-/// Why a member did not answer.
+/// The reason why a member did not answer.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
     #[error("`{name}` at {address} does not answer")]
@@ -32,12 +33,12 @@ pub enum AskError {
     Refused { name: NodeName, why: String },
 }
 
-/// How connections are opened.
+/// Opens connections.
 #[derive(Clone)]
 pub struct Dialer {
     pub tls: ReloadableClientTls,
     pub cluster: String,
-    /// Of this member, as the other side should know it.
+    /// The epoch of this member, as sent to the other side.
     pub epoch: tokio::sync::watch::Receiver<u64>,
 }
 
@@ -50,7 +51,8 @@ impl Dialer {
         self.open(name, address, Purpose::Gossip).await
     }
 
-    /// A connection to exactly this member: its certificate says its name.
+    /// Opens a connection to exactly this member: its certificate contains its
+    /// name.
     async fn open(
         &self,
         name: &NodeName,
@@ -80,7 +82,7 @@ impl Dialer {
     }
 }
 
-/// Asks a member, and waits for its answer at most so long.
+/// Asks a member, and waits at most this long for its answer.
 pub async fn ask(
     dialer: &Dialer,
     name: &NodeName,

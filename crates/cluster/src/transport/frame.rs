@@ -1,4 +1,4 @@
-//! Length, then bytes.
+//! Frames: a length, then bytes.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// More than any message has. A peer that announces more is not read on.
+/// Larger than any message. A connection that announces more is not read further.
 const LARGEST: usize = 1 << 20;
 
 pub(super) async fn write(stream: &mut (impl AsyncWrite + Unpin), data: &[u8]) -> io::Result<()> {
@@ -22,7 +22,7 @@ pub(super) async fn write(stream: &mut (impl AsyncWrite + Unpin), data: &[u8]) -
     stream.flush().await
 }
 
-/// The next one; nothing at the end of the stream.
+/// Reads the next frame. Returns `None` at the end of the stream.
 pub(super) async fn read(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<Bytes>> {
     let length = match stream.read_u32().await {
         Ok(length) => length as usize,

@@ -1,4 +1,4 @@
-//! From other members.
+//! Connections from other members.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,16 +15,16 @@ use tokio_util::sync::CancellationToken;
 use super::{Answer, Hello, Incoming, Purpose, Question, frame};
 
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// A member says something several times a second.
+/// The idle limit. A member sends several messages per second.
 const SILENCE: Duration = Duration::from_secs(60);
-/// Members are few; more connections are somebody else's.
+/// The connection limit. Members are few; more connections come from someone else.
 const MOST: usize = 256;
 
-/// Answers questions. Given who asks and in which epoch it lives.
+/// Answers questions. It receives the sender and the sender's epoch.
 pub type Answerer =
     Arc<dyn Fn(NodeName, u64, Question) -> BoxFuture<'static, Answer> + Send + Sync>;
 
-/// Why no messages of members can be taken.
+/// The reason why messages from members cannot be received.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen for members on {address}")]
 pub struct ListenError {
@@ -33,7 +33,7 @@ pub struct ListenError {
     pub source: io::Error,
 }
 
-/// Takes connections of members.
+/// Accepts connections from members.
 pub struct Listener {
     listener: TcpListener,
     shared: Shared,
@@ -44,7 +44,7 @@ struct Shared {
     tls: ReloadableServerTls,
     cluster: String,
     incoming: mpsc::Sender<Incoming>,
-    /// Told of every epoch that another member lives in.
+    /// Receives every epoch that another member reports.
     epochs: mpsc::Sender<u64>,
     answer: Answerer,
 }
@@ -73,7 +73,7 @@ impl Listener {
         })
     }
 
-    /// Until it is cancelled.
+    /// Runs until cancelled.
     pub async fn run(self, stop: CancellationToken) {
         let places = Arc::new(Semaphore::new(MOST));
         loop {
@@ -135,7 +135,7 @@ async fn serve(shared: &Shared, stream: TcpStream) -> io::Result<()> {
             let Some(data) = tokio::time::timeout(SILENCE, frame::read(&mut stream)).await?? else {
                 return Ok(());
             };
-            // What does not fit is dropped, as a datagram would be.
+            // A message that does not fit is dropped, as a datagram would be.
             let from = peer.name.clone();
             let _ = shared.incoming.try_send(Incoming { from, data });
         },

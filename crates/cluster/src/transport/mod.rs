@@ -1,12 +1,12 @@
 //! Messages between members, over mutually authenticated TLS.
 //!
-//! One connection per direction and pair, kept open, with the manners of
-//! datagrams: what cannot be sent soon is dropped, because SWIM says it again
-//! and a late message is worth nothing. Questions ([`Question`]) have a
-//! connection of their own.
+//! There is one connection per direction and pair. It stays open and behaves like
+//! datagrams: a message that cannot be sent soon is dropped, because SWIM repeats
+//! it and a late message is worthless. Questions ([`Question`]) have their own
+//! connection.
 //!
-//! Rule: who is at the other end is what its certificate says, and the
-//! certificate comes from the members' authority. See
+//! Rule: the certificate determines who is at the other end, and it must come
+//! from the members' authority. See
 //! `docs/adr/0007-tls-between-members.md`.
 
 mod connect;
@@ -22,7 +22,7 @@ pub use connect::{AskError, Dialer, ask};
 pub use listen::{Answerer, ListenError, Listener};
 pub use send::Senders;
 
-/// What a connection begins with.
+/// The first message on a connection.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 struct Hello {
     cluster: String,
@@ -37,29 +37,29 @@ enum Purpose {
     Question,
 }
 
-/// A SWIM message, and who sent it by its certificate.
+/// A SWIM message, and its sender according to the certificate.
 #[derive(Clone, Debug)]
 pub struct Incoming {
     pub from: NodeName,
     pub data: Bytes,
 }
 
-/// What one member may ask another.
+/// A question from one member to another.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Question {
-    /// How is your datastore?
+    /// Asks for the state of the datastore.
     Datastore,
-    /// What do you see?
+    /// Asks for the member's view of the cluster.
     Sight,
-    /// Start anew, alone, from what you have: the others are gone for good.
-    /// Only for an epoch that is newer than yours.
+    /// Orders a restart as a cluster of one from the member's own data: the others
+    /// are permanently lost. Only valid for an epoch newer than the member's.
     Recover { epoch: u64 },
-    /// Your data is of the past: never use it again.
+    /// Declares the member's data outdated: it must never be used again.
     Fence { epoch: u64, endpoints: Vec<String> },
 }
 
-/// What it answers.
+/// The answer to a question.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
@@ -69,32 +69,33 @@ pub enum Answer {
     Refused { why: String },
 }
 
-/// What a member says of its datastore.
+/// A member's report on its datastore.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct DatastoreReport {
     pub name: NodeName,
     pub epoch: u64,
-    /// It was told to run one.
+    /// The member was ordered to run one.
     pub ordered: bool,
-    /// How far its data goes; nothing when it does not answer.
+    /// The progress of its data; `None` if it does not answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
-    /// How many have a vote, as it knows.
+    /// The voters, as far as it knows.
     pub voters: Vec<String>,
 }
 
-/// How far the data of a datastore goes. The larger is the more advanced.
+/// The progress of a datastore's data. The larger one is the more advanced.
 ///
-/// What counts is how much it knows to be committed: that is a beginning of
-/// the one history, whoever has it. The revision comes first, because the index
-/// also counts what is no data, and grows in a copy that was opened to be read.
-/// The term comes last, because it says nothing of the data: one that was alone stands for election again and
-/// again, and its term grows while its data does not.
+/// The data that the datastore knows to be committed decides: that is always a
+/// prefix of the one history. The revision comes first, because the index also
+/// counts entries without data, and grows in a copy that was opened for reading.
+/// The term comes last, because it says nothing about the data: an isolated
+/// datastore starts elections again and again, and its term grows while its data
+/// does not.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Progress {
     pub revision: i64,
     pub raft_index: u64,
     pub raft_term: u64,
-    /// It has, or hears, a leader.
+    /// It is, or has, a leader.
     pub has_leader: bool,
 }

@@ -1,4 +1,4 @@
-//! One queue and one connection per member that is spoken to.
+//! Outgoing messages: one queue and one connection per member.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,9 +11,9 @@ use tokio_util::sync::CancellationToken;
 use super::connect::Dialer;
 use super::frame;
 
-/// Messages that wait for a connection. More are dropped.
+/// The number of messages that wait for a connection. More are dropped.
 const QUEUE: usize = 32;
-/// A peer that takes longer to take one message gets a new connection.
+/// A peer that takes longer to accept one message gets a new connection.
 const STALLED: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(300);
 
@@ -33,7 +33,7 @@ impl Senders {
         }
     }
 
-    /// Returns at once. The message arrives, or it does not.
+    /// Sends a message without blocking. It may not arrive.
     pub fn send(&mut self, name: &NodeName, address: &str, data: Bytes) {
         let key = (name.clone(), address.to_owned());
         let queue = self.queues.entry(key).or_insert_with(|| {
@@ -63,7 +63,7 @@ async fn deliver(
             Ok(stream) => stream,
             Err(error) => {
                 tracing::debug!(%name, %address, error = %error, "a member cannot be reached");
-                // What was meant for it is old by now.
+                // The queued messages are outdated by now.
                 while queue.try_recv().is_ok() {}
                 tokio::time::sleep(PAUSE).await;
                 continue;

@@ -1,5 +1,5 @@
-//! One member as a process: `bunraku-cluster-member DATA_DIR [SETTING=VALUE]…`. Prints `ready`
-//! when its store answers, then runs until it is killed.
+//! One member as a process: `bunraku-cluster-member DATA_DIR [SETTING=VALUE]…`.
+//! Prints `ready` when its store answers, then runs until it is killed.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -34,7 +34,7 @@ async fn main() -> ExitCode {
     options.limits.most_per_hour = 1000;
     options.look_every = Duration::from_millis(300);
     options.leader_ttl = Duration::from_secs(2);
-    // For tests of what comes round.
+    // For tests of periodic work.
     for setting in std::env::args().skip(2) {
         if let Some(path) = setting.strip_prefix("etcd=") {
             options.etcd = PathBuf::from(path);
@@ -71,7 +71,7 @@ async fn main() -> ExitCode {
     };
     tokio::select! {
         () = serving => {}
-        // As a service manager would, the tests start it again.
+        // The tests restart it, as a service manager would.
         _ = member.begins_anew() => {}
         _ = terminated() => {}
     }

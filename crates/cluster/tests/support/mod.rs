@@ -22,14 +22,14 @@ use bunraku_wire::api::cluster::{
 use jiff::Timestamp;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Two cores, and others on them.
+/// Long enough for two busy cores.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(110);
 
 pub(crate) struct Server {
     pub(crate) name: NodeName,
     pub(crate) data_dir: PathBuf,
     pub(crate) record: MemberRecord,
-    /// For the member's program.
+    /// Settings for the member's program.
     pub(crate) settings: Vec<String>,
     process: Option<Child>,
 }
@@ -68,21 +68,21 @@ impl Server {
         let _ = kill_process(pid, signal);
     }
 
-    /// The process of its datastore.
+    /// Returns the process id of its datastore.
     pub(crate) fn datastore_pid(&self) -> Pid {
         let text = std::fs::read_to_string(self.directory().datastore_pid()).expect("a pid");
         let pid = text.trim().parse().ok().and_then(Pid::from_raw);
         pid.expect("a process")
     }
 
-    /// Stops with its datastore: nothing is closed or refused, and nothing is
-    /// answered, as when a machine loses its power.
+    /// Pauses the server with its datastore: nothing is closed, refused or
+    /// answered, as when a machine loses power.
     pub(crate) fn fall_silent(&self) {
         kill_process(self.datastore_pid(), Signal::STOP).expect("it can be stopped");
         self.signal(Signal::STOP);
     }
 
-    /// `kill -9`; its datastore ends with it.
+    /// Kills the server with `kill -9`; its datastore ends with it.
     pub(crate) fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {
             let _ = process.kill();
@@ -130,8 +130,8 @@ impl Drop for Cluster {
     }
 }
 
-/// Beside this test in the target directory; a long-running program that is
-/// not a test looks beside itself.
+/// Returns the program beside this test in the target directory. A long-running
+/// program that is not a test looks beside itself.
 fn member_program() -> PathBuf {
     match option_env!("CARGO_BIN_EXE_bunraku-cluster-member") {
         Some(path) => PathBuf::from(path),
@@ -154,12 +154,13 @@ fn new_member(number: usize) -> NewMember {
 }
 
 impl Cluster {
-    /// `size` servers, of which `datastores` keep the data, all complete.
+    /// Starts `size` servers, of which `datastores` keep the data, and waits until
+    /// the cluster is complete.
     pub(crate) async fn start(size: usize, datastores: usize) -> Self {
         Self::start_with(size, datastores, &[]).await
     }
 
-    /// The same, with settings for every member's program.
+    /// Like `start`, with settings for every member's program.
     pub(crate) async fn start_with(size: usize, datastores: usize, settings: &[&str]) -> Self {
         let place = tempfile::tempdir().expect("a directory");
         let mut cluster = Self {
@@ -205,7 +206,8 @@ impl Cluster {
         self.servers.push(server);
     }
 
-    /// As `cluster join` does, with what a server would answer.
+    /// Joins another server like `cluster join`, with the answer that a server
+    /// would give.
     pub(crate) async fn join(&mut self) {
         let new = new_member(self.servers.len());
         let data_dir = self.place_for(&new);
@@ -235,8 +237,8 @@ impl Cluster {
         self.add(new, data_dir);
     }
 
-    /// Of a member that does not run: the certificates of those that do are
-    /// theirs to renew.
+    /// Returns the certificate of a member that does not run: running members renew
+    /// their own certificates.
     fn client_tls(&self) -> MemberTls {
         let directory = Directory::of(&self.place.path().join("client"));
         let authority = self.servers[0].directory().authority();
@@ -264,7 +266,7 @@ impl Cluster {
         Admin::new(self.options().tls.expect("with TLS"))
     }
 
-    /// A store on whichever datastores there are.
+    /// Connects to the store on the current datastores.
     pub(crate) async fn store(&self) -> SharedStore {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -325,7 +327,7 @@ impl Cluster {
         position.expect("a server of this cluster")
     }
 
-    /// The server whose datastore leads, and one whose datastore follows.
+    /// Returns the server whose datastore leads, and one whose datastore follows.
     pub(crate) async fn leader_and_follower(&self) -> (usize, usize) {
         let admin = self.admin();
         let mut found = (None, None);
