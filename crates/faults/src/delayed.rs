@@ -1,10 +1,10 @@
-//! `bunraku-delayed`: what people run, with everything late.
+//! `bunraku-delayed`: the released program, with every answer delayed.
 //!
-//! Its servers answer late, and what they ask of their store and what the store
-//! tells them is late, too: mostly by little, sometimes by a lot, as the seed in
-//! `BUNRAKU_DELAY_SEED` says. Binary tests run it in place of `bunraku` when
-//! `BUNRAKU_TEST_PROGRAM` names it. Whatever fails then and not otherwise has a
-//! race. Nothing else differs from the `bunraku` binary.
+//! Its servers answer late. Their requests to the store and the store's answers are
+//! late, too: usually by a little, sometimes by a lot, as determined by the seed in
+//! `BUNRAKU_DELAY_SEED`. Binary tests run it in place of `bunraku` when
+//! `BUNRAKU_TEST_PROGRAM` names it. A test that fails only then has a race.
+//! Nothing else differs from the `bunraku` binary.
 
 use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
@@ -16,7 +16,7 @@ use bunraku_testkit::Chance;
 
 const USUAL: Duration = Duration::from_millis(3);
 const LONG: Duration = Duration::from_millis(250);
-/// How many of a hundred take long.
+/// The percentage of long delays.
 const OFTEN: usize = 4;
 
 fn main() -> ExitCode {

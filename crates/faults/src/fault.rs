@@ -1,9 +1,9 @@
-//! Which faults a seed leads to. Pure.
+//! Derives faults from a seed. Pure.
 //!
-//! A step breaks one thing or two, holds, mends, and leaves some calm. Faults
-//! that can damage data (a full disk, a damaged log) come alone, and only to
-//! a cluster that is whole: more damaged disks than a minority are a lost
-//! cluster, which no failover mends.
+//! A step breaks one or two things, holds, repairs them, and leaves some calm.
+//! Faults that can damage data (a full disk, a damaged log) come alone, and only to
+//! a complete cluster: if more than a minority of disks is damaged, the cluster is
+//! lost, and no failover can repair that.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,11 +15,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::history::Server;
 
-/// One thing that goes wrong.
+/// One fault.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "fault", rename_all = "snake_case")]
 pub enum Fault {
-    /// `kill -9` of a server, its datastore with it.
+    /// `kill -9` of a server, including its datastore.
     Kill {
         server: Server,
     },
@@ -27,35 +27,35 @@ pub enum Fault {
     KillDatastore {
         server: Server,
     },
-    /// The whole machine stands still.
+    /// The whole machine is paused.
     Pause {
         server: Server,
     },
-    /// Only its datastore does.
+    /// Only its datastore is paused.
     PauseDatastore {
         server: Server,
     },
-    /// Only its server does, while its datastore goes on.
+    /// Only its server is paused, while its datastore keeps running.
     PauseServer {
         server: Server,
     },
-    /// Nothing passes between these and the others.
+    /// Nothing passes between these servers and the others.
     Partition {
         side: BTreeSet<Server>,
     },
-    /// These hear the others and are not heard.
+    /// These servers hear the others and are not heard.
     Unheard {
         side: BTreeSet<Server>,
     },
-    /// These are heard and hear nothing.
+    /// These servers are heard and hear nothing.
     Deaf {
         side: BTreeSet<Server>,
     },
-    /// The links between these and the others come and go.
+    /// The links between these servers and the others go up and down.
     Flapping {
         side: BTreeSet<Server>,
     },
-    /// So many packets in a hundred are lost, both ways.
+    /// This percentage of packets is lost, in both directions.
     Lossy {
         server: Server,
         percent: u8,
@@ -63,29 +63,30 @@ pub enum Fault {
     Slow {
         server: Server,
     },
-    /// A clock is wrong by so many seconds.
+    /// A clock is wrong by this many seconds.
     Clock {
         server: Server,
         seconds: i64,
     },
-    /// Not a byte is left.
+    /// The disk has no space left.
     FullDisk {
         server: Server,
     },
-    /// Killed, and the last record of its log was only half written.
+    /// The server is killed, and the last record of its log is only half written.
     Damaged {
         server: Server,
     },
 }
 
 impl Fault {
-    /// Whether data may be damaged: only while all the rest is whole.
+    /// Returns true if the fault may damage data. Such faults need an otherwise
+    /// complete cluster.
     pub fn damages(&self) -> bool {
         matches!(self, Self::FullDisk { .. } | Self::Damaged { .. })
     }
 
-    /// The same one, at a server that keeps data if it is about data: the
-    /// seed's number counts those that do at the time.
+    /// Returns the same fault. A fault about data is moved to a server that keeps
+    /// data: the seed's number selects one of those that do at the time.
     #[must_use]
     pub fn among(&self, keep_data: &[Server]) -> Self {
         let mut fault = self.clone();
@@ -119,7 +120,8 @@ impl Fault {
         }
     }
 
-    /// Links are one thing: two faults of them at a time would mend each other.
+    /// Returns true for faults of links. Two of them at a time would repair each
+    /// other.
     fn of_links(&self) -> bool {
         matches!(
             self,
@@ -132,7 +134,7 @@ impl Fault {
     }
 }
 
-/// Faults that go together, how long they last, and the calm after them.
+/// Faults that happen together, their duration, and the calm after them.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Step {
     pub faults: Vec<Fault>,
@@ -142,13 +144,13 @@ pub struct Step {
 
 const KINDS: usize = 14;
 
-/// All that a seed leads to, without end. Every kind comes once before any
+/// The endless sequence of faults of a seed. Every kind comes once before any kind
 /// comes again.
 pub struct Faults {
     random: StdRng,
     servers: usize,
     deck: Vec<usize>,
-    /// Drawn, and found not to go together with the one before.
+    /// A fault that was drawn but does not go together with the one before.
     waiting: Option<Fault>,
 }
 
@@ -198,7 +200,7 @@ impl Faults {
         }
     }
 
-    /// Some of the servers, never all.
+    /// Returns some of the servers, never all.
     fn side(&mut self) -> BTreeSet<Server> {
         let size = self.random.random_range(1..=self.servers / 2);
         let mut all: Vec<Server> = (0..self.servers).collect();

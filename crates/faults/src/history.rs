@@ -1,7 +1,7 @@
-//! What clients asked for, what they were told, and when.
+//! The requests of clients, the answers they got, and the times.
 //!
-//! Times are microseconds since the start, all by one clock: that of the
-//! machine on which everything runs, which no fault touches.
+//! Times are microseconds since the start, all by one clock: that of the machine on
+//! which everything runs, which no fault changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,22 +13,22 @@ pub type Micros = u64;
 /// A server, by its number from 0.
 pub type Server = usize;
 
-/// The value of a register; nothing before the first write.
+/// The value of a register; `None` before the first write.
 pub type Value = Option<String>;
 
-/// What became of a call.
+/// The outcome of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// Acknowledged.
     Done,
-    /// Said to have had no effect.
+    /// Reported to have had no effect.
     Refused,
-    /// It may have been done, and may yet be.
+    /// It may have been done, and may still be done later.
     Unknown,
 }
 
-/// What was asked for.
+/// A request.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "call", rename_all = "snake_case")]
 pub enum Call {
@@ -45,25 +45,25 @@ pub enum Call {
         from: Value,
         to: String,
     },
-    /// A lock with one holder; `token` when it was given.
+    /// Acquires a lock with one holder; `token` if it was granted.
     Acquire {
         lock: String,
         session: String,
         lease: Micros,
         token: Option<u64>,
     },
-    /// The holder is sure until it asks for this.
+    /// Releases a lock. The holder is sure of it until this request.
     Release {
         lock: String,
         token: u64,
     },
-    /// A thing that is done once; `token` when the claim was granted.
+    /// Claims a thing that is done once; `token` if the claim was granted.
     Claim {
         app: String,
         lease: Micros,
         token: Option<u64>,
     },
-    /// It was done, says the claimant.
+    /// The claimant reports that it was done.
     Finish {
         app: String,
         token: u64,
@@ -79,7 +79,7 @@ pub enum Call {
 }
 
 impl Call {
-    /// Whether an acknowledgement of it is a decision that others rely on.
+    /// Returns true if an acknowledgement of it is a decision that others rely on.
     pub fn decides(&self) -> bool {
         !matches!(self, Self::Read { .. })
     }
@@ -88,7 +88,7 @@ impl Call {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Operation {
     pub client: usize,
-    /// The server that was asked; none where the store's client chose.
+    /// The server that was asked; `None` if the store's client chose.
     pub server: Option<Server>,
     pub begun: Micros,
     pub ended: Micros,
@@ -97,39 +97,39 @@ pub struct Operation {
     pub outcome: Outcome,
 }
 
-/// A time in which no packet went from one side to another.
+/// A time in which no packet passed from one side to another.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Cut {
-    /// All links were cut by then …
+    /// All links were cut by this time.
     pub begun: Micros,
-    /// … and none was mended before this.
+    /// No link was restored before this time.
     pub ended: Micros,
     pub sides: Vec<BTreeSet<Server>>,
 }
 
-/// A node run that really took place, as its own script wrote it down.
+/// A node run that really happened, as recorded by its own script.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct NodeRun {
     pub node: String,
     pub id: String,
     pub begun: Micros,
     pub ended: Micros,
-    /// Firings that it served.
+    /// The firings that it served.
     pub firings: BTreeSet<String>,
-    /// Further ones, that it only counts.
+    /// The number of further firings, which it only counts.
     #[serde(default)]
     pub more: u64,
-    /// The ordered run that it was a part of.
+    /// The ordered run that it belongs to.
     pub run: Option<String>,
 }
 
-/// How an ordered run went, by the servers' word.
+/// The result of an ordered run, as reported by the servers.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct RunEnd {
     pub succeeded: bool,
 }
 
-/// A change of the datastores, by the servers' word.
+/// A change of the datastores, as reported by the servers.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Change {
     pub at: Micros,
@@ -137,33 +137,33 @@ pub struct Change {
     pub what: String,
 }
 
-/// What the servers say once all is mended.
+/// The servers' final answers after all faults are repaired.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct End {
     /// The token under which each thing was done, if it was.
     pub done: BTreeMap<String, Option<u64>>,
-    /// Triggers that were reported as not carried out, by node.
+    /// Triggers that were reported as not applied, by node.
     pub reported: BTreeSet<(String, String)>,
     pub runs: BTreeMap<String, RunEnd>,
-    /// Only by servers whose clocks were right all the time.
+    /// Only from servers whose clocks were right all the time.
     pub changes: Vec<Change>,
     /// The hash of each datastore's data, at one revision.
     pub hashes: BTreeMap<String, u64>,
 }
 
-/// Everything that a checker needs.
+/// All input of the checkers.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct History {
     pub operations: Vec<Operation>,
     pub cuts: Vec<Cut>,
     pub node_runs: Vec<NodeRun>,
-    /// Which node of an ordered run waits for which.
+    /// Pairs of nodes of an ordered run, where one waits for the other.
     pub order: Vec<(String, String)>,
     pub end: End,
 }
 
 impl History {
-    /// Acknowledged calls.
+    /// Returns the acknowledged calls.
     pub fn acknowledged(&self) -> impl Iterator<Item = &Operation> {
         let operations = self.operations.iter();
         operations.filter(|operation| operation.outcome == Outcome::Done)

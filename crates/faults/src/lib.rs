@@ -1,12 +1,12 @@
-//! Real servers in network namespaces, under faults that a seed decides, and a
-//! checker over what their clients saw.
+//! Runs real servers in network namespaces under seeded faults, and checks what
+//! their clients saw.
 //!
-//! [`stage`] makes the namespaces and cleans up, whatever happens inside;
-//! [`run`] starts a cluster there, lets [`workload`] work and breaks things;
-//! [`checker`] is pure: a [`history::History`] in, what is wrong with it out.
+//! [`stage`] creates the namespaces and always cleans up, whatever happens inside.
+//! [`run`] starts a cluster there, runs the [`workload`] and breaks things.
+//! [`checker`] is pure: it takes a [`history::History`] and returns the violations.
 //!
-//! Absent: mocks. Servers, agents and etcd are processes, disks are mounts,
-//! links are links.
+//! Not here: mocks. Servers, agents and etcd are processes, disks are mounts, links
+//! are links.
 
 pub mod checker;
 pub mod fault;

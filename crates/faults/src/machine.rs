@@ -12,10 +12,10 @@ use crate::network::{Names, address};
 use crate::plant::Plant;
 use crate::tool::{ToolError, run};
 
-/// Enough for etcd's logs, which it makes 64 MB at a time, and little else.
+/// Enough for etcd's logs, which it allocates 64 MB at a time, and little else.
 const DISK: &str = "size=400m";
 
-/// Shifts the clock of a process that is told to load it. Debian's `libfaketime`.
+/// Shifts the clock of a process that preloads it. Debian's `libfaketime`.
 const FAKE_CLOCK: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1";
 
 pub(crate) struct Machine {
@@ -25,12 +25,12 @@ pub(crate) struct Machine {
     space: String,
     plant: Plant,
     process: Option<Child>,
-    /// Whether it is to run: what ends by itself is then started again.
+    /// True if the server should run: a process that exits is then restarted.
     wanted: bool,
 }
 
 impl Machine {
-    /// A machine with an empty disk of its own.
+    /// Creates a machine with its own empty disk.
     pub(crate) async fn new(
         number: Server,
         place: &Path,
@@ -69,7 +69,7 @@ impl Machine {
         format!("https://{}:8152", address(self.number))
     }
 
-    /// A Bunraku command on this machine.
+    /// Creates a Bunraku command that runs on this machine.
     pub(crate) fn bunraku(&self, arguments: &[String]) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.space]);
@@ -87,7 +87,7 @@ impl Machine {
         self.place.join(format!("{}.clock", self.name))
     }
 
-    /// Its clock goes wrong by so many seconds.
+    /// Sets its clock wrong by this many seconds.
     pub(crate) fn set_clock(&self, offset: i64) {
         std::fs::write(self.clock_file(), format!("{offset:+}\n")).expect("a file for the clock");
     }
@@ -112,7 +112,7 @@ impl Machine {
             .env("LD_PRELOAD", FAKE_CLOCK)
             .env("FAKETIME_TIMESTAMP_FILE", self.clock_file())
             .env("FAKETIME_CACHE_DURATION", "1")
-            // Only what time of day it is; timers go on as they are.
+            // Only the time of day is shifted; timers continue unchanged.
             .env("FAKETIME_DONT_FAKE_MONOTONIC", "1")
             .stdout(Stdio::null())
             .stderr(log)
@@ -121,7 +121,7 @@ impl Machine {
         self.process = Some(child);
     }
 
-    /// What ended by itself is started again.
+    /// Restarts processes that exited.
     pub(crate) fn tend(&mut self) {
         let ended = self
             .process
@@ -132,7 +132,7 @@ impl Machine {
         }
     }
 
-    /// `kill -9`; its datastore ends with it.
+    /// Kills the server with `kill -9`; its datastore ends with it.
     pub(crate) fn kill(&mut self) {
         self.wanted = false;
         if let Some(mut process) = self.process.take() {
@@ -148,14 +148,14 @@ impl Machine {
         }
     }
 
-    /// To its etcd, if it runs one.
+    /// Sends a signal to its etcd, if it runs one.
     pub(crate) fn signal_datastore(&self, signal: Signal) {
         let directory = self.directory();
         let pid = std::fs::read_to_string(directory.datastore_pid()).ok();
         let Some(pid) = pid.and_then(|text| text.trim().parse::<i32>().ok()) else {
             return;
         };
-        // The file may be older than the process that has this number now.
+        // The file may be older than the process that has this id now.
         let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let own = self.data_dir().display().to_string();
         let is_ours = String::from_utf8_lossy(&line).contains(&format!("--data-dir={own}"));
@@ -168,7 +168,7 @@ impl Machine {
         self.data_dir().join("filler")
     }
 
-    /// Not a byte is left on its disk.
+    /// Fills its disk completely.
     pub(crate) fn fill_disk(&self) {
         use std::io::Write;
         let Ok(mut file) = File::create(self.filler()) else {
@@ -184,8 +184,8 @@ impl Machine {
         let _ = std::fs::remove_file(self.filler());
     }
 
-    /// The last record that its datastore wrote is overwritten in part, as by
-    /// a crash of the machine. False when it keeps no data.
+    /// Overwrites part of the last record that its datastore wrote, as a crash of
+    /// the machine would. Returns false if it keeps no data.
     pub(crate) fn damage(&self) -> bool {
         let Some(log) = self.newest_log() else {
             return false;
@@ -213,7 +213,7 @@ impl Machine {
             .max()
     }
 
-    /// What its etcd said, to where it can be read afterwards.
+    /// Copies the log of its etcd to where it can be read afterwards.
     pub(crate) fn keep_logs(&self) {
         let kept = self.place.join(format!("{}.etcd.log", self.name));
         let _ = std::fs::copy(self.directory().datastore_log(), kept);
@@ -226,7 +226,7 @@ impl Drop for Machine {
     }
 }
 
-/// Whether clocks can be shifted here.
+/// Returns true if clocks can be shifted here.
 pub(crate) fn has_fake_clock() -> bool {
     Path::new(FAKE_CLOCK).exists()
 }

@@ -1,8 +1,9 @@
-//! `bunraku-faults --minutes 60 --seed 1`: faults against real servers for a
-//! long time, a new cluster with the next seed every time.
+//! `bunraku-faults --minutes 60 --seed 1`: runs faults against real servers for a
+//! long time, with a new cluster and the next seed every time.
 //!
-//! The same program is the servers and agents that it starts, under another
-//! first word: what is tested is what it was built with.
+//! The same program is also the servers and agents that it starts, selected by
+//! another first argument: the test covers the code that this program was built
+//! with.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -125,11 +126,11 @@ fn tell(wrong: &[String]) -> ExitCode {
     }
 }
 
-/// Seed after seed, each on a stage of its own.
+/// Runs one seed after the other, each on its own stage.
 async fn outside(how: &How) -> ExitCode {
     let until = Instant::now() + Duration::from_secs(how.minutes * 60);
     let (mut done, mut failed) = (0, Vec::new());
-    // For as long as the process lives: between two seeds it is heard too.
+    // Lives as long as the process: signals between two seeds are handled, too.
     let mut asked = match Asked::listen() {
         Ok(asked) => asked,
         Err(error) => return complain(&error),
@@ -163,7 +164,7 @@ fn complain(error: &StageError) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Whether all was fine; nothing when it was cut short.
+/// Returns true if the seed passed, or `None` if it was interrupted.
 async fn on_stage(how: &How, seed: u64, asked: &mut Asked) -> Result<Option<bool>, StageError> {
     let place = tempfile::Builder::new()
         .prefix("bunraku-faults-")
@@ -217,7 +218,7 @@ fn keep(how: &How, seed: u64, place: tempfile::TempDir) {
     }
 }
 
-/// One seed.
+/// Runs one seed.
 async fn inside(how: &How, prefix: String, place: PathBuf) -> ExitCode {
     let options = Options {
         seed: how.seed,

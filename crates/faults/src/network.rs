@@ -1,16 +1,16 @@
-//! Links between servers, and what is wrong with them.
+//! Links between servers, and their faults.
 //!
-//! Every server has a network namespace with one interface on a bridge. What
-//! is dropped is dropped where it arrives, by nftables, so that one direction
-//! can be cut without the other. Where the kernel has no `netem`, a slow link
-//! is a narrow one: packets queue up and are late.
+//! Every server has a network namespace with one interface on a bridge. nftables
+//! drops packets where they arrive, so that one direction can be cut without the
+//! other. If the kernel has no `netem`, a slow link is a narrow one: packets queue
+//! up and are late.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::history::Server;
 use crate::tool::{ToolError, feed, run};
 
-/// The namespaces of one stage, by name.
+/// The names of one stage's namespaces.
 #[derive(Clone, Debug)]
 pub(crate) struct Names {
     pub(crate) prefix: String,
@@ -26,12 +26,12 @@ impl Names {
     }
 }
 
-/// Where a server is.
+/// Returns the address of a server.
 pub(crate) fn address(server: Server) -> String {
     format!("10.77.0.{}", 11 + server)
 }
 
-/// How much of what goes from one server to another is lost, in percent.
+/// The links, with the packet loss from one server to another in percent.
 #[derive(Default)]
 pub(crate) struct Network {
     lost: BTreeMap<(Server, Server), u8>,
@@ -41,8 +41,8 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    /// A bridge in this process's own namespace, which is the hub's, and one
-    /// namespace on it for each server.
+    /// Creates a bridge in this process's own namespace, which is the hub's, and
+    /// one namespace on it for each server.
     pub(crate) async fn build(names: Names, servers: usize) -> Result<Self, ToolError> {
         run(&["ip", "link", "set", "lo", "up"]).await?;
         run(&["ip", "link", "add", "bridge", "type", "bridge"]).await?;
@@ -83,7 +83,7 @@ impl Network {
         Ok(network)
     }
 
-    /// Whether packets can be held back by the kernel itself.
+    /// Returns true if the kernel can delay packets.
     pub(crate) fn delays(&self) -> bool {
         self.netem
     }
@@ -93,7 +93,7 @@ impl Network {
         names.server(server)
     }
 
-    /// Nothing gets from any of these to any of those.
+    /// Drops everything from any of these servers to any of those.
     pub(crate) async fn cut(
         &mut self,
         from: &BTreeSet<Server>,
@@ -102,7 +102,7 @@ impl Network {
         self.lose(from, to, 100).await
     }
 
-    /// So many packets in a hundred are lost between these and those.
+    /// Drops this percentage of packets between these servers and those.
     pub(crate) async fn lose(
         &mut self,
         from: &BTreeSet<Server>,
@@ -140,7 +140,7 @@ impl Network {
         Ok(())
     }
 
-    /// Everything that this server sends is late.
+    /// Delays everything that this server sends.
     pub(crate) async fn slow(&self, server: Server, slow: bool) -> Result<(), ToolError> {
         let space = self.space(server);
         let mut words = vec!["tc", "-n", &space, "qdisc"];

@@ -1,8 +1,8 @@
-//! Bugs to plant: a guard is taken away from real servers, so that it can be
-//! seen whether the checker finds out.
+//! Planted bugs: removes a guard from real servers, to test whether the checker
+//! notices.
 //!
-//! The guards themselves are the product's; nothing in it knows of this. A
-//! planted bug stands between the services and their store.
+//! The guards belong to the product, which knows nothing about this module. A
+//! planted bug sits between the services and their store.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub enum Plant {
 }
 
 impl Plant {
-    /// The word that makes this program a Bunraku like that.
+    /// Returns the argument that makes this program run as Bunraku with this bug.
     pub fn word(self) -> &'static str {
         match self {
             Self::Nothing => "as-bunraku",
@@ -46,7 +46,7 @@ impl Plant {
     }
 }
 
-/// A store that does not compare where it matters.
+/// A store that skips important comparisons.
 struct Careless {
     inner: SharedStore,
 }

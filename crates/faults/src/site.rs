@@ -1,4 +1,4 @@
-//! A cluster on its machines, agents beside it, and clients for all.
+//! A cluster on its machines, agents beside it, and clients for all of them.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -23,10 +23,10 @@ use crate::network::{Names, Network, address};
 use crate::plant::Plant;
 use crate::tool::{ToolError, run};
 
-/// A generous limit for everything that must happen.
+/// A generous time limit for everything that must happen.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(150);
 
-/// A dead server is replaced within seconds here; in earnest, within minutes.
+/// A dead server is replaced within seconds here; in production, within minutes.
 const SETTINGS: &str = r#"[server.cluster]
 listen = "0.0.0.0"
 probe_period = "500ms"
@@ -45,7 +45,7 @@ pub(crate) const AGENTS: [&str; 3] = ["n1", "n2", "n3"];
 /// Nodes that are only written to.
 pub(crate) const REGISTERS: [&str; 2] = ["register-1", "register-2"];
 
-/// Why a run could not be made, or did not come to its end.
+/// The reason why a run could not start or did not finish.
 #[derive(Debug, thiserror::Error)]
 pub enum SiteError {
     #[error(transparent)]
@@ -69,7 +69,7 @@ pub(crate) struct Site {
     tls: Option<ReloadableClientTls>,
 }
 
-/// What a run is made of.
+/// The size of a run.
 #[derive(Clone, Debug)]
 pub struct Size {
     pub servers: usize,
@@ -78,7 +78,7 @@ pub struct Size {
 }
 
 impl Site {
-    /// Starts everything, and waits until it is whole.
+    /// Starts everything, and waits until the cluster is complete.
     pub(crate) async fn start(place: &Path, names: Names, size: &Size) -> Result<Self, SiteError> {
         let network = Network::build(names.clone(), size.servers).await?;
         write(&place.join("cluster.toml"), SETTINGS)?;
@@ -100,7 +100,8 @@ impl Site {
         Ok(site)
     }
 
-    /// The first server, then one after the other with a token, as people do.
+    /// Forms the cluster: the first server, then one after the other with a token,
+    /// as operators do.
     async fn form(&mut self) -> Result<(), SiteError> {
         let mut init = vec![
             "cluster".to_owned(),
@@ -143,7 +144,8 @@ impl Site {
         ended_well(self.machines[number].bunraku(words), words)
     }
 
-    /// Waits until the first server is up, and speaks to it as its operator.
+    /// Waits until the first server is up, and returns a client that acts as its
+    /// operator.
     async fn first_client(&mut self) -> Result<Client, SiteError> {
         let operator = Credentials::new(self.machines[0].data_dir().join("operator"));
         let deadline = Instant::now() + PATIENCE;
@@ -173,7 +175,7 @@ impl Site {
         }
     }
 
-    /// An operator's client that speaks to this server and no other.
+    /// Returns an operator's client that talks only to this server.
     pub(crate) fn client(&self, server: Server) -> Client {
         let tls = self.tls.clone().expect("made when the first server was up");
         let address = self.machines[server].api().parse().expect("an address");
@@ -234,7 +236,7 @@ impl Site {
         }
     }
 
-    /// A store on the datastores themselves, as servers have it.
+    /// Connects to the datastores directly, as servers do.
     pub(crate) async fn store(&self) -> Result<SharedStore, SiteError> {
         let mut options = EtcdOptions::new(self.client_urls(), bunraku_cluster::member::ROOT);
         options.tls = Some(self.member_tls()?.etcd().clone());
@@ -261,7 +263,7 @@ impl Site {
         .map_err(|error| SiteError::Setup(error.to_string()))
     }
 
-    /// Where agents write what they ran.
+    /// The file in which agents record what they ran.
     pub(crate) fn ran(&self, node: &str) -> PathBuf {
         self.place.join(format!("{node}.ran"))
     }
@@ -340,7 +342,7 @@ impl Site {
         }
     }
 
-    /// The hash of each datastore's data, at a revision that all have.
+    /// Returns the hash of each datastore's data, at a revision that all have.
     pub(crate) async fn hashes(&self) -> Result<Vec<(String, u64)>, SiteError> {
         let status = self.status().await;
         let status = status.ok_or_else(|| SiteError::Late("no server answers".to_owned()))?;

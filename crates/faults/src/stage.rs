@@ -1,9 +1,9 @@
-//! Where it all takes place: network namespaces with names of their own, and
-//! their end, whatever happened inside.
+//! The stage: uniquely named network namespaces, which are always removed, whatever
+//! happened inside.
 //!
-//! The one who stands outside makes the namespaces and starts itself again
-//! inside the hub's. Mounts made inside are seen by nobody else, and are gone
-//! with the last process.
+//! The outer process creates the namespaces and starts itself again inside the
+//! hub's namespace. Mounts made inside are visible to no other process, and
+//! disappear with the last process.
 
 use std::path::Path;
 use std::process::ExitStatus;
@@ -14,10 +14,10 @@ use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 use crate::network::Names;
 use crate::tool::{ToolError, run};
 
-/// What all names start with; the process that made them comes next.
+/// The prefix of all names, followed by the id of the process that created them.
 const PREFIX: &str = "bunraku-faults-";
 
-/// Why there is no stage.
+/// The reason why there is no stage.
 #[derive(Debug, thiserror::Error)]
 pub enum StageError {
     #[error(
@@ -28,14 +28,15 @@ pub enum StageError {
     Inside(#[source] std::io::Error),
 }
 
-/// Whether this process was asked to end.
+/// Signals that ask this process to exit.
 pub struct Asked {
     terminate: Signals,
     interrupt: Signals,
 }
 
 impl Asked {
-    /// Signals are heard from now on, also those that come while nobody waits.
+    /// Listens for signals from now on, including those that arrive while nothing
+    /// waits.
     pub fn listen() -> Result<Self, StageError> {
         let listen = |kind| signal(kind).map_err(StageError::Inside);
         Ok(Self {
@@ -52,14 +53,14 @@ impl Asked {
     }
 }
 
-/// Namespaces for so many servers.
+/// Namespaces for a number of servers.
 pub struct Stage {
     names: Names,
     servers: usize,
 }
 
 impl Stage {
-    /// Makes the namespaces. Those that an earlier process left behind are removed.
+    /// Creates the namespaces. Removes those that an earlier process left behind.
     pub async fn build(servers: usize) -> Result<Self, StageError> {
         remove_leftovers().await;
         let stage = Self {
@@ -82,13 +83,13 @@ impl Stage {
         std::iter::once(self.names.hub()).chain(servers).collect()
     }
 
-    /// What the one inside is told of the names.
+    /// The name prefix, which is passed to the inner process.
     pub fn prefix(&self) -> &str {
         &self.names.prefix
     }
 
-    /// Runs a program in the hub, and waits for its end; none when this
-    /// process is asked to end.
+    /// Runs a program in the hub, and waits until it exits. Returns `None` if this
+    /// process is asked to exit.
     pub async fn inside(
         &self,
         program: &Path,
@@ -108,7 +109,7 @@ impl Stage {
         }
     }
 
-    /// Ends what still runs in the namespaces, and removes them.
+    /// Ends all processes in the namespaces, and removes the namespaces.
     pub async fn remove(&self) {
         for name in self.all() {
             remove(&name).await;
@@ -129,7 +130,7 @@ async fn remove(name: &str) {
             break;
         }
         for pid in pids {
-            // It may have ended by itself.
+            // It may already have exited.
             let _ = kill_process(pid, Signal::KILL);
         }
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
@@ -137,7 +138,7 @@ async fn remove(name: &str) {
     let _ = run(&["ip", "netns", "delete", name]).await;
 }
 
-/// Of processes that were killed before they could clean up.
+/// Removes the namespaces of processes that were killed before they could clean up.
 async fn remove_leftovers() {
     let list = run(&["ip", "netns", "list"]).await.unwrap_or_default();
     for name in list.lines().filter_map(|line| line.split(' ').next()) {

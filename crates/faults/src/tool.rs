@@ -1,11 +1,11 @@
-//! The machine's own programs: `ip`, `nft`, `tc`, `mount`.
+//! Runs the machine's own programs: `ip`, `nft`, `tc`, `mount`.
 
 use std::process::Stdio;
 
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
-/// Why a program did not do it.
+/// The reason why a program failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ToolError {
     #[error("cannot start `{program}`: `scripts/setup test` installs it")]
@@ -18,12 +18,12 @@ pub enum ToolError {
     Failed { command: String, told: String },
 }
 
-/// Runs a command line, and gives what it prints.
+/// Runs a command line, and returns its output.
 pub(crate) async fn run(words: &[&str]) -> Result<String, ToolError> {
     feed(words, "").await
 }
 
-/// The same with something on its standard input.
+/// Like `run`, with standard input.
 pub(crate) async fn feed(words: &[&str], input: &str) -> Result<String, ToolError> {
     let missing = |source| ToolError::Missing {
         program: words[0].to_owned(),
@@ -38,7 +38,7 @@ pub(crate) async fn feed(words: &[&str], input: &str) -> Result<String, ToolErro
         .spawn()
         .map_err(missing)?;
     if let Some(mut stdin) = child.stdin.take() {
-        // One that reads nothing may be gone already.
+        // A program that reads nothing may already have exited.
         let _ = stdin.write_all(input.as_bytes()).await;
     }
     let output = child.wait_with_output().await.map_err(missing)?;

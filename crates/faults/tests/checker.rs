@@ -1,4 +1,4 @@
-//! The checker finds what it is there to find, and nothing else.
+//! Tests that the checker finds the violations it should find, and no others.
 
 use std::collections::BTreeSet;
 
@@ -118,10 +118,10 @@ fn a_register_that_could_be_one_is_fine() {
         swap(0, 0, 1, "", "a", Outcome::Done),
         read(1, 0, 3, ""),
         swap(1, 2, 4, "a", "b", Outcome::Done),
-        // It happened …
+        // This swap happened …
         swap(0, 5, 6, "b", "c", Outcome::Unknown),
         read(1, 7, 8, "c"),
-        // … and this did not, or not yet.
+        // … and this one did not, or not yet.
         swap(0, 9, 9, "c", "d", Outcome::Unknown),
         read(1, 10, 11, "c"),
         swap(2, 10, 11, "x", "y", Outcome::Refused),
@@ -230,7 +230,7 @@ fn a_long_history_with_many_unknown_writes_is_judged_quickly() {
         ));
         before = to;
     }
-    // Each is seen before the next is asked for: the times above overlap by one.
+    // Each is seen before the next is requested: the times above overlap by one.
     fine(operations.clone());
     operations.push(read(3, 5_000, 5_001, "v0"));
     wrong(operations, "register k");

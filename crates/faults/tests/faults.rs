@@ -1,4 +1,4 @@
-//! Real servers under faults from a seed: the short version of
+//! Real servers under seeded faults: the short version of
 //! `cargo run -p bunraku-faults --release -- --minutes 60 --seed 1`.
 //!
 //! These need root, network namespaces, etcd, nftables and libfaketime.
@@ -23,7 +23,7 @@ fn told(output: &Output) -> String {
 
 #[test]
 fn nothing_that_was_acknowledged_is_lost_or_done_twice_whatever_fails() {
-    // This one begins with a partition.
+    // This seed begins with a partition.
     let output = faults(&["--seed", "6", "--seconds", "22"]);
     let told = told(&output);
     assert!(output.status.success(), "{told}");
@@ -32,7 +32,7 @@ fn nothing_that_was_acknowledged_is_lost_or_done_twice_whatever_fails() {
 
 #[test]
 fn servers_that_do_not_compare_what_they_read_are_found_out() {
-    // On a slow machine few clients meet, and one seed may show nothing.
+    // On a slow machine few clients compete, and one seed may show nothing.
     let mut all = String::new();
     for seed in ["7", "8", "9", "10"] {
         let output = faults(&[

@@ -1,4 +1,4 @@
-//! What the checker finds, and real servers under faults.
+//! Tests of the checker, and of real servers under faults.
 
 mod checker;
 mod faults;

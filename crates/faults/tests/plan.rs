@@ -1,4 +1,4 @@
-//! What a seed leads to.
+//! Tests of the faults that a seed produces.
 
 use std::collections::BTreeSet;
 

@@ -1,7 +1,7 @@
-//! Locks: one holder at a time, and tokens that only rise.
+//! Checks locks: one holder at a time, and tokens that only increase.
 //!
-//! A holder is sure of its lock from the answer until it asks to release it,
-//! and no longer than its lease, counted from when it asked.
+//! A holder is sure of its lock from the answer until it asks to release it, and no
+//! longer than its lease, counted from the request.
 
 use std::collections::BTreeMap;
 
@@ -45,7 +45,8 @@ pub(super) fn check(history: &History) -> Vec<String> {
     wrong
 }
 
-/// When its holder first asked to release it, whatever became of that.
+/// Returns the time at which its holder first asked to release it, whatever the
+/// outcome.
 fn released(history: &History, lock: &str, token: u64, client: usize) -> Micros {
     let releases = history.operations.iter().filter(|operation| {
         operation.client == client

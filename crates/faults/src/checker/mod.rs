@@ -1,7 +1,7 @@
-//! Is there anything in a history that must not be?
+//! Finds everything in a history that must not happen.
 //!
-//! Pure. Every finding names what was seen and when, so that it can be found
-//! again in the logs.
+//! All checks are pure. Every finding names the operation and its time, so that it
+//! can be found in the logs.
 
 mod locks;
 mod once;
@@ -12,7 +12,7 @@ mod triggers;
 
 use crate::history::History;
 
-/// Everything that is wrong, a sentence each.
+/// Returns all violations, one sentence each.
 pub fn check(history: &History) -> Vec<String> {
     let mut wrong = register::check(history);
     wrong.extend(locks::check(history));
@@ -24,14 +24,15 @@ pub fn check(history: &History) -> Vec<String> {
     wrong
 }
 
-/// Promises that may yet be kept: what was acknowledged and is still to come.
+/// Returns promises that may still be kept: acknowledged work that has not happened
+/// yet.
 pub fn unkept(history: &History) -> Vec<String> {
     let mut unkept = triggers::check(history);
     unkept.extend(runs::without_end(history));
     unkept
 }
 
-/// All datastores hold the same data.
+/// Checks that all datastores hold the same data.
 fn one_history(history: &History) -> Vec<String> {
     let hashes = &history.end.hashes;
     let mut distinct: Vec<u64> = hashes.values().copied().collect();
@@ -43,7 +44,7 @@ fn one_history(history: &History) -> Vec<String> {
     }
 }
 
-/// Seconds, for people.
+/// Formats a time in seconds, for people.
 fn at(time: crate::history::Micros) -> String {
     format!("{}.{:03} s", time / 1_000_000, time / 1_000 % 1_000)
 }

@@ -1,5 +1,5 @@
-//! Things that are done once: never by two at a time, never again once done,
-//! and done for good.
+//! Checks things that are done once: never by two clients at a time, never again
+//! once done, and done for good.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,8 @@ use crate::history::{Call, History, Micros, Operation, Outcome};
 #[derive(Default)]
 struct Seen<'a> {
     claims: Vec<(&'a Operation, u64, Micros)>,
-    /// Those who said that it was done; acknowledged or perhaps.
+    /// The operations that reported it as done, acknowledged or with an unknown
+    /// outcome.
     finishes: Vec<(&'a Operation, u64)>,
 }
 
@@ -44,7 +45,8 @@ pub(super) fn check(history: &History) -> Vec<String> {
     wrong
 }
 
-/// A claim is sure until its holder says that it is done, and no longer than its lease.
+/// Finds overlapping claims. A claim is sure until its holder reports it as done,
+/// and no longer than its lease.
 fn two_at_once(app: &str, seen: &Seen<'_>) -> Vec<String> {
     let sure = |(operation, token, lease): &(&Operation, u64, Micros)| {
         let finish = seen.finishes.iter().filter(|(_, given)| given == token);
@@ -101,7 +103,7 @@ fn done_twice(app: &str, seen: &Seen<'_>) -> Vec<String> {
     wrong
 }
 
-/// What was acknowledged is there in the end.
+/// Checks that acknowledged work is still there at the end.
 fn forgotten(app: &str, seen: &Seen<'_>, history: &History) -> Option<String> {
     let (_, token) = seen
         .finishes

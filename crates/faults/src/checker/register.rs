@@ -1,13 +1,13 @@
-//! Could one register per key have answered like this?
+//! Checks whether one register per key could have given these answers.
 //!
-//! The search of Wing and Gong with Lowe's memory: an order of all operations
-//! is looked for that agrees with real time and in which every answer is what
-//! a register would say. A set of operations that was tried before with the
+//! The search is the one of Wing and Gong with Lowe's memoization. It looks for an
+//! order of all operations that agrees with real time and in which every answer is
+//! what a register would return. A set of operations that was tried before with the
 //! same value is not tried again, so the effort stays near the number of
-//! operations that overlap.
+//! overlapping operations.
 //!
-//! An operation of unknown outcome may take effect at any time after it
-//! began, or never. One whose value nobody ever saw changes nothing for the
+//! An operation with an unknown outcome may take effect at any time after it began,
+//! or never. An operation whose value nobody ever saw changes nothing for the
 //! others and is left out, which keeps long histories affordable.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -15,7 +15,8 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use super::at;
 use crate::history::{Call, History, Micros, Operation, Outcome, Value};
 
-/// More states than this were never needed; then nothing is claimed, loudly.
+/// No check has needed more states than this. Beyond it, the check fails loudly and
+/// claims nothing.
 const MOST_STATES: usize = 5_000_000;
 
 #[derive(Clone, Debug)]
@@ -26,7 +27,7 @@ enum Step {
         from: Value,
         to: String,
     },
-    /// It said that the value was another one.
+    /// The answer was that the register has another value.
     Refused {
         from: Value,
     },
@@ -36,7 +37,7 @@ enum Step {
 struct Timed {
     step: Step,
     begun: Micros,
-    /// None: it may still take effect.
+    /// `None` if it may still take effect.
     ended: Option<Micros>,
     client: usize,
 }
@@ -59,7 +60,7 @@ impl Step {
         })
     }
 
-    /// The value afterwards, if a register with this value could answer so.
+    /// Returns the new value, if a register with this value could give this answer.
     fn apply(&self, value: &Value) -> Option<Value> {
         match self {
             Self::Read(seen) => (seen == value).then(|| value.clone()),
@@ -119,8 +120,8 @@ fn without_unseen(mut steps: Vec<Timed>) -> Vec<Timed> {
     steps
 }
 
-/// The beginning or the end of an operation, in a list from which what has
-/// been put in order is taken out.
+/// The beginning or the end of an operation, in a linked list. Operations that have
+/// been put in order are removed from the list.
 #[derive(Clone, Copy)]
 struct Mark {
     operation: usize,
@@ -131,13 +132,13 @@ struct Mark {
 
 struct Search {
     steps: Vec<Timed>,
-    /// The first one is only where the list is held.
+    /// The first mark is only the head of the list.
     marks: Vec<Mark>,
-    /// Where the end of each operation is, if it has one.
+    /// The position of the end of each operation, if it has one.
     ends: Vec<Option<usize>>,
     begins: Vec<usize>,
     ordered: Vec<u64>,
-    /// Operations that ended and are not in order yet.
+    /// The number of operations that ended and are not in order yet.
     open: usize,
     tried: HashSet<(Vec<u64>, Value)>,
 }
@@ -149,7 +150,7 @@ impl Search {
             times.push((timed.begun, false, number));
             times.extend(timed.ended.map(|ended| (ended, true, number)));
         }
-        // At one time, beginnings come first: then the two overlap.
+        // At equal times, beginnings come first: then the two operations overlap.
         times.sort_unstable();
         let last = times.len();
         let mut marks = vec![Mark {
@@ -227,7 +228,8 @@ impl Search {
             if self.tried.len() > MOST_STATES {
                 return Err("too many possible orders to say".to_owned());
             }
-            // An operation ends after all that remain: it cannot be put off.
+            // The end of an operation comes before everything that remains: it
+            // cannot be deferred.
             if place == 0 || self.marks[place].is_end {
                 if self.open < furthest.0 {
                     furthest = (self.open, self.marks[place].operation, value.clone());
@@ -253,7 +255,7 @@ impl Search {
         Ok(())
     }
 
-    /// The value after one more operation, unless that was tried before.
+    /// Returns the value after one more operation, unless that was tried before.
     fn next(&mut self, operation: usize, value: &Value) -> Option<Value> {
         let after = self.steps[operation].step.apply(value)?;
         let mut ordered = self.ordered.clone();

@@ -1,4 +1,5 @@
-//! Ordered runs: each node once, after those it waits for, and every run ends.
+//! Checks ordered runs: each node runs once, after those it waits for, and every
+//! run ends.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +13,7 @@ pub(super) fn check(history: &History) -> Vec<String> {
     wrong
 }
 
-/// Every run that was acknowledged comes to an end.
+/// Returns the acknowledged runs that have not ended.
 pub(super) fn without_end(history: &History) -> Vec<String> {
     let runs = acknowledged(history);
     let open = runs.filter(|run| !history.end.runs.contains_key(*run));
@@ -29,7 +30,7 @@ fn acknowledged(history: &History) -> impl Iterator<Item = &str> {
         })
 }
 
-/// No node run takes place twice.
+/// Checks that no node run happens twice.
 fn twice(history: &History) -> Vec<String> {
     let mut times: BTreeMap<(&str, &str), usize> = BTreeMap::new();
     for run in &history.node_runs {
@@ -54,7 +55,7 @@ fn one(history: &History, run: &str) -> Vec<String> {
     for (first, second) in &history.order {
         let (before, after) = (of(first), of(second));
         for (node, found) in [(first, &before), (second, &after)] {
-            // That no node run took place twice is seen above, by its id.
+            // The check above finds node runs that happened twice, by their id.
             if end.succeeded && found.is_empty() {
                 wrong.push(format!("run {run} succeeded, and {node} never ran in it"));
             }

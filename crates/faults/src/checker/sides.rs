@@ -1,8 +1,8 @@
-//! While the servers are cut in parts, one part decides at most.
+//! Checks that at most one part decides while the servers are partitioned.
 //!
-//! A decision belongs to a cut if it was asked for after the last link was
-//! cut and acknowledged before the first was mended. Which part has the
-//! majority need not be known: two that decide are one too many.
+//! A decision belongs to a cut if it was requested after the last link was cut and
+//! acknowledged before the first one was restored. The check does not need to know
+//! which part has the majority: two deciding parts are one too many.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ pub(super) fn check(history: &History) -> Vec<String> {
         .collect()
 }
 
-/// An example of what each side decided.
+/// Returns an example decision of each side.
 fn decided(history: &History, cut: &Cut) -> BTreeMap<usize, String> {
     let side = |server: Server| cut.sides.iter().position(|side| side.contains(&server));
     let mut decided = BTreeMap::new();

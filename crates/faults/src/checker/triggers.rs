@@ -1,8 +1,8 @@
-//! Triggers: whoever was promised a run got one, or was told why not.
+//! Checks triggers: every acknowledged firing got a run or a reported failure.
 //!
-//! A run names the firings that it serves up to a bound, and counts those
-//! beyond it. A firing that no run names is taken to be one of those counted,
-//! as far as the count goes, if the run began after it was fired.
+//! A run names the firings that it serves up to a limit, and counts those beyond
+//! it. A firing that no run names counts as one of those, up to the run's count, if
+//! the run began after it was fired.
 
 use crate::history::{Call, History, Operation};
 
@@ -36,7 +36,8 @@ pub(super) fn check(history: &History) -> Vec<String> {
     wrong.collect()
 }
 
-/// In order of time: what one run may have counted, each later one may, too.
+/// Removes counted firings in order of time: a later run may have counted every
+/// firing that an earlier one may have counted.
 fn take_out_counted(history: &History, unnamed: &mut Vec<(&Operation, &str, &str)>) {
     let mut runs: Vec<_> = history.node_runs.iter().collect();
     runs.sort_by_key(|run| run.begun);

@@ -1,4 +1,4 @@
-//! Carries out faults, and mends what they broke.
+//! Applies faults, and repairs what they broke.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use crate::history::{Cut, Micros, Server};
 use crate::site::{Site, SiteError};
 use crate::workload::Recorder;
 
-/// How long a flapping link is up, and down.
+/// How long a flapping link stays up, and down.
 const FLAP: Duration = Duration::from_millis(350);
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -34,11 +34,12 @@ impl Breaking {
         &self.shifted
     }
 
-    /// Breaks, holds, mends, and waits for a while.
+    /// Applies a step: breaks, holds, repairs, and waits for a while.
     pub(super) async fn step(&mut self, site: &mut Site, step: &Step) -> Result<(), SiteError> {
         let damages = step.faults.iter().any(Fault::damages);
         if damages {
-            // With another one away or damaged, a majority could be lost for good.
+            // If another one is away or damaged, a majority could be permanently
+            // lost.
             site.whole().await?;
         }
         for fault in &step.faults {
@@ -64,7 +65,7 @@ impl Breaking {
         Ok(())
     }
 
-    /// The time from now on, if a partition holds.
+    /// Returns the cut that begins now, if the step has a partition.
     fn cut(&self, site: &Site, step: &Step) -> Option<Cut> {
         let side = step.faults.iter().find_map(|fault| match fault {
             Fault::Partition { side } => Some(side.clone()),
@@ -164,7 +165,7 @@ async fn end(site: &mut Site, fault: &Fault) -> Result<(), SiteError> {
     Ok(())
 }
 
-/// What is about data is aimed at those who keep it.
+/// Aims faults about data at servers that keep data.
 pub(super) async fn aimed(site: &Site, step: Step) -> Step {
     let status = site.status().await;
     let names = status.iter().flat_map(|status| &status.datastores);

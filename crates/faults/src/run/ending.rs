@@ -1,5 +1,5 @@
-//! What is there once all is mended: what every server says, and what the
-//! agents wrote down.
+//! Collects the final state after all faults are repaired: the answers of every
+//! server, and the records of the agents.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -17,10 +17,10 @@ use crate::history::{Call, Change, End, History, NodeRun, RunEnd, Server};
 use crate::site::{AGENTS, PATIENCE, REGISTERS, Site, SiteError};
 use crate::workload::{CLIENTS, KEYS, LOCKS, Recorder, Worker, order};
 
-/// Between two looks at what is still under way.
+/// The time between two looks at unfinished work.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Asks everybody, and waits for what was promised.
+/// Asks every server, and waits for promised work.
 pub(super) async fn collect(
     seed: u64,
     site: &mut Site,
@@ -41,9 +41,10 @@ pub(super) async fn collect(
         };
         if let Some(end) = end(site, recorder, &history, shifted).await {
             history.end = end;
-            // After the servers' word: what they say is over is written down by then.
+            // After the servers' answers: runs that they report as finished are
+            // recorded by then.
             history.node_runs = node_runs(site, recorder);
-            // Nothing else gets better by waiting.
+            // Nothing else improves by waiting.
             let waits = !checker::unkept(&history).is_empty();
             let late = Instant::now() > deadline;
             if !waits || late {
@@ -53,7 +54,7 @@ pub(super) async fn collect(
                         return Ok(history);
                     }
                     Err(error) if late => return Err(error),
-                    // What the servers say of a datastore may be a moment old.
+                    // The servers' report on a datastore may be slightly old.
                     Err(_) => {}
                 }
             }
@@ -67,7 +68,7 @@ pub(super) async fn collect(
     }
 }
 
-/// Every server is asked for every register, and every lock can be taken.
+/// Asks every server for every register, and acquires every lock.
 async fn last_words(site: &mut Site, last: &mut Worker) -> Result<(), SiteError> {
     let late = |what: &str| SiteError::Late(format!("{what}, after all was mended"));
     let deadline = Instant::now() + PATIENCE;
@@ -112,7 +113,7 @@ fn node_runs(site: &Site, recorder: &Recorder) -> Vec<NodeRun> {
     runs
 }
 
-/// `RUN BEGUN ENDED MORE CAUSES`, as the agents' command writes it.
+/// Parses `RUN BEGUN ENDED MORE CAUSES`, as the agents' command writes it.
 fn node_run(node: &str, line: &str, recorder: &Recorder) -> Option<NodeRun> {
     let mut words = line.splitn(5, ' ');
     let id = words.next()?.to_owned();
@@ -142,7 +143,8 @@ fn node_run(node: &str, line: &str, recorder: &Recorder) -> Option<NodeRun> {
     })
 }
 
-/// By the servers' word; nothing when they do not say yet.
+/// Returns the end as the servers report it, or `None` if they do not report it
+/// yet.
 async fn end(
     site: &Site,
     recorder: &Recorder,

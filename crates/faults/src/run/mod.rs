@@ -1,4 +1,4 @@
-//! One run: a cluster, clients, faults, mending, and what was seen.
+//! One run: a cluster, clients, faults, repairs, and the recorded history.
 
 mod breaking;
 mod ending;
@@ -15,29 +15,29 @@ use crate::site::Site;
 pub use crate::site::{SiteError, Size};
 use crate::workload::{CLIENTS, Recorder, Worker};
 
-/// What to do.
+/// The options of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub seed: u64,
     pub size: Size,
     /// How long things break.
     pub time: Duration,
-    /// What the stage's namespaces are called.
+    /// The prefix of the names of the stage's namespaces.
     pub prefix: String,
-    /// Where everything is kept.
+    /// The directory for all files.
     pub place: PathBuf,
 }
 
-/// What was done and seen.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Outcome {
     pub history: History,
     pub steps: Vec<Step>,
-    /// Whether slow links were the kernel's `netem`.
+    /// True if slow links used the kernel's `netem`.
     pub netem: bool,
 }
 
-/// Runs it. Inside the stage's hub.
+/// Runs one seed inside the stage's hub.
 pub async fn run(options: &Options) -> Result<Outcome, SiteError> {
     if !crate::machine::has_fake_clock() {
         return Err(SiteError::Setup(
@@ -104,7 +104,7 @@ async fn worker(
     ))
 }
 
-/// What is done next, for those who read the logs afterwards.
+/// Records the next step, for people who read the logs afterwards.
 fn note(place: &Path, recorder: &Recorder, step: &Step) {
     use std::io::Write;
     let file = std::fs::File::options()

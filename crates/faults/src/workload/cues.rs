@@ -1,4 +1,4 @@
-//! Triggers and ordered runs: cues for real agents.
+//! Triggers and ordered runs, which make real agents work.
 
 use bunraku_model::{FiringId, NodeName};
 use bunraku_plan::run::{NewRun, RunOptions, Subject};
@@ -11,7 +11,7 @@ use super::{Worker, outcome_of};
 use crate::history::{Call, Outcome};
 use crate::site::AGENTS;
 
-/// Which agent waits for which in an ordered run.
+/// The order of the agents in an ordered run.
 const SITE: &str = "
 applications:
   chain:
@@ -21,7 +21,7 @@ applications:
       third: {node: n3, consumes: [two]}
 ";
 
-/// The same as pairs: the first of each comes before the second.
+/// Returns the same order as pairs: the first of each comes before the second.
 pub(crate) fn order() -> Vec<(String, String)> {
     let pairs = AGENTS.iter().zip(AGENTS.iter().skip(1));
     pairs
@@ -39,7 +39,7 @@ fn plan() -> Plan {
 impl Worker {
     pub(super) async fn fire(&mut self) {
         let server = self.any_server();
-        // A name of its own, so that what is reported of it can be told apart.
+        // A unique name, so that reports about it can be told apart.
         let trigger = self.unique();
         let id = FiringId(uuid::Uuid::now_v7());
         let first = self.random.random_range(0..AGENTS.len());
@@ -80,7 +80,7 @@ impl Worker {
         let new = NewRun {
             plan: plan(),
             options: RunOptions {
-                // Nobody is away for good here.
+                // No server is permanently lost here.
                 lost_after_seconds: 3_600,
                 start_timeout_seconds: 3_600,
                 ..RunOptions::default()

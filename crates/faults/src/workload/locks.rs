@@ -1,4 +1,5 @@
-//! Locks: taken now or not at all, held for a moment, given back or left to their lease.
+//! Locks: acquired immediately or not at all, held for a moment, then released or
+//! left to their lease.
 
 use std::time::Duration;
 
@@ -15,8 +16,8 @@ const LEASE_SECONDS: u64 = 3;
 const TOGETHER: u64 = 700_000;
 
 impl Worker {
-    /// All clients want the same lock at the same moment: however busy the
-    /// machine is, they meet.
+    /// All clients want the same lock at the same moment: they compete even on a
+    /// busy machine.
     pub(super) async fn rush(&mut self) {
         let now = self.recorder.now();
         let next = (now / TOGETHER + 1) * TOGETHER;
@@ -35,14 +36,14 @@ impl Worker {
         };
         let held = Duration::from_millis(self.random.random_range(20..400));
         tokio::time::sleep(held).await;
-        // Some holders die: their lease lets it go.
+        // Some holders die: their lease releases the lock.
         if self.random.random_bool(0.9) {
             let server = self.any_server();
             self.release(server, lock, token).await;
         }
     }
 
-    /// The token, if it was given.
+    /// Returns the token, if the lock was granted.
     pub(crate) async fn acquire(&mut self, server: Server, lock: &str) -> Option<u64> {
         let session = self.unique();
         let request = AcquireLock {

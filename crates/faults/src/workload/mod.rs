@@ -1,7 +1,7 @@
-//! Clients that work while things break, and write down what they see.
+//! Clients that work while things break, and record what they see.
 //!
-//! Every call goes to one server and is sent once. What a client does not
-//! know the outcome of, it says so of; it never guesses.
+//! Every call goes to one server and is sent once. If a client does not know the
+//! outcome of a call, it records the outcome as unknown; it never guesses.
 
 mod cues;
 mod locks;
@@ -24,10 +24,10 @@ pub(crate) use locks::LOCKS;
 pub(crate) use registers::KEYS;
 
 pub(crate) const CLIENTS: usize = 5;
-/// How often all of them begin with the same lock.
+/// How often all clients start with the same lock.
 const RUSHES: usize = 5;
 
-/// The one clock, and what was seen by it.
+/// The only clock, and everything that was seen by it.
 #[derive(Clone)]
 pub(crate) struct Recorder {
     begun: Instant,
@@ -48,7 +48,7 @@ impl Recorder {
         micros(self.begun.elapsed())
     }
 
-    /// A time of day, as scripts and servers tell it.
+    /// Converts a time of day, as reported by scripts and servers.
     pub(crate) fn of_day(&self, since_epoch: Duration) -> Micros {
         let began = self.began_at.duration_since(SystemTime::UNIX_EPOCH);
         micros(since_epoch.saturating_sub(began.unwrap_or_default()))
@@ -71,7 +71,7 @@ pub(crate) fn micros(time: Duration) -> Micros {
     Micros::try_from(time.as_micros()).unwrap_or(Micros::MAX)
 }
 
-/// One client. It has a connection to every server, and to the store.
+/// One client, with a connection to every server and to the store.
 pub(crate) struct Worker {
     pub(crate) number: usize,
     pub(crate) servers: Vec<Client>,
@@ -99,7 +99,7 @@ impl Worker {
         }
     }
 
-    /// Until it is stopped; then it finishes what it began.
+    /// Works until stopped, then finishes what it began.
     pub(crate) async fn work(mut self, stop: CancellationToken) {
         for _ in 0..RUSHES {
             self.rush().await;
@@ -122,7 +122,7 @@ impl Worker {
         self.random.random_range(0..self.servers.len())
     }
 
-    /// A name that nobody else makes.
+    /// Returns a unique name.
     fn unique(&mut self) -> String {
         self.count += 1;
         format!("c{}-{}", self.number, self.count)
@@ -141,12 +141,13 @@ impl Worker {
     }
 }
 
-/// What an error says of the effect.
+/// Returns the effect of a call that an error implies.
 fn outcome_of(error: &ClientError) -> Outcome {
     match error {
         // Nothing was sent.
         ClientError::NoServer { .. } | ClientError::Refused { .. } => Outcome::Refused,
-        // A clear no. Whatever a server says in trouble (5xx, 408) is no answer.
+        // A clear refusal. An error of a server in trouble (5xx, 408) does not
+        // count as an answer.
         ClientError::Api { status, .. } if (400..500).contains(status) && *status != 408 => {
             Outcome::Refused
         }

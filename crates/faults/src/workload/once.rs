@@ -11,7 +11,7 @@ use super::{Worker, outcome_of};
 use crate::history::{Call, Outcome, Server};
 
 const LEASE_SECONDS: u64 = 3;
-/// A new thing to do comes up so often.
+/// The interval at which a new thing to do comes up.
 const EVERY: u64 = 1_500_000;
 
 impl Worker {
@@ -26,7 +26,7 @@ impl Worker {
         };
         let work = Duration::from_millis(self.random.random_range(10..300));
         tokio::time::sleep(work).await;
-        // Some die in the middle: then another one does it.
+        // Some clients die in the middle: then another one does it.
         if self.random.random_bool(0.85) {
             let server = self.any_server();
             self.finish(server, &app, token).await;

@@ -1,7 +1,7 @@
 //! Registers: compare-and-swaps in the store, writes and reads through the API.
 //!
-//! Why a node is out of service is a register that every server writes and
-//! reads: one reason replaces the other, by a compare-and-swap of the node's
+//! The reason why a node is out of service is a register that every server writes
+//! and reads: one reason replaces the other, by a compare-and-swap of the node's
 //! whole record inside the server.
 
 use bunraku_model::Administration;
@@ -34,7 +34,7 @@ impl Worker {
             Ok(TransactionOutcome::Committed(_)) => Outcome::Done,
             Ok(TransactionOutcome::Refused(_)) => Outcome::Refused,
             Err(StoreError::OutcomeUnknown(_)) => Outcome::Unknown,
-            // It says that nothing was done: nothing to learn from.
+            // The store reports that nothing was done: nothing to learn from.
             Err(StoreError::Unavailable(_)) => return,
             Err(_) => Outcome::Unknown,
         };
@@ -42,7 +42,7 @@ impl Worker {
         self.record(None, begun, Call::Swap { key, from, to }, outcome);
     }
 
-    /// What the store has; nothing when it does not say.
+    /// Returns the store's value, or `None` if it does not answer.
     pub(crate) async fn read_store(&mut self, key: &str) -> Option<Value> {
         let begun = self.recorder.now();
         let entry = self.store.get(key).await.ok()?;
@@ -77,13 +77,13 @@ impl Worker {
         self.record(Some(server), begun, Call::Write { key, value }, outcome);
     }
 
-    /// Whether it was told.
+    /// Reads the node's register. Returns true if the server answered.
     pub(crate) async fn read_node(&mut self, server: Server, node: &str) -> bool {
         let begun = self.recorder.now();
         let name = node.parse().expect("a name");
         let at = ShowNode.at(&name);
         let reply = self.servers[server].get_if_changed::<NodeSummary>(at.as_str(), None);
-        // What is said to be old, because no majority answers, promises nothing.
+        // An answer marked as stale, because no majority answers, promises nothing.
         let Ok(Fetched::Changed {
             value: summary,
             old: false,
