@@ -1,4 +1,4 @@
-//! What it costs to submit facts that did not change, beside facts that did:
+//! Measures the cost of submitting unchanged facts, compared with changed facts:
 //! durable, on the embedded store, one node after the other.
 //!
 //!     cargo bench -p bunraku-sim --bench facts -- [--nodes 1000] [--rounds 10]
@@ -20,7 +20,7 @@ use processor::processor_time;
 use serde_json::{Value, json};
 use settings::setting;
 
-/// What the files below a directory hold.
+/// Returns the total size of the files below a directory.
 fn bytes_below(directory: &Path) -> u64 {
     let entries = std::fs::read_dir(directory).expect("readable");
     entries
@@ -36,7 +36,7 @@ fn bytes_below(directory: &Path) -> u64 {
         .sum()
 }
 
-/// About as large as a machine's facts are.
+/// Facts of about the size of a real machine's facts.
 fn facts(version: u64, uptime: u64) -> FactSet {
     let filler: Vec<Value> = (0..400)
         .map(|number| json!({"name": format!("fact {number}"), "value": number * 7919}))

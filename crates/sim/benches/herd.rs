@@ -1,14 +1,14 @@
-//! A thundering herd: code is pushed that changes 1 % of the catalogs, and
-//! then the whole fleet asks, beside the same fleet asking a server that
-//! compiles on request.
+//! A thundering herd: pushed code changes 1 % of the catalogs, and then the whole
+//! fleet asks. Compared with the same fleet asking a server that compiles on
+//! request.
 //!
 //!     cargo bench -p bunraku-sim --bench herd -- [--nodes 10000] [--one-in 100] [--rounds 2]
 //!
-//! Both sides use the same compiler (states), in this process, one after the
-//! other. Ours are the real services on the embedded store, every write
-//! durable. The other side compiles, writes the catalog as JSON, and keeps
-//! nothing. Neither side has HTTP and TLS in it: they would cost both the same
-//! per request, and `--bench newer` says how much.
+//! Both sides use the same compiler (states), in this process, one after the other.
+//! Our side runs the real services on the embedded store, with every write durable.
+//! The other side compiles, writes the catalog as JSON, and keeps nothing. Neither
+//! side includes HTTP and TLS: they would cost both the same per request, and
+//! `--bench newer` measures how much.
 
 #[path = "support/code.rs"]
 mod code;
@@ -27,7 +27,7 @@ use futures::StreamExt;
 use processor::processor_time;
 use settings::setting;
 
-/// What some work took of the server.
+/// The cost of some work to the server.
 #[derive(Clone, Copy, Default)]
 struct Cost {
     compiles: u64,
@@ -37,7 +37,7 @@ struct Cost {
     wall: Duration,
 }
 
-/// Does the work, which gives back how many replies had a body, and their bytes.
+/// Measures the work, which returns how many replies had a body, and their bytes.
 async fn measured(code: &SiteCode, work: impl Future<Output = (u64, u64)>) -> Cost {
     let (compiles, processor, started) = (code.compiles(), processor_time(), Instant::now());
     let (replies, bytes) = work.await;
@@ -61,7 +61,7 @@ fn show(what: &str, cost: Cost) {
     );
 }
 
-/// Every node asks, and its catalog is compiled for it there and then.
+/// Every node asks, and its catalog is compiled immediately.
 async fn compile_on_request(code: &SiteCode, nodes: u64) -> (u64, u64) {
     let at_once = std::thread::available_parallelism().map_or(2, usize::from);
     let lengths = futures::stream::iter(0..nodes).map(|number| {
@@ -128,7 +128,7 @@ async fn main() {
     compare("push and all rounds", ours, theirs);
 }
 
-/// How many times more the other side needs.
+/// Prints how many times more the other side needs.
 fn compare(what: &str, ours: Cost, theirs: Cost) {
     let ratio = |ours: f64, theirs: f64| match ours {
         0.0 => "all".to_owned(),

@@ -1,12 +1,12 @@
-//! "Is there anything newer?", asked over and over: `GET /v1/nodes/NODE/target`
-//! with `If-None-Match`, answered 304.
+//! Measures repeated polling for a newer target: `GET /v1/nodes/NODE/target` with
+//! `If-None-Match`, answered with 304.
 //!
 //!     cargo bench -p bunraku-sim --bench newer -- [--connections 64] [--seconds 10] [--nodes 10000]
 //!
-//! The server is the real one, with mutual TLS and the embedded store, in a
-//! process of its own with one thread, so that it has one core at most. The
-//! asking nodes are in this process, with one thread too: each has a name, a
-//! certificate and one connection that it keeps.
+//! The server is the real one, with mutual TLS and the embedded store. It runs in
+//! its own process with one thread, so that it uses one core at most. The polling
+//! nodes run in this process, also with one thread: each has a name, a certificate
+//! and one connection that it keeps.
 
 #[path = "support/asking_node.rs"]
 mod asking_node;
@@ -41,7 +41,7 @@ async fn ask() {
     for number in 0..connections {
         asking.push(AskingNode::connect(&server, number).await);
     }
-    // One that is alone, and then all at once: warm by then.
+    // First one alone, then all at once: everything is warm by then.
     let alone = vec![asking.remove(0)];
     let alone = measure(&server, alone, seconds / 2).await;
     asking.extend(alone);
@@ -49,7 +49,7 @@ async fn ask() {
     server.end();
 }
 
-/// All ask, one question after the other, for so long.
+/// All nodes ask, one question after the other, for this long.
 async fn measure(
     server: &ServerProcess,
     asking: Vec<AskingNode>,

@@ -1,5 +1,5 @@
-//! A simulated agent: the run queue, the worker, the spool and the delivery of
-//! a real one, over a bad network, through any number of lives.
+//! A simulated agent: the run queue, the worker, the spool and the delivery of a
+//! real one, over a bad network, across any number of lives.
 
 mod carry_out;
 
@@ -20,7 +20,7 @@ use crate::servers::Servers;
 use crate::strike::Strike;
 use carry_out::{Postman, SimulatedRuns};
 
-/// An agent, as long as the fleet lives.
+/// An agent, for as long as the fleet exists.
 #[derive(Clone)]
 pub(crate) struct Agent {
     pub(crate) node: NodeName,
@@ -28,18 +28,19 @@ pub(crate) struct Agent {
     pub(crate) directory: PathBuf,
     pub(crate) servers: Servers,
     pub(crate) checker: Checker,
-    /// Between two looks at what there is to do.
+    /// The time between two looks for work.
     pub(crate) pace: Duration,
-    /// When this agent is killed, if not by chance.
+    /// The step at which this agent is killed, if not by chance.
     pub(crate) strike: Arc<Strike>,
     /// The planted bug, for the test of the checker.
     pub(crate) bug: Option<crate::bug::Bug>,
-    /// The life that is on now.
+    /// The current life.
     pub(crate) life: Arc<Mutex<Option<Rehearsal>>>,
 }
 
 impl Agent {
-    /// Goes through its rounds, and then on for ever; says when the rounds are over.
+    /// Runs its rounds, then continues for ever. Reports when the rounds are
+    /// finished.
     pub(crate) async fn live(self, rounds: usize, over: tokio::sync::mpsc::UnboundedSender<()>) {
         let mut left = rounds;
         let (mut version, mut settled) = (0, false);
@@ -56,7 +57,7 @@ impl Agent {
             drop(life);
             if died == Death::Machine {
                 self.checker.lost(&self.node);
-                // Said once: the others may still have rounds to go.
+                // Reported once: the other agents may still have rounds to do.
                 if left > 0 {
                     let _ = over.send(());
                 }
@@ -91,7 +92,7 @@ impl Agent {
                 std::future::pending::<()>().await;
             }
             tokio::time::sleep(chance.up_to(Duration::from_secs(15))).await;
-            // Faults may have ended meanwhile: then nobody dies any more.
+            // The faults may have ended meanwhile: then no agent dies any more.
             if !self.servers.faults() {
                 std::future::pending::<()>().await;
             }
@@ -103,8 +104,8 @@ impl Agent {
         }
     }
 
-    /// Submits facts and does what it is told to, some times over; then it
-    /// only does what it is told to.
+    /// Submits facts and applies its target, a number of times. After that, only
+    /// applies its target.
     async fn rounds(
         &self,
         life: &Rehearsal,
@@ -132,9 +133,11 @@ impl Agent {
         }
     }
 
-    /// Until a server has them: again and again, each time as a new submission.
+    /// Submits until a server has the facts: again and again, each time as a new
+    /// submission.
     async fn submit(&self, version: u64, settled: &mut bool) {
-        // Cut off in the middle, nobody knows whether it was taken.
+        // If it is interrupted in the middle, nobody knows whether the facts were
+        // accepted.
         while !self.submit_once(version, std::mem::take(settled)).await {
             let wait = self.servers.chance.up_to(Duration::from_secs(2));
             tokio::time::sleep(wait).await;
@@ -142,7 +145,7 @@ impl Agent {
         *settled = true;
     }
 
-    /// Whether it was acknowledged.
+    /// Submits once. Returns true if it was acknowledged.
     async fn submit_once(&self, version: u64, settled: bool) -> bool {
         let number = self.checker.says(&self.node, version);
         let order = SubmissionOrder {
@@ -156,7 +159,7 @@ impl Agent {
         let taken = self.servers.ask(move |services, answer| {
             let (node, facts) = (node.clone(), facts.clone());
             async move {
-                // A silent server is one that says nothing, not one that says no.
+                // A silent server gives no answer; that is not a refusal.
                 if (services.facts.submit(&node, &facts, Some(order)).await).is_ok() {
                     answer.give(());
                 }
@@ -169,7 +172,7 @@ impl Agent {
         is_taken
     }
 
-    /// Asks what to do, and asks for a run if that was not done yet.
+    /// Fetches the target, and requests a run if it has not been applied yet.
     async fn look_at_target(&self, life: &Rehearsal) {
         let Some(known) = self.target().await else {
             return;
@@ -191,7 +194,7 @@ impl Agent {
         }
     }
 
-    /// What a server says that this node is to look like, if one answers.
+    /// Returns this node's target according to a server, if one answers.
     pub(crate) async fn target(&self) -> Option<Arc<KnownTarget>> {
         let (node, checker) = (self.node.clone(), self.checker.clone());
         let asked = self.servers.ask(move |services, answer| {
@@ -200,7 +203,7 @@ impl Agent {
                 let Ok(Some(known)) = services.board.get(&node).await else {
                     return;
                 };
-                // Each one once: a release of many nodes takes long to look through.
+                // Each one once: checking a release of many nodes takes long.
                 if !checker.has_seen(&node, &known.entity_tag) {
                     see_target(&checker, &services.releases, &node, &known).await;
                 }
@@ -210,14 +213,14 @@ impl Agent {
         asked.await
     }
 
-    /// Nothing waits here and a server has all its reports.
+    /// Returns true if nothing waits here and a server has all its reports.
     pub(crate) fn is_at_rest(&self) -> bool {
         let life = self.life.lock().unwrap_or_else(PoisonError::into_inner);
         life.as_ref().is_some_and(Rehearsal::is_at_rest)
     }
 }
 
-/// Tells the checker of a target that a node was given.
+/// Reports a target that a node received to the checker.
 pub(crate) async fn see_target(
     checker: &Checker,
     releases: &bunraku_compile::Releases,
@@ -243,6 +246,6 @@ pub(crate) async fn see_target(
 enum Death {
     /// The agent is killed; its disk stays.
     Process,
-    /// The machine is gone for ever.
+    /// The machine is permanently lost.
     Machine,
 }

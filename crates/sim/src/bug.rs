@@ -3,7 +3,7 @@
 /// A mistake that a checker must find.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Bug {
-    /// Servers take events as they come, whatever their numbers.
+    /// Servers accept events as they come, whatever their numbers.
     NumbersIgnored,
     /// Servers answer before anything is stored.
     AnsweredTooEarly,

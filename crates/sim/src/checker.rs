@@ -1,15 +1,15 @@
-//! What must hold, whatever happens.
+//! Invariants that must always hold.
 //!
-//! - What was acknowledged is not lost: a node's facts are, in the end, those
-//!   of its last acknowledged submission or of a later one.
-//! - They were compiled: the newest compile of each node is of its facts and
-//!   of the newest code.
+//! - Acknowledged data is not lost: a node's final facts are those of its last
+//!   acknowledged submission or of a later one.
+//! - Facts are compiled: the newest compile of each node uses its facts and the
+//!   newest code.
 //! - No node is compiled twice at once.
-//! - No node is ever given a catalog that no release names for it, and in the
-//!   end each has carried out the newest that one does.
-//! - No event of a run is lost or doubled, and their order stays.
-//! - Every run ends as finished, or is seen to be unfinished when its machine
-//!   is gone.
+//! - No node ever receives a catalog that no release names for it, and in the
+//!   end each has applied the newest that a release names.
+//! - No event of a run is lost or duplicated, and their order stays.
+//! - Every run ends as finished, or is reported as unfinished when its machine
+//!   is lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bunraku_model::{CatalogId, NodeName, NodeRunId, ReleaseNumber};
 use bunraku_wire::api::{NumberedEvent, ReportEvent};
 
-/// What one agent said, and what was acknowledged of it.
+/// The submissions of one agent, and which of them were acknowledged.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Said {
     /// The version in its facts at each submission; it only grows.
@@ -26,36 +26,36 @@ pub(crate) struct Said {
     pub(crate) acknowledged: Option<usize>,
 }
 
-/// Which catalog a release names for each node.
+/// The catalog that a release names for each node.
 pub(crate) type ReleaseMap = Arc<BTreeMap<NodeName, CatalogId>>;
 
-/// What one run did on its node.
+/// The actions of one run on its node.
 #[derive(Clone, Debug)]
 pub(crate) struct Done {
     pub(crate) node: NodeName,
-    /// The resources whose events it wrote down, in order.
+    /// The resources whose events it recorded, in order.
     pub(crate) titles: Vec<String>,
 }
 
 #[derive(Default, Debug)]
 struct Notes {
     said: BTreeMap<NodeName, Said>,
-    /// Nodes that a release may name; all of them where releases make themselves.
+    /// The nodes that a release may name; all nodes with automatic releases.
     may_have: BTreeSet<NodeName>,
     targets_seen: usize,
     last_target: BTreeMap<NodeName, String>,
-    /// Releases never change, so that each is read once.
+    /// Releases never change, so each is read once.
     releases: BTreeMap<ReleaseNumber, ReleaseMap>,
-    /// Runs that an agent took into its queue.
+    /// Runs that an agent added to its queue.
     asked: Vec<(NodeName, NodeRunId)>,
     begun: BTreeMap<NodeRunId, Done>,
     carried_out: BTreeMap<NodeName, CatalogId>,
-    /// Nodes whose machine is gone.
+    /// Nodes whose machine is lost.
     lost: BTreeSet<NodeName>,
     events_seen: usize,
 }
 
-/// The handle; clones write into the same notes.
+/// The handle; clones write to the same notes.
 #[derive(Clone, Default, Debug)]
 pub struct Checker(Arc<Mutex<Notes>>);
 
@@ -81,7 +81,8 @@ impl Checker {
         self.notes().may_have.extend(nodes);
     }
 
-    /// A node was given a target: `named` tells whether its release names it.
+    /// Records that a node received a target: `named` is true if its release names
+    /// it.
     pub(crate) fn target(&self, node: &NodeName, named: bool, entity_tag: &str) {
         let mut notes = self.notes();
         notes.targets_seen += 1;
@@ -111,7 +112,7 @@ impl Checker {
         map
     }
 
-    /// Whether this is the target that the node was given last.
+    /// Returns true if this is the last target that the node received.
     pub(crate) fn has_seen(&self, node: &NodeName, entity_tag: &str) -> bool {
         let notes = self.notes();
         notes
@@ -120,19 +121,20 @@ impl Checker {
             .is_some_and(|last| last == entity_tag)
     }
 
-    /// How often an agent was given a target: a check that saw none shows nothing.
+    /// Returns how often an agent received a target: a check that saw none proves
+    /// nothing.
     pub fn targets_seen(&self) -> usize {
         self.notes().targets_seen
     }
 
-    /// Submissions that were acknowledged.
+    /// Returns the number of acknowledged submissions.
     pub fn acknowledgements(&self) -> usize {
         let notes = self.notes();
         let acknowledged = notes.said.values().filter_map(|said| said.acknowledged);
         acknowledged.map(|last| last + 1).sum()
     }
 
-    /// In the end a node has these facts.
+    /// Checks the final facts of a node.
     pub(crate) fn in_the_end(&self, node: &NodeName, version: Option<u64>) {
         let said = self.notes().said.get(node).cloned().unwrap_or_default();
         let Some(acknowledged) = said.acknowledged else {
@@ -184,7 +186,7 @@ impl Checker {
         self.notes().lost.contains(node)
     }
 
-    /// Runs that must have a report.
+    /// Returns the runs that must have a report.
     pub(crate) fn runs_asked_for(&self) -> Vec<(NodeName, NodeRunId)> {
         self.notes().asked.clone()
     }
@@ -195,12 +197,12 @@ impl Checker {
         begun.map(|(run, done)| (*run, done.clone())).collect()
     }
 
-    /// Events of reports that were compared with what nodes did.
+    /// Returns the number of report events that were compared with what nodes did.
     pub fn events_seen(&self) -> usize {
         self.notes().events_seen
     }
 
-    /// What the servers have of a run, beside what its node did.
+    /// Compares the servers' record of a run with what its node did.
     pub(crate) fn report(&self, run: NodeRunId, done: &Done, events: &[NumberedEvent]) {
         let numbers: Vec<u64> = events.iter().map(|event| event.number).collect();
         let wanted: Vec<u64> = (0..events.len() as u64).collect();

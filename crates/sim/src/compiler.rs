@@ -1,5 +1,5 @@
-//! A compiler whose catalogs say which facts and which code they were made
-//! from, and that notices when one node is compiled twice at once.
+//! A compiler whose catalogs record the facts and the code that they were made
+//! from. It detects when one node is compiled twice at once.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,7 +20,7 @@ struct Seen {
     twice: Vec<NodeName>,
 }
 
-/// The handle; clones count together, also those of a server that was killed.
+/// The handle; clones share their counts, including those of a killed server.
 #[derive(Clone)]
 pub struct CountingCompiler {
     seen: Arc<Mutex<Seen>>,
@@ -29,7 +29,7 @@ pub struct CountingCompiler {
 }
 
 impl CountingCompiler {
-    /// A compile takes up to `longest`.
+    /// Creates a compiler. A compile takes up to `longest`.
     pub fn new(chance: Chance, longest: Duration) -> Self {
         Self {
             seen: Arc::default(),
@@ -42,7 +42,7 @@ impl CountingCompiler {
         self.seen().compiles
     }
 
-    /// Nodes that were compiled while they were being compiled.
+    /// Returns the nodes that were compiled twice at once.
     pub fn twice_at_once(&self) -> Vec<NodeName> {
         self.seen().twice.clone()
     }
@@ -66,7 +66,8 @@ impl CountingCompiler {
     }
 }
 
-/// Ends with the compile, or with the server that was killed in it.
+/// A compile in progress. It ends with the compile, or with the server that is
+/// killed during it.
 struct UnderWay {
     compiler: CountingCompiler,
     node: NodeName,
@@ -80,7 +81,7 @@ impl Drop for UnderWay {
     }
 }
 
-/// The version in a node's facts, which its catalogs repeat.
+/// Returns the version in a node's facts, which its catalogs repeat.
 pub(crate) fn version(facts: &bunraku_model::FactSet) -> u64 {
     let version = facts.get("version").and_then(serde_json::Value::as_u64);
     version.unwrap_or_default()

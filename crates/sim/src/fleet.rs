@@ -1,4 +1,4 @@
-//! A fleet: what happens to it, and the look at what is left in the end.
+//! A fleet: the events of its life, and the final check.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -27,17 +27,19 @@ use crate::servers::{Servers, Services};
 use crate::strike::Strike;
 use crate::{Chance, Checker, CountingCompiler, Moment};
 
-/// What is simulated.
+/// The parameters of a simulation.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub seed: u64,
     pub agents: usize,
-    /// Submissions of each agent.
+    /// The number of submissions of each agent.
     pub rounds: usize,
     pub servers: usize,
-    /// Servers and agents are killed, and messages lost, doubled and delayed.
+    /// Servers and agents are killed, and messages are lost, duplicated and
+    /// delayed.
     pub faults: bool,
-    /// Catalogs are released by themselves, or by a person now and then.
+    /// Catalogs are released automatically; otherwise a person releases them now
+    /// and then.
     pub auto_release: bool,
     /// The only server is killed at this call to its store.
     pub kill_server: Option<Moment>,
@@ -46,14 +48,14 @@ pub struct Plan {
     pub bug: Option<Bug>,
 }
 
-/// What was seen in a life of a fleet.
+/// Counts from the life of a fleet.
 #[derive(Clone, Debug)]
 pub struct Seen {
     pub checker: Checker,
     pub compiles: usize,
-    /// Calls of the servers to their store.
+    /// The number of calls from the servers to their store.
     pub store_calls: u64,
-    /// Steps of the first agent.
+    /// The number of steps of the first agent.
     pub agent_steps: u64,
 }
 
@@ -66,10 +68,10 @@ pub struct Fleet {
     servers: Servers,
     checker: Checker,
     agents: Vec<Agent>,
-    /// What agents keep on their disks.
+    /// The agents' disks.
     disks: TempDir,
     code: u64,
-    /// Ends with the fleet.
+    /// Background tasks, which end with the fleet.
     tasks: JoinSet<()>,
 }
 
@@ -134,7 +136,7 @@ impl Fleet {
             directory: self.disks.path().join(node.as_str()),
             servers: self.servers.clone(),
             checker: self.checker.clone(),
-            // Asking is most of the work where there are many.
+            // With many agents, polling is most of the work.
             pace: Duration::from_secs(2 + self.names.len() as u64 / 50),
             strike: Arc::new(Strike::new(moment)),
             bug: self.plan.bug,
@@ -150,7 +152,7 @@ impl Fleet {
             .expect("memory takes it");
     }
 
-    /// New code for everybody, as a deploy leaves it.
+    /// Pushes new code for all nodes, as a deploy does.
     async fn push_code(&mut self) {
         self.code += 1;
         let environment = default_environment();
@@ -174,7 +176,7 @@ impl Fleet {
         CodeId(format!("{:040x}", self.code))
     }
 
-    /// Lets the agents do their rounds while things happen to the servers.
+    /// Lets the agents do their rounds while faults happen to the servers.
     pub async fn run(&mut self) {
         let (over, mut ended) = mpsc::unbounded_channel();
         for agent in &self.agents {
@@ -203,7 +205,7 @@ impl Fleet {
         let number = chance.below(self.plan.servers);
         match (self.plan.faults, self.servers.is_alive(number)) {
             (true, true) if chance.happens(50) => self.servers.kill(number),
-            // The one who was struck comes back by itself.
+            // A server that was struck comes back automatically.
             (true, false) => self.servers.revive(number),
             (_, true) if chance.happens(20) => self.push_code().await,
             (_, true) if !self.plan.auto_release => self.release_some().await,
@@ -212,7 +214,7 @@ impl Fleet {
         }
     }
 
-    /// A server looks after old reports.
+    /// A server cleans up old reports.
     async fn upkeep(&self) {
         let asked = self.servers.ask(|services, answer| async move {
             let _ = services.reports.upkeep().await;
@@ -221,7 +223,7 @@ impl Fleet {
         asked.await;
     }
 
-    /// A person releases what is compiled for one node.
+    /// A person releases the compiled catalog of one node.
     async fn release_some(&self) {
         let node = self.names[self.servers.chance.below(self.names.len())].clone();
         self.checker.may_have_a_target([node.clone()]);
@@ -245,7 +247,8 @@ impl Fleet {
         asked.await;
     }
 
-    /// A person releases all that is compiled, and waits until nodes are told.
+    /// A person releases all compiled catalogs, and waits until the nodes are
+    /// notified.
     async fn release_everything(&self) {
         self.checker.may_have_a_target(self.names.clone());
         let request = CreateRelease {
@@ -264,10 +267,10 @@ impl Fleet {
         self.servers.any().expect("all servers live")
     }
 
-    /// Ends the faults, waits until nothing is left to do, and looks.
+    /// Ends the faults, waits until nothing is left to do, and checks the result.
     pub async fn settle_and_check(&mut self) {
         self.servers.end_faults();
-        // What is on its way arrives first.
+        // Messages in transit arrive first.
         tokio::time::sleep(Duration::from_secs(5)).await;
         self.until("submissions and compiles are done", Self::nothing_queued)
             .await;
@@ -278,7 +281,7 @@ impl Fleet {
         self.until("every node carried out its newest catalog", Self::all_done)
             .await;
         self.servers.strike.disarm();
-        // Struck at the last moment, it comes back.
+        // A server that was struck at the last moment comes back.
         self.until("a server lives", async |fleet| {
             fleet.servers.any().is_some()
         })
@@ -296,7 +299,7 @@ impl Fleet {
         self.check_reports().await;
     }
 
-    /// Waits, as long as it takes in this world; an hour is never.
+    /// Waits as long as needed in virtual time. One hour counts as never.
     async fn until(&mut self, what: &str, holds: impl AsyncFn(&Self) -> bool) {
         let deadline = Instant::now() + Duration::from_secs(3_600);
         while !holds(self).await {
@@ -339,7 +342,7 @@ impl Fleet {
         true
     }
 
-    /// Where each node stands, for whoever looks at a seed that failed.
+    /// Describes the state of each node, for the analysis of a failed seed.
     async fn standing(&self) -> String {
         let mut text = String::new();
         for agent in &self.agents {
@@ -356,7 +359,7 @@ impl Fleet {
         text
     }
 
-    /// The catalog that a document names.
+    /// Returns the catalog that a document names.
     async fn field(&self, key: String) -> Option<String> {
         let found = self.store.get(&key).await.expect("memory answers")?;
         let found: serde_json::Value = serde_json::from_slice(&found.value).expect("JSON");
@@ -455,13 +458,13 @@ fn pass_on(ended: Result<(), tokio::task::JoinError>) {
     }
 }
 
-/// In memory where there is such a place: making things durable costs nothing there.
+/// Creates the disks in memory if possible: syncs cost nothing there.
 fn disks() -> TempDir {
     let made = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
     made.expect("a directory for the disks of agents")
 }
 
-/// The wall clock of the simulation: it goes with the runtime's.
+/// The wall clock of the simulation: it follows the runtime's clock.
 fn virtual_clock() -> Clock {
     let start = Instant::now();
     let first: Timestamp = "2026-01-01T00:00:00Z".parse().expect("a time");
@@ -471,7 +474,7 @@ fn virtual_clock() -> Clock {
     })
 }
 
-/// Tells which seed it was when something does not hold.
+/// Prints the seed when a check fails.
 struct TellSeed(u64);
 
 impl Drop for TellSeed {
@@ -482,8 +485,8 @@ impl Drop for TellSeed {
     }
 }
 
-/// Runs a fleet from its first message to the last check; panics when
-/// something does not hold. Gives back what was seen.
+/// Runs a fleet from its first message to the last check, and returns its counts.
+/// Panics when an invariant does not hold.
 pub fn simulate(plan: Plan) -> Seen {
     let _seed = TellSeed(plan.seed);
     let runtime = tokio::runtime::Builder::new_current_thread()

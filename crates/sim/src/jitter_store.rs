@@ -1,8 +1,8 @@
-//! One server's way to the store: each call takes a while, before and after.
+//! One server's connection to the store: each call is delayed, before and after.
 //!
-//! So work is interleaved in every way that chance finds, and a server that
-//! is killed stops between any two of its calls. Nothing is made up: what a
-//! call does, the store underneath does.
+//! So work is interleaved in every way that chance finds, and a killed server stops
+//! between any two of its calls. Nothing is faked: the store underneath does the
+//! work of each call.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub(crate) struct JitterStore {
     inner: SharedStore,
     chance: Chance,
     strike: Arc<Strike>,
-    /// The server is killed: nothing of it goes on.
+    /// The server is killed: none of its calls continue.
     dead: AtomicBool,
 }
 
@@ -57,7 +57,7 @@ impl JitterStore {
         self.strike.die().await;
     }
 
-    /// Resolves only for the living.
+    /// Resolves only if the server is alive.
     async fn alive(&self) {
         if self.dead.load(Ordering::SeqCst) {
             pending().await

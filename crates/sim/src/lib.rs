@@ -1,14 +1,14 @@
-//! A whole fleet in one process: real services, real run queues, spools and
-//! delivery of reports, a network that loses, doubles, delays and reorders, and
+//! A whole fleet in one process: real services, run queues, spools and report
+//! delivery; a network that loses, duplicates, delays and reorders messages; and
 //! servers and agents that are killed anywhere. Development only.
 //!
-//! Everything that happens by chance comes from one seed, and time is the
-//! runtime's paused clock, so that a seed that fails can be looked at again.
-//! What must hold, whatever happens, is in [`Checker`]; [`simulate`] runs a
-//! fleet and panics with the seed when something does not.
+//! All randomness comes from one seed, and time is the runtime's paused clock, so
+//! that a failed seed can be replayed. The invariants are in [`Checker`].
+//! [`simulate`] runs a fleet and panics with the seed when an invariant does not
+//! hold.
 //!
-//! Absent: HTTP and TLS, machines that are changed, and an agent's stream (it
-//! asks now and then instead).
+//! Not here: HTTP and TLS, machines that are changed, and an agent's stream (it
+//! polls now and then instead).
 
 mod agent;
 mod bug;

@@ -22,7 +22,8 @@ use crate::{Chance, CountingCompiler};
 
 /// How long an agent waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long a message may be on its way: longer than anyone waits for it.
+/// The longest time that a message is in transit: longer than any client waits for
+/// it.
 const LONGEST_WAY: Duration = Duration::from_secs(3);
 
 /// A server, until it is killed.
@@ -32,7 +33,7 @@ struct SimServer {
     requests: JoinSet<()>,
 }
 
-/// What a request finds at a server.
+/// The services of a server, for a request.
 #[derive(Clone)]
 pub(crate) struct Services {
     pub(crate) facts: Facts,
@@ -42,7 +43,7 @@ pub(crate) struct Services {
     pub(crate) reports: Reports,
 }
 
-/// What a server says; it may be lost on its way.
+/// The answer of a server; it may be lost in transit.
 pub(crate) struct Answer<T> {
     sender: mpsc::UnboundedSender<T>,
     lost: bool,
@@ -56,7 +57,7 @@ impl<T> Answer<T> {
     }
 }
 
-/// All servers. The handle: clones are the same servers.
+/// All servers. This is a handle: clones are the same servers.
 #[derive(Clone)]
 pub(crate) struct Servers {
     running: Arc<Mutex<Vec<Option<SimServer>>>>,
@@ -89,7 +90,7 @@ impl Servers {
         }
     }
 
-    /// The first servers start.
+    /// Starts the first servers.
     pub(crate) fn start(&self, count: usize, faults: bool) {
         self.faults.store(faults, Ordering::Relaxed);
         let servers = (0..count).map(|_| Some(self.new_server()));
@@ -97,7 +98,8 @@ impl Servers {
         self.running().extend(servers);
     }
 
-    /// No message is lost or late any more, and every server lives.
+    /// Ends the faults: no message is lost or late any more, and every server is
+    /// alive.
     pub(crate) fn end_faults(&self) {
         self.faults.store(false, Ordering::Relaxed);
         let count = self.running().len();
@@ -112,7 +114,7 @@ impl Servers {
         self.running()[number].is_some()
     }
 
-    /// Wherever it is in its work.
+    /// Kills a server, whatever it is doing.
     pub(crate) fn kill(&self, number: usize) {
         let killed = self.running()[number].take();
         drop(killed);
@@ -125,7 +127,7 @@ impl Servers {
         }
     }
 
-    /// Kills the only server where the strike says, and starts another.
+    /// Kills the only server where the strike says, and starts another one.
     pub(crate) async fn watch_over_the_first(self) {
         loop {
             self.strike.struck().await;
@@ -175,7 +177,7 @@ impl Servers {
         }
     }
 
-    /// What a server that lives offers.
+    /// Returns the services of a live server.
     pub(crate) fn any(&self) -> Option<Services> {
         let mut running = self.running();
         let server = self.choose(&mut running)?;
@@ -191,8 +193,8 @@ impl Servers {
         Some(alive.swap_remove(chosen))
     }
 
-    /// Asks some server over a bad network: the question may arrive twice,
-    /// late, long after whoever asked gave up, or never, and so may its answer.
+    /// Asks a server over a bad network. The request may arrive twice, late, after
+    /// the client gave up, or never. The same applies to its answer.
     pub(crate) async fn ask<T, W, R>(&self, work: W) -> Option<T>
     where
         T: Send + 'static,
@@ -236,7 +238,7 @@ impl Servers {
         });
     }
 
-    /// At a server that lives; at nobody if none does.
+    /// Delivers a request to a live server, or to none if all are dead.
     fn arrive<T, W, R>(&self, work: W, answer: Answer<T>)
     where
         W: FnOnce(Services, Answer<T>) -> R,

@@ -1,4 +1,4 @@
-//! Death at a chosen moment: what is counted, and where the count ends.
+//! Death at a chosen moment: counts steps, and strikes at one of them.
 //!
 //! Chance finds most moments; a test that tries every one of them finds all.
 
@@ -7,16 +7,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tokio::sync::Notify;
 
-/// What becomes of the step at which somebody is killed.
+/// The fate of the step at which a process is killed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum When {
     /// It is not done.
     Before,
-    /// It is done, and he who did it never hears of it.
+    /// It is done, and its caller never learns that.
     After,
 }
 
-/// A place in somebody's life.
+/// A moment in the life of a server or an agent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Moment {
     /// Counted from 0.
@@ -41,7 +41,7 @@ impl Strike {
         }
     }
 
-    /// Steps so far.
+    /// Returns the number of steps so far.
     pub(crate) fn steps(&self) -> u64 {
         self.steps.load(Ordering::SeqCst)
     }
@@ -50,20 +50,20 @@ impl Strike {
         self.disarmed.store(true, Ordering::SeqCst);
     }
 
-    /// One more step. What is to become of it, if it is the one.
+    /// Counts one more step. Returns the fate of the step if it is the chosen one.
     pub(crate) fn count(&self) -> Option<When> {
         let step = self.steps.fetch_add(1, Ordering::SeqCst);
         let moment = self.at.filter(|moment| moment.step == step)?;
         (!self.disarmed.load(Ordering::SeqCst)).then_some(moment.when)
     }
 
-    /// Has whoever is at this step killed, and goes no further.
+    /// Has the caller of this step killed, and never returns.
     pub(crate) async fn die(&self) {
         self.struck.notify_one();
         pending().await
     }
 
-    /// A step of one that nothing else can stop.
+    /// Counts a step of a caller that nothing else can stop.
     pub(crate) async fn step(&self) {
         if self.count().is_some() {
             self.die().await;

@@ -1,8 +1,8 @@
-//! Fleets that live through everything, seed by seed.
+//! Fleets that survive all faults, seed by seed.
 
 use bunraku_sim::{Bug, Moment, Plan, When, simulate};
 
-/// How many seeds each test tries; `BUNRAKU_SEEDS=3000` asks for more.
+/// Returns how many seeds each test tries; `BUNRAKU_SEEDS=3000` asks for more.
 fn seeds(usual: u64) -> u64 {
     let asked = std::env::var("BUNRAKU_SEEDS").ok();
     asked.map_or(usual, |text| {
@@ -10,7 +10,7 @@ fn seeds(usual: u64) -> u64 {
     })
 }
 
-/// The seeds to try; `BUNRAKU_SEED=17` looks at one again.
+/// Returns the seeds to try; `BUNRAKU_SEED=17` replays one.
 fn range(first: u64, usual: u64) -> std::ops::Range<u64> {
     match std::env::var("BUNRAKU_SEED") {
         Ok(text) => {
@@ -35,7 +35,7 @@ fn small(seed: u64) -> Plan {
     }
 }
 
-/// One node, from its first facts to its report, and nothing in the way.
+/// A plan with one node, from its first facts to its report, without faults.
 fn alone(seed: u64) -> Plan {
     Plan {
         agents: 1,
@@ -113,7 +113,8 @@ fn an_agent_may_die_at_every_step_of_its_run_and_of_its_report() {
     }
 }
 
-/// What the checker says of the first of these lives in which it finds fault.
+/// Returns the checker's message for the first of these plans that violates an
+/// invariant.
 fn found(mut plans: impl Iterator<Item = Plan>) -> Option<String> {
     plans.find_map(|plan| {
         let caught = std::panic::catch_unwind(|| simulate(plan)).err()?;
@@ -132,8 +133,8 @@ fn events_that_are_taken_whatever_their_number_are_found() {
     assert!(said.contains("run "), "{said}");
 }
 
-/// Chance seldom kills a server between its answer and its store, so every
-/// call to the store is tried, the last ones first: those are of the report.
+/// Chance rarely kills a server between its answer and its store, so the test tries
+/// every call to the store, the last ones first: those belong to the report.
 #[test]
 fn events_that_are_acknowledged_before_they_are_stored_are_found() {
     let plans = (1..=5).flat_map(|seed| {
@@ -177,7 +178,7 @@ fn without_faults_all_of_it_comes_to_rest() {
         ..small(7)
     });
     assert!(seen.checker.acknowledgements() > 100);
-    // Facts are submitted 200 times and differ in some 60 % of them; a push of
-    // code compiles each node once. What is asked for again is done once.
+    // Facts are submitted 200 times and differ in some 60 % of them; a code push
+    // compiles each node once. Repeated requests are compiled once.
     assert!(seen.compiles > 20, "{}", seen.compiles);
 }

@@ -1,4 +1,4 @@
-//! The waits for tests that have no asynchronous runtime.
+//! Waits for tests that have no asynchronous runtime.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! Everything that happens by chance, from one seed.
+//! Randomness from one seed.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -12,7 +12,7 @@ impl Chance {
         Self(Arc::new(Mutex::new(seed)))
     }
 
-    /// SplitMix64: small, and good enough to shuffle with.
+    /// Returns the next number. SplitMix64: small, and good enough for shuffling.
     pub fn number(&self) -> u64 {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -22,7 +22,7 @@ impl Chance {
         mixed ^ (mixed >> 31)
     }
 
-    /// Below `limit`, which is not 0.
+    /// Returns a number below `limit`, which is not 0.
     pub fn below(&self, limit: usize) -> usize {
         (self.number() % limit as u64) as usize
     }

@@ -1,10 +1,9 @@
-//! Waits and chance for the tests of every crate. Development only.
+//! Waits and randomness for the tests of every crate. Development only.
 //!
 //! A test waits for a condition, never for a duration: [`eventually`] and
-//! [`appears`] look until the condition holds, and fail with the caller's
-//! place when it does not. [`blocking`] has the same for tests without a
-//! runtime. What tests need of one crate only is in that crate
-//! (`bunraku_store::testing`).
+//! [`appears`] look until the condition holds, and fail with the caller's location
+//! when it does not. [`blocking`] has the same for tests without a runtime. Helpers
+//! for a single crate are in that crate (`bunraku_store::testing`).
 
 pub mod blocking;
 mod chance;
@@ -14,7 +13,7 @@ use std::time::Duration;
 
 pub use chance::Chance;
 
-/// The limit for everything that must happen. It is long on purpose: a busy
+/// The time limit for everything that must happen. It is long on purpose: a busy
 /// machine is slow, and only a test that fails anyway waits for it.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 

@@ -24,7 +24,7 @@ pub(crate) struct AskingNode {
 }
 
 impl AskingNode {
-    /// Connects and is told its target.
+    /// Connects and fetches the node's target.
     pub(crate) async fn connect(server: &ServerProcess, number: u64) -> Self {
         let stream = TcpStream::connect(server.address).await.expect("connected");
         stream.set_nodelay(true).expect("a TCP connection");
@@ -46,7 +46,7 @@ impl AskingNode {
         node
     }
 
-    /// Asks once. There is nothing newer.
+    /// Asks once, and expects nothing newer.
     pub(crate) async fn ask(&mut self) {
         let (status, _) = self.send().await;
         assert_eq!(status, StatusCode::NOT_MODIFIED);
@@ -68,7 +68,7 @@ impl AskingNode {
     }
 }
 
-/// With a certificate in the node's name.
+/// Creates a TLS configuration with a certificate in the node's name.
 async fn tls(server: &ServerProcess, number: u64) -> tokio_rustls::rustls::ClientConfig {
     let key = PrivateKey::generate(KeyKind::EcdsaP256).expect("a key");
     let issue = IssueRequest {

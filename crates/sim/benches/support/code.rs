@@ -1,7 +1,7 @@
-//! The code of a site in two versions, and the compiler of states for it.
+//! The code of a site in two versions, and the state compiler for it.
 //!
-//! The new version differs for one node in so many. Both have the same lines,
-//! so that nothing but what is meant differs.
+//! The new version differs for one node in N. Both versions have the same lines, so
+//! that only the intended parts differ.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use bunraku_server::backstage::{Compilation, CompileFailure, CompileRequest, Com
 use bunraku_states::{Function, Input, Lookup, OtherNodes, Tree, World, WorldError, compile};
 use tokio::sync::Semaphore;
 
-/// Files in each node's catalog.
+/// The number of files in each node's catalog.
 const FILES: usize = 40;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -32,7 +32,7 @@ impl Version {
     }
 }
 
-/// State files in memory, and the one state function that they use.
+/// State files in memory, and the only state function that they use.
 struct Files {
     site: String,
 }
@@ -67,7 +67,7 @@ impl World for Files {
     }
 }
 
-/// The handle; clones count together.
+/// The handle; clones share their counts.
 #[derive(Clone)]
 pub(crate) struct SiteCode {
     old: Arc<dyn World>,
@@ -92,7 +92,7 @@ impl SiteCode {
         self.compiles.load(Ordering::SeqCst)
     }
 
-    /// A real compile of all states of a node.
+    /// Compiles all states of a node for real.
     pub(crate) fn compile(&self, version: Version, node: &NodeName, facts: &FactSet) -> Catalog {
         self.compiles.fetch_add(1, Ordering::SeqCst);
         let world = match version {

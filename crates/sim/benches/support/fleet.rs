@@ -17,16 +17,16 @@ use uuid::Uuid;
 
 use crate::code::{SiteCode, Version};
 
-/// Nodes that submit at the same time.
+/// The number of nodes that submit at the same time.
 const AT_ONCE: usize = 64;
-/// Everything that must happen happens within this, on any machine.
+/// A time limit that is long enough on any machine.
 const PATIENCE: Duration = Duration::from_secs(1_800);
 
 pub(crate) fn name(number: u64) -> NodeName {
     NodeName::new(format!("node-{number}.bench")).expect("a name")
 }
 
-/// Some kilobytes, as a machine's facts are.
+/// A few kilobytes, like a real machine's facts.
 pub(crate) fn facts(number: u64) -> FactSet {
     let filler: Vec<Value> = (0..50)
         .map(|fact| json!({"name": format!("fact {fact}"), "value": fact * 7919}))
@@ -35,7 +35,7 @@ pub(crate) fn facts(number: u64) -> FactSet {
     facts.try_into().expect("an object")
 }
 
-/// What a node remembers of its last answer.
+/// A node's memory of its last answer.
 struct Remembered {
     tag: String,
     catalog: CatalogId,
@@ -50,7 +50,7 @@ pub(crate) struct Fleet {
 }
 
 impl Fleet {
-    /// Nodes that are known, code that is deployed, and no facts yet.
+    /// Creates a fleet with known nodes, deployed code, and no facts yet.
     pub(crate) async fn start(nodes: u64, code: &SiteCode) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let place = directory.path().join("store");
@@ -96,7 +96,7 @@ impl Fleet {
         self.store.commit(transaction).await.expect("written");
     }
 
-    /// As a deploy leaves it.
+    /// Writes the code as a deploy does.
     async fn deploy(&self, version: Version, number: u64) {
         let deployed = Deployed {
             code_id: version.code_id(),
@@ -131,8 +131,8 @@ impl Fleet {
         asked.expect("asked for");
     }
 
-    /// Until nothing is left to do, and so many nodes, no fewer and no more,
-    /// have another catalog than they remember.
+    /// Waits until nothing is left to do, and exactly this many nodes have another
+    /// catalog than they remember.
     pub(crate) async fn wait_for(&self, expected: u64) {
         let deadline = Instant::now() + PATIENCE;
         while self.is_busy().await || self.changed().await != expected {
@@ -143,7 +143,7 @@ impl Fleet {
             );
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
-        // A release that nobody expects comes within this.
+        // An unexpected release would come within this time.
         tokio::time::sleep(Duration::from_secs(3)).await;
         assert_eq!(self.changed().await, expected, "with another catalog");
     }
@@ -174,8 +174,8 @@ impl Fleet {
         changed
     }
 
-    /// Every node asks "anything newer?", and fetches what is. Gives back how
-    /// many were told something, and the bytes of all bodies.
+    /// Every node asks for a newer target, and fetches it if there is one. Returns
+    /// how many received one, and the bytes of all bodies.
     pub(crate) async fn ask(&mut self) -> (u64, u64) {
         let (mut replies, mut bytes) = (0, 0);
         for name in &self.names {

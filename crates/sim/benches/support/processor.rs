@@ -1,5 +1,5 @@
-//! Processor time of this process, all threads together: unlike wall time, it
-//! says nearly the same on a busy machine.
+//! The processor time of this process, all threads together: unlike wall time, it
+//! is nearly the same on a busy machine.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The real server in a process of its own: this program, started again.
+//! The real server in its own process: this program, started again.
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
@@ -33,7 +33,7 @@ pub(crate) fn name(number: u64) -> NodeName {
     NodeName::new(format!("node-{number}.bench")).expect("a name")
 }
 
-/// Set in the process that is the server.
+/// Returns the directory to serve, which is set only in the server process.
 pub(crate) fn directory_to_serve() -> Option<PathBuf> {
     let mut words = std::env::args_os().skip_while(|word| word != SERVE);
     words.next()?;
@@ -45,7 +45,7 @@ async fn open_store(directory: &Path) -> EmbeddedStore {
     store.expect("the store opens")
 }
 
-/// Serves until standard input ends, which it does with the process that asks.
+/// Serves until standard input ends, which happens when the parent process exits.
 pub(crate) async fn serve(directory: &Path) {
     let store: SharedStore = Arc::new(open_store(directory).await);
     let place = directory.join("blobs");
@@ -88,7 +88,7 @@ fn options(directory: &Path) -> ServerOptions {
     }
 }
 
-/// Nodes with a target each, as a release leaves them.
+/// Fills the store with nodes that have a target each, as after a release.
 async fn fill(directory: &Path, nodes: u64) {
     let embedded = open_store(directory).await;
     let store: SharedStore = Arc::new(embedded.clone());
@@ -159,11 +159,11 @@ impl ServerProcess {
         }
     }
 
-    /// What the kernel counts for all of its threads, in hundredths.
+    /// Returns the kernel's count for all of its threads, in hundredths.
     pub(crate) fn processor_seconds(&self) -> f64 {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()));
         let stat = stat.expect("it runs");
-        // The program's name, in parentheses, may hold blanks.
+        // The program's name, in parentheses, may contain blanks.
         let (_, fields) = stat.rsplit_once(')').expect("a name");
         let fields: Vec<&str> = fields.split_whitespace().collect();
         let ticks = |at: usize| fields[at].parse::<u64>().expect("a number");

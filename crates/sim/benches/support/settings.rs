@@ -1,6 +1,6 @@
 //! Numbers from the command line.
 
-/// The number after a flag, or the usual one.
+/// Returns the number after a flag, or the default.
 pub(crate) fn setting(name: &str, usual: u64) -> u64 {
     let words: Vec<String> = std::env::args().collect();
     let at = words.iter().position(|word| word == name);

@@ -1,6 +1,6 @@
-//! How a simulated agent carries a run out, and how its events travel.
+//! Simulates the runs of an agent and the delivery of its events.
 //!
-//! Each step is counted, so that an agent can be killed at any of them.
+//! Each step is counted, so that an agent can be killed at any step.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -23,10 +23,10 @@ use super::Agent;
 use crate::bug::Bug;
 use crate::servers::{Answer, Services};
 
-/// Questions before a run gives up.
+/// The number of requests before a run gives up.
 const TRIES: usize = 4;
 
-/// Carries out what a server says, on no machine.
+/// Applies targets from a server, without a machine.
 pub(crate) struct SimulatedRuns(pub(crate) Agent);
 
 struct Prepared {
@@ -128,7 +128,7 @@ fn event(title: String, agent: &Agent) -> ReportEvent {
     )))
 }
 
-/// Brings events to a server.
+/// Delivers events to a server.
 pub(crate) struct Postman(pub(crate) Agent);
 
 #[async_trait]
@@ -150,13 +150,13 @@ impl ReportsTo for Postman {
         back_off.wait(failures, fraction)
     }
 
-    /// On this thread: another one would not be the same each time.
+    /// Syncs on this thread: another thread would make runs irreproducible.
     async fn sync(&self, file: File) -> bool {
         file.sync_data().is_ok()
     }
 }
 
-/// As the server's route does.
+/// Accepts events as the server's route does.
 async fn take(
     services: Services,
     answer: Answer<Result<ReportReceipt, NotTaken>>,
@@ -167,7 +167,7 @@ async fn take(
 ) {
     match bug {
         None => {}
-        // Whatever it is, it is what comes next.
+        // Accepts any batch as the next one.
         Some(Bug::NumbersIgnored) => {
             let shown = services.reports.show(&node, run).await;
             batch.first = shown.map_or(0, |report| report.next);
