@@ -1,5 +1,4 @@
-//! The data that a member must know before the store answers:
-//! `<data_dir>/cluster/`.
+//! The data that a member must know before the store answers: `<data_dir>/cluster/`.
 //!
 //! Every file is complete or absent (see the `files` crate). Not here: anything
 //! that the store knows better once it answers. The only part of that which is kept
@@ -50,8 +49,7 @@ pub struct Known {
     pub endpoints: Vec<String>,
 }
 
-/// Counters that never decrease: each start is a new life, each recovery a new
-/// epoch.
+/// Counters that never decrease: each start is a new life, each recovery a new epoch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Counters {
     pub life: u64,
@@ -76,8 +74,7 @@ impl Directory {
         &self.path
     }
 
-    /// Returns the identity of this member, or `None` if this server is not a
-    /// member.
+    /// Returns the identity of this member, or `None` if this server is not a member.
     pub fn me(&self) -> Result<Option<Me>, DirectoryError> {
         self.read("member.json")
     }

@@ -27,15 +27,13 @@ pub struct Order {
     pub state: ClusterState,
     /// Differs from cluster to cluster and from epoch to epoch.
     pub token: String,
-    /// Increases with each request to restart the datastore with the installed
-    /// program.
+    /// Increases with each request to restart the datastore with the installed program.
     #[serde(default)]
     pub restart: u64,
 }
 
 impl Order {
-    /// Creates the order of the first datastore of a new cluster, or of a new
-    /// epoch.
+    /// Creates the order of the first datastore of a new cluster, or of a new epoch.
     pub fn first(
         cluster: &str,
         epoch: u64,

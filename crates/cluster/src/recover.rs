@@ -116,8 +116,7 @@ pub fn decide(heard: &[Heard], gone: &[NodeName]) -> Result<Decision, Refusal> {
     })
 }
 
-/// Creates a new epoch from this server's own data. It takes effect when this
-/// process restarts.
+/// Creates a new epoch from this server's own data. It takes effect when this process restarts.
 pub async fn from_own_data(
     directory: &Directory,
     me: &Me,

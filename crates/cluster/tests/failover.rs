@@ -149,8 +149,7 @@ impl World {
             Action::AddLearner { server } => {
                 let server = self.number(server);
                 if self.healthy_voters() < self.voters() {
-                    // Like etcd: it has not been connected to all peers for a
-                    // while.
+                    // Like etcd: it has not been connected to all peers for a while.
                     return;
                 }
                 let learners = self.members.values().filter(|entry| entry.learner).count();
@@ -186,8 +185,7 @@ impl World {
     fn step(&mut self, performed: bool) -> Next {
         let next = next(&self.plan, &self.seen(), &self.limits, self.now);
         match &next {
-            // Interrupted before it was done: nothing happened, another server
-            // looks again.
+            // Interrupted before it was done: nothing happened, another server looks again.
             _ if !performed => {}
             Next::Store(plan) => self.plan = plan.clone(),
             Next::Act(action) => self.perform(action),

@@ -57,7 +57,7 @@ async fn a_killed_datastore_is_replaced_and_returns_without_its_old_data() {
 }
 
 /// Nothing is refused and nothing is answered, as with a disk that hangs or a
-/// machine that lost power. Nothing reports that the connection is closed.
+/// machine that lost power. No connection is reported as closed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_datastore_that_falls_silent_is_replaced_like_one_that_ended() {
     let cluster = Cluster::start(4, 3).await;

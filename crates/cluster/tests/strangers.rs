@@ -1,5 +1,4 @@
-//! A client without a member's certificate gets nothing, and a damaged snapshot is
-//! refused.
+//! A client without a member's certificate gets nothing, and a damaged snapshot is refused.
 
 use std::net::IpAddr;
 use std::path::PathBuf;

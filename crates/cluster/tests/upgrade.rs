@@ -36,8 +36,7 @@ async fn write(store: SharedStore, stop: Arc<AtomicBool>) -> Written {
             .when(Compare::Absent(key.clone()))
             .put(key, "kept");
         match store.commit(put).await {
-            // Refused: the same write was committed before, and its answer was
-            // lost.
+            // Refused: the same write was committed before, and its answer was lost.
             Ok(_) => count += 1,
             Err(StoreError::OutcomeUnknown(_)) => continue,
             Err(error) => panic!("writing stopped: {error:?}"),
@@ -49,8 +48,7 @@ async fn write(store: SharedStore, stop: Arc<AtomicBool>) -> Written {
     Written { count, longest }
 }
 
-/// Collects the process ids of each datastore until the events contain this text
-/// this many times.
+/// Collects the process ids of each datastore until the events contain this text this many times.
 async fn until_said(cluster: &Cluster, what: &str, times: usize) -> Vec<Vec<String>> {
     let mut pids: Vec<Vec<String>> = vec![Vec::new(); cluster.servers.len()];
     let deadline = Instant::now() + PATIENCE;

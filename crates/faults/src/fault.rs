@@ -79,8 +79,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Returns true if the fault may damage data. Such faults need an otherwise
-    /// complete cluster.
+    /// Returns true if the fault may damage data. Such faults need an otherwise complete cluster.
     pub fn damages(&self) -> bool {
         matches!(self, Self::FullDisk { .. } | Self::Damaged { .. })
     }
@@ -120,8 +119,7 @@ impl Fault {
         }
     }
 
-    /// Returns true for faults of links. Two of them at a time would repair each
-    /// other.
+    /// Returns true for faults of links. Two of them at a time would repair each other.
     fn of_links(&self) -> bool {
         matches!(
             self,
@@ -144,8 +142,7 @@ pub struct Step {
 
 const KINDS: usize = 14;
 
-/// The endless sequence of faults of a seed. Every kind comes once before any kind
-/// comes again.
+/// The endless sequence of faults of a seed. Every kind comes once before any kind comes again.
 pub struct Faults {
     random: StdRng,
     servers: usize,

@@ -1,12 +1,10 @@
-//! Runs real servers in network namespaces under seeded faults, and checks what
-//! their clients saw.
+//! Runs real servers in network namespaces under seeded faults, and checks what their clients saw.
 //!
 //! [`stage`] creates the namespaces and always cleans up, whatever happens inside.
 //! [`run`] starts a cluster there, runs the [`workload`] and breaks things.
 //! [`checker`] is pure: it takes a [`history::History`] and returns the violations.
 //!
-//! Not here: mocks. Servers, agents and etcd are processes, disks are mounts, links
-//! are links.
+//! Not here: mocks. Servers, agents and etcd are processes, disks are mounts, links are links.
 
 pub mod checker;
 pub mod fault;

@@ -1,5 +1,4 @@
-//! Planted bugs: removes a guard from real servers, to test whether the checker
-//! notices.
+//! Planted bugs: removes a guard from real servers, to test whether the checker notices.
 //!
 //! The guards belong to the product, which knows nothing about this module. A
 //! planted bug sits between the services and their store.

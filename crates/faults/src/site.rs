@@ -100,8 +100,7 @@ impl Site {
         Ok(site)
     }
 
-    /// Forms the cluster: the first server, then one after the other with a token,
-    /// as operators do.
+    /// Forms the cluster: the first server, then one after the other with a token, as operators do.
     async fn form(&mut self) -> Result<(), SiteError> {
         let mut init = vec![
             "cluster".to_owned(),
@@ -144,8 +143,7 @@ impl Site {
         ended_well(self.machines[number].bunraku(words), words)
     }
 
-    /// Waits until the first server is up, and returns a client that acts as its
-    /// operator.
+    /// Waits until the first server is up, and returns a client that acts as its operator.
     async fn first_client(&mut self) -> Result<Client, SiteError> {
         let operator = Credentials::new(self.machines[0].data_dir().join("operator"));
         let deadline = Instant::now() + PATIENCE;

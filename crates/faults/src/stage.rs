@@ -35,8 +35,7 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Listens for signals from now on, including those that arrive while nothing
-    /// waits.
+    /// Listens for signals from now on, including those that arrive while nothing waits.
     pub fn listen() -> Result<Self, StageError> {
         let listen = |kind| signal(kind).map_err(StageError::Inside);
         Ok(Self {

@@ -39,8 +39,7 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
-    /// Runs its rounds, then continues for ever. Reports when the rounds are
-    /// finished.
+    /// Runs its rounds, then continues forever. Reports when the rounds are finished.
     pub(crate) async fn live(self, rounds: usize, over: tokio::sync::mpsc::UnboundedSender<()>) {
         let mut left = rounds;
         let (mut version, mut settled) = (0, false);
@@ -133,11 +132,9 @@ impl Agent {
         }
     }
 
-    /// Submits until a server has the facts: again and again, each time as a new
-    /// submission.
+    /// Submits until a server has the facts: again and again, each time as a new submission.
     async fn submit(&self, version: u64, settled: &mut bool) {
-        // If it is interrupted in the middle, nobody knows whether the facts were
-        // accepted.
+        // If it is interrupted in the middle, nobody knows whether the facts were accepted.
         while !self.submit_once(version, std::mem::take(settled)).await {
             let wait = self.servers.chance.up_to(Duration::from_secs(2));
             tokio::time::sleep(wait).await;

@@ -81,8 +81,7 @@ impl Checker {
         self.notes().may_have.extend(nodes);
     }
 
-    /// Records that a node received a target: `named` is true if its release names
-    /// it.
+    /// Records that a node received a target: `named` is true if its release names it.
     pub(crate) fn target(&self, node: &NodeName, named: bool, entity_tag: &str) {
         let mut notes = self.notes();
         notes.targets_seen += 1;
@@ -121,8 +120,7 @@ impl Checker {
             .is_some_and(|last| last == entity_tag)
     }
 
-    /// Returns how often an agent received a target: a check that saw none proves
-    /// nothing.
+    /// Returns how often an agent received a target: a check that saw none proves nothing.
     pub fn targets_seen(&self) -> usize {
         self.notes().targets_seen
     }

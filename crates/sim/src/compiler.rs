@@ -66,8 +66,7 @@ impl CountingCompiler {
     }
 }
 
-/// A compile in progress. It ends with the compile, or with the server that is
-/// killed during it.
+/// A compile in progress. It ends with the compile, or with the server that is killed during it.
 struct UnderWay {
     compiler: CountingCompiler,
     node: NodeName,

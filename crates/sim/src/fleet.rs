@@ -35,11 +35,9 @@ pub struct Plan {
     /// The number of submissions of each agent.
     pub rounds: usize,
     pub servers: usize,
-    /// Servers and agents are killed, and messages are lost, duplicated and
-    /// delayed.
+    /// Servers and agents are killed, and messages are lost, duplicated and delayed.
     pub faults: bool,
-    /// Catalogs are released automatically; otherwise a person releases them now
-    /// and then.
+    /// Catalogs are released automatically; otherwise a person releases them now and then.
     pub auto_release: bool,
     /// The only server is killed at this call to its store.
     pub kill_server: Option<Moment>,
@@ -247,8 +245,7 @@ impl Fleet {
         asked.await;
     }
 
-    /// A person releases all compiled catalogs, and waits until the nodes are
-    /// notified.
+    /// A person releases all compiled catalogs, and waits until the nodes are notified.
     async fn release_everything(&self) {
         self.checker.may_have_a_target(self.names.clone());
         let request = CreateRelease {

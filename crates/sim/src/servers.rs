@@ -20,10 +20,9 @@ use crate::jitter_store::JitterStore;
 use crate::strike::Strike;
 use crate::{Chance, CountingCompiler};
 
-/// How long an agent waits for an answer.
+/// The time that an agent waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// The longest time that a message is in transit: longer than any client waits for
-/// it.
+/// The longest time that a message is in transit: longer than any client waits for it.
 const LONGEST_WAY: Duration = Duration::from_secs(3);
 
 /// A server, until it is killed.
@@ -98,8 +97,7 @@ impl Servers {
         self.running().extend(servers);
     }
 
-    /// Ends the faults: no message is lost or late any more, and every server is
-    /// alive.
+    /// Ends the faults: no message is lost or late any more, and every server is alive.
     pub(crate) fn end_faults(&self) {
         self.faults.store(false, Ordering::Relaxed);
         let count = self.running().len();

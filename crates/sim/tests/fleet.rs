@@ -113,8 +113,7 @@ fn an_agent_may_die_at_every_step_of_its_run_and_of_its_report() {
     }
 }
 
-/// Returns the checker's message for the first of these plans that violates an
-/// invariant.
+/// Returns the checker's message for the first of these plans that violates an invariant.
 fn found(mut plans: impl Iterator<Item = Plan>) -> Option<String> {
     plans.find_map(|plan| {
         let caught = std::panic::catch_unwind(|| simulate(plan)).err()?;

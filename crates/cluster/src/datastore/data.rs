@@ -48,8 +48,7 @@ pub(crate) fn exists(directory: &Directory, order: &Order) -> bool {
     path(directory, order).exists()
 }
 
-/// Creates the order's directory, or checks that the existing one belongs to the
-/// order.
+/// Creates the order's directory, or checks that the existing one belongs to the order.
 pub(super) fn open(directory: &Directory, order: &Order) -> Result<PathBuf, DataError> {
     let place = directory.datastores().join(&order.generation);
     bunraku_files::create_private_directory(&place).map_err(FileError::when("create", &place))?;

@@ -4,7 +4,7 @@
 //! order has its own data directory. The order names the directory, and a fence
 //! file in it protects it: data of another order, epoch or cluster is never opened.
 //!
-//! Not here: the decision which server gets the role (`failover`).
+//! Not here: choosing the servers that get the role (`failover`).
 
 mod admin;
 mod data;

@@ -111,8 +111,7 @@ impl Program {
         end_leftover(directory, data);
         let process = self.spawn(directory, order, data, &[])?;
         let pid = process.pid().map(|pid| pid.to_string()).unwrap_or_default();
-        // Only used to find the process again if this process is killed at a bad
-        // moment.
+        // Only used to find the process again if this process is killed at a bad moment.
         let _ = std::fs::write(directory.datastore_pid(), pid);
         Ok(process)
     }
@@ -194,8 +193,7 @@ impl Process {
         self.child.wait().await
     }
 
-    /// Asks the process to exit (it transfers its leadership first), and kills it
-    /// after a timeout.
+    /// Asks the process to exit (it transfers its leadership first), and kills it after a timeout.
     pub(super) async fn end(&mut self) {
         let _ = self.child.end(PATIENCE).await;
     }

@@ -123,8 +123,7 @@ pub struct Snapshots {
 }
 
 impl Snapshots {
-    /// Takes and verifies another snapshot, then deletes the oldest ones beyond the
-    /// limit.
+    /// Takes and verifies another snapshot, then deletes the oldest ones beyond the limit.
     pub async fn take(
         &self,
         admin: &Admin,

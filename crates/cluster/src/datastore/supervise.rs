@@ -14,8 +14,7 @@ use crate::order::Order;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// A process that ran this long counts as good: the next failure counts as the
-/// first.
+/// A process that ran this long counts as good: the next failure counts as the first.
 const GOOD: Duration = Duration::from_secs(60);
 
 /// The state of this server's datastore.

@@ -68,8 +68,7 @@ fn lost(seen: &Seen, now: Timestamp) -> Vec<(&Datastore, &Server, Timestamp)> {
     lost
 }
 
-/// Returns the server whose datastore has been lost for the longest time, and since
-/// when.
+/// Returns the server whose datastore has been lost for the longest time, and since when.
 pub(super) fn longest_lost(seen: &Seen, now: Timestamp) -> Option<(&Server, Timestamp)> {
     let lost = lost(seen, now).into_iter().next();
     lost.map(|(_, server, since)| (server, since))
@@ -91,8 +90,7 @@ fn replace(
     reason: Reason,
     now: Timestamp,
 ) -> Result<Change, Waiting> {
-    // A live server with a broken datastore can start over itself, with none of its
-    // old data.
+    // A live server with a broken datastore can start over on its own, with none of its old data.
     let itself = || {
         let broken = reason == Reason::Dead && server.is_alive() && server.can_take_the_role();
         broken.then(|| server.name.clone())
@@ -117,8 +115,7 @@ fn grow(seen: &Seen, now: Timestamp) -> Option<Change> {
     let voters = seen.voters().count();
     let free = replacements(seen).count();
     let wanted = target(seen.wanted, voters + free);
-    // All missing datastores can be added: the change does not stop half-way at an
-    // even number.
+    // All missing datastores can be added: the change does not stop half-way at an even number.
     (voters < wanted && free >= wanted - voters).then_some(())?;
     Some(Change {
         number: 0,

@@ -1,4 +1,4 @@
-//! The decision what to do when a datastore is lost: a pure function.
+//! Decides what to do when a datastore is lost, as a pure function.
 //!
 //! [`next`] takes the current state and the [`Plan`] in the store, and returns the
 //! next step: store a plan, act, or wait. The lease holder does it and looks again.
@@ -29,7 +29,7 @@ pub use upgrade::{Program, Programs};
 /// Limits on how fast the datastores are changed.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// How long to wait for a dead server, which may be rebooting.
+    /// The waiting time for a dead server, which may be rebooting.
     pub grace: SignedDuration,
     /// The time limit for an ordered datastore to start and answer.
     pub start: SignedDuration,
@@ -50,8 +50,7 @@ impl Default for Limits {
     }
 }
 
-/// A change to the datastores, or an instruction to a server. All actions are
-/// idempotent.
+/// A change to the datastores, or an instruction to a server. All actions are idempotent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Action {
     /// Removes a member from etcd's list.

@@ -77,8 +77,7 @@ impl Plan {
         }
     }
 
-    /// Abandons the change. No datastore is restarted with this program from now
-    /// on.
+    /// Abandons the change. No datastore is restarted with this program from now on.
     pub(super) fn refusing(&self, program: Option<&Program>) -> Self {
         let mut refusing = self.given_up();
         refusing
@@ -98,7 +97,7 @@ impl Plan {
     }
 
     pub(super) fn paused(&self, limits: &Limits, now: Timestamp) -> bool {
-        // A clock that was set back must not block changes for ever.
+        // A clock that was set back must not block changes forever.
         let age = |ended: &Timestamp| now.duration_since(*ended).abs();
         self.ended
             .last()

@@ -114,8 +114,7 @@ impl Seen {
         stay().count() > 0 && healthy >= majority_of(stay().count())
     }
 
-    /// Returns true if they could still decide if one more had a vote and then
-    /// failed.
+    /// Returns true if they could still decide if one more had a vote and then failed.
     pub fn majority_with_one_more(&self) -> bool {
         let voters = self.voters().count() + 1;
         self.healthy_voters() + 1 >= majority_of(voters)

@@ -163,8 +163,7 @@ async fn look_after(shared: &Shared, store: &EtcdStore, term: &Term) -> TurnErro
     }
 }
 
-/// Looks once and does the next step. Returns true if there may be more to do at
-/// once.
+/// Looks once and does the next step. Returns true if there may be more to do at once.
 async fn turn(
     shared: &Shared,
     store: &EtcdStore,
@@ -200,8 +199,7 @@ async fn turn(
     }
 }
 
-/// Commits the transaction. Returns false if the store has changed since it was
-/// read.
+/// Commits the transaction. Returns false if the store has changed since it was read.
 async fn commit(shared: &Shared, store: &EtcdStore, what: Transaction) -> Result<bool, TurnError> {
     match store.commit(what.when(mine(shared))).await? {
         TransactionOutcome::Committed(_) => Ok(true),

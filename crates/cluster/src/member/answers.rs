@@ -130,8 +130,7 @@ async fn begin_epoch(shared: &Arc<Shared>, epoch: u64) -> Result<String, String>
     Ok(shared.me.record.client_url.clone())
 }
 
-/// Marks the data here as belonging to the past. It is set aside when this process
-/// restarts.
+/// Marks the data here as outdated. It is set aside when this process restarts.
 fn fence(shared: &Shared, epoch: u64, endpoints: Vec<String>) -> Result<(), String> {
     let own = *shared.epoch.borrow();
     if epoch <= own {
@@ -155,8 +154,7 @@ fn fence(shared: &Shared, epoch: u64, endpoints: Vec<String>) -> Result<(), Stri
     Ok(())
 }
 
-/// Handles messages from members of a later epoch: the data here then belongs to
-/// the past.
+/// Handles messages from members of a later epoch: the data here is then outdated.
 pub(super) async fn heed_epochs(shared: &Shared, mut epochs: mpsc::Receiver<u64>) {
     while let Some(epoch) = epochs.recv().await {
         if epoch > *shared.epoch.borrow()

@@ -93,14 +93,12 @@ impl Documents {
     }
 
     /// Returns true if the first datastore of this epoch has recorded itself. Until
-    /// then, the documents belong to the past and do not describe the current
-    /// datastores.
+    /// then, the documents are outdated and do not describe the current datastores.
     pub(super) fn are_of(&self, epoch: u64) -> bool {
         self.orders.values().any(|order| order.epoch >= epoch)
     }
 
-    /// Changes a server's order, on condition that the order is still the one read
-    /// here.
+    /// Changes a server's order, on condition that the order is still the one read here.
     pub(super) fn with_order(&self, server: &NodeName, order: Option<&Order>) -> Transaction {
         let key = keys::order(server);
         let transaction = Transaction::new().when_unchanged(&key, self.order_entries.get(server));
@@ -153,8 +151,7 @@ async fn put_if_absent(
     store.commit(transaction).await.map(drop)
 }
 
-/// Writes this member's record. The member owns its addresses; the rest belongs to
-/// the operators.
+/// Writes this member's record. The member owns its addresses; the rest belongs to the operators.
 async fn write_record(shared: &Shared, store: &dyn Store) -> Result<(), StoreError> {
     let own = &shared.me.record;
     let key = keys::member(&own.name);
@@ -186,7 +183,7 @@ async fn write_record(shared: &Shared, store: &dyn Store) -> Result<(), StoreErr
 }
 
 /// Writes the order of the first datastore of an epoch. Nobody else ordered it, so
-/// it records itself here. Documents of an earlier epoch then belong to the past.
+/// it records itself here. Documents of an earlier epoch are then outdated.
 async fn write_first_order(
     shared: &Shared,
     store: &dyn Store,

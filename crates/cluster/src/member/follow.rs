@@ -1,5 +1,4 @@
-//! Applies the store's documents to this server, and remembers where the others
-//! are.
+//! Applies the store's documents to this server, and remembers where the others are.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,8 +38,7 @@ pub(super) async fn run(shared: Arc<Shared>, store: EtcdStore) {
     }
 }
 
-/// Applies the documents, and every later version of them, until nothing is left to
-/// do.
+/// Applies the documents, and every later version of them, until nothing is left to do.
 async fn settle(shared: &Shared, store: &EtcdStore, mut documents: Documents) {
     while !apply(shared, store, &documents).await {
         tokio::time::sleep(PAUSE).await;
@@ -122,8 +120,7 @@ async fn may_start(shared: &Shared, documents: &Documents, order: &Order) -> boo
 }
 
 fn take_up(shared: &Shared, order: Option<&Order>) {
-    // Disk first: after a crash, this server must not run what it was ordered to
-    // end.
+    // Disk first: after a crash, this server must not run what it was ordered to end.
     if let Err(error) = shared.directory.keep_order(order) {
         tracing::error!(error = %error, "an order cannot be written down; it is not followed");
         return;

@@ -17,8 +17,7 @@ use crate::failover::{Datastore, Liveness, Seen, Server};
 /// A datastore that takes longer to report its status is not healthy.
 const LONGEST_PATIENCE: Duration = Duration::from_secs(2);
 
-/// The status that each datastore reported, by its address; `None` if it did not
-/// answer.
+/// The status that each datastore reported, by its address; `None` if it did not answer.
 type Answers = BTreeMap<String, Option<Standing>>;
 
 /// The time since when each datastore fails, as this server saw it. The clock is
@@ -36,8 +35,7 @@ fn patience(shared: &Shared) -> Duration {
     (shared.options.leader_ttl / 2).min(LONGEST_PATIENCE)
 }
 
-/// Asks all known datastores in parallel, once each: one that hangs costs only its
-/// timeout.
+/// Asks all known datastores in parallel, once each: one that hangs costs only its timeout.
 pub(super) async fn look(
     shared: &Shared,
     documents: &Documents,

@@ -42,7 +42,7 @@ use crate::identity::{self, IdentityError, MemberTls};
 use crate::membership::SwimOptions;
 use crate::transport::{Dialer, ListenError};
 
-/// How long to wait for a store with a majority before using one without.
+/// The waiting time for a store with a majority, before using one without.
 /// Datastores that all start at once have elected a leader by then.
 const MAJORITY: Duration = Duration::from_secs(10);
 
@@ -53,8 +53,7 @@ pub const ROOT: &str = "/bunraku/";
 #[derive(Clone, Debug)]
 pub struct MemberOptions {
     pub data_dir: PathBuf,
-    /// The address on which it listens for members, and its datastore for clients
-    /// and peers.
+    /// The address on which it listens for members, and its datastore for clients and peers.
     pub listen: IpAddr,
     pub etcd: PathBuf,
     pub etcdctl: PathBuf,
@@ -66,7 +65,7 @@ pub struct MemberOptions {
     pub limits: Limits,
     /// The interval at which the elected server looks when nothing notifies it.
     pub look_every: Duration,
-    /// How long the elected server may be silent before another one is elected.
+    /// The time that the elected server may be silent before another one is elected.
     pub leader_ttl: Duration,
     pub snapshot_every: Duration,
     pub snapshots_kept: usize,
@@ -138,8 +137,7 @@ struct Shared {
     datastores: watch::Sender<Datastores>,
     /// Set once the store answers: it has to use new certificates.
     store: Mutex<Option<EtcdStore>>,
-    /// The URL of a read-only copy of its own data, while the datastore does not
-    /// answer.
+    /// The URL of a read-only copy of its own data, while the datastore does not answer.
     view: Mutex<Option<String>>,
     /// Set, with the reason, when this process must exit and restart.
     anew: watch::Sender<Option<String>>,
@@ -220,7 +218,7 @@ impl Shared {
         options
     }
 
-    /// Records that this server is no longer a member, for every later start too.
+    /// Ends this server's membership. The record of that holds for every later start.
     fn end_as_removed(&self, removed: &RemovedMember) {
         if let Err(error) = self.directory.keep_removed(removed) {
             tracing::error!(error = %error, "that this server was removed cannot be written down");
@@ -232,7 +230,7 @@ impl Shared {
         self.begin_anew("this server was removed from the cluster");
     }
 
-    /// Requests an exit and restart: the state in memory belongs to the past.
+    /// Requests an exit and restart: the state in memory is outdated.
     fn begin_anew(&self, why: &str) {
         tracing::error!(why, "this server starts anew");
         self.anew.send_replace(Some(why.to_owned()));
@@ -313,7 +311,7 @@ impl Member {
             said_by: one.said_by,
         });
         let mut members: Vec<MemberSeen> = seen.collect();
-        // A removed member is of no concern any more.
+        // Removed members are left out.
         members.retain(is_member);
         members.push(own);
         members.sort_by(|one, other| one.name.cmp(&other.name));
@@ -336,8 +334,7 @@ impl Member {
         stay.map(|member| member.api_address).collect()
     }
 
-    /// Returns the data that a server needs to become a member, beside the data in
-    /// the store.
+    /// Returns the data that a server needs to become a member, beside the data in the store.
     pub fn welcome(&self) -> Result<ClusterWelcome, DirectoryError> {
         let authority = self.shared.directory.authority()?;
         let known = self.shared.known();

@@ -23,7 +23,7 @@ use crate::transport::Listener;
 
 /// The number of unread messages to keep. More are dropped.
 const INBOX: usize = 1024;
-/// How long a returning server asks whether its data is still wanted.
+/// The time for which a returning server asks whether its data is still wanted.
 const ASK: Duration = Duration::from_secs(4);
 
 fn host_of(address: &str) -> Result<(&str, u16), MemberError> {

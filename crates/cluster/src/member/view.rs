@@ -49,8 +49,7 @@ pub(super) async fn keep(shared: Arc<Shared>, store: EtcdStore, mut view: Option
                 tell(&shared, &store).await;
                 open.close().await;
             }
-            // A datastore that lost the others still answers; one that was
-            // restarted does not.
+            // A datastore that lost the others still answers; one that was restarted does not.
             (None, Some(lost)) if lost > MAJORITY && own(&shared).await.is_none() => {
                 view = self::open(&shared).await;
                 match &view {
@@ -76,8 +75,7 @@ pub(super) async fn own(shared: &Shared) -> Option<Progress> {
     tokio::time::timeout(OWN, asked).await.ok()?.ok()
 }
 
-/// Returns the progress of the view. It only leads itself, so it does not count as
-/// having a leader.
+/// Returns the progress of the view. It only leads itself, so it does not count as having a leader.
 pub(super) async fn progress(shared: &Shared) -> Option<Progress> {
     let url = locked(&shared.view).clone()?;
     let progress = shared.admin().progress(&url).await.ok()?;

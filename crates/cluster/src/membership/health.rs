@@ -19,8 +19,7 @@ pub struct LocalHealth {
 }
 
 impl LocalHealth {
-    /// Creates the tracker. A timer later than `tolerated` means that this member
-    /// did not run.
+    /// Creates the tracker. A timer later than `tolerated` means that this member did not run.
     pub fn new(tolerated: Duration) -> Self {
         Self {
             score: 0,
@@ -29,8 +28,7 @@ impl LocalHealth {
         }
     }
 
-    /// Creates a tracker that does nothing. Only for tests that show why the guard
-    /// is needed.
+    /// Creates a tracker that does nothing. Only for tests that show why the guard is needed.
     pub fn disabled() -> Self {
         Self {
             score: 0,
@@ -53,8 +51,7 @@ impl LocalHealth {
             return None;
         }
         self.score = (self.score + 1).min(WORST);
-        // Messages that arrived meanwhile still have to be read: add some time for
-        // that.
+        // Messages that arrived meanwhile still have to be read: add some time for that.
         Some(late + self.tolerated * (1 + self.score))
     }
 

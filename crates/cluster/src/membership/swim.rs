@@ -90,8 +90,7 @@ pub struct MemberSight {
     pub state: SwimState,
     /// On the clock that [`Swim`] is driven with.
     pub since: Duration,
-    /// The sender of the message that said so; this member's own name for its own
-    /// observations.
+    /// The sender of the message that said so; this member's own name for its own observations.
     pub said_by: NodeName,
 }
 
@@ -166,8 +165,7 @@ impl Swim {
         self.timers.first_key_value().map(|((due, _), _)| *due)
     }
 
-    /// Runs the timers that are due. Read all messages that arrived before calling
-    /// this.
+    /// Runs the timers that are due. Read all messages that arrived before calling this.
     pub fn tick(&mut self, now: Duration) {
         let late = self
             .next_due()
@@ -190,8 +188,7 @@ impl Swim {
         }
     }
 
-    /// Moves all timers: this member did not run, so nothing that it waits for is
-    /// late.
+    /// Moves all timers: this member did not run, so nothing that it waits for is late.
     fn postpone(&mut self, shift: Duration) {
         tracing::debug!(
             ?shift,
@@ -232,8 +229,7 @@ impl Swim {
         self.settle(now, None);
     }
 
-    /// Logs an error. A peer may send invalid data; that is its problem, but worth
-    /// a log line.
+    /// Logs an error. A peer may send invalid data; that is its problem, but worth a log line.
     fn note(&self, what: &str, outcome: Result<(), foca::Error>) {
         if let Err(error) = outcome {
             tracing::debug!(error = %error, "{what} had no effect");

@@ -14,8 +14,7 @@ use super::{Answer, Hello, Purpose, Question, frame};
 
 /// A member that takes longer to accept a connection is treated as away.
 const CONNECT: Duration = Duration::from_secs(2);
-/// The idle time after which the kernel probes whether the other side is still
-/// there.
+/// The idle time after which the kernel probes whether the other side is still there.
 const SILENCE: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(4);
 
@@ -51,8 +50,7 @@ impl Dialer {
         self.open(name, address, Purpose::Gossip).await
     }
 
-    /// Opens a connection to exactly this member: its certificate contains its
-    /// name.
+    /// Opens a connection to exactly this member: its certificate contains its name.
     async fn open(
         &self,
         name: &NodeName,

@@ -154,8 +154,7 @@ fn new_member(number: usize) -> NewMember {
 }
 
 impl Cluster {
-    /// Starts `size` servers, of which `datastores` keep the data, and waits until
-    /// the cluster is complete.
+    /// Starts `size` servers, of which `datastores` keep the data, and waits until all are ready.
     pub(crate) async fn start(size: usize, datastores: usize) -> Self {
         Self::start_with(size, datastores, &[]).await
     }
@@ -206,8 +205,7 @@ impl Cluster {
         self.servers.push(server);
     }
 
-    /// Joins another server like `cluster join`, with the answer that a server
-    /// would give.
+    /// Joins another server like `cluster join`, with the answer that a server would give.
     pub(crate) async fn join(&mut self) {
         let new = new_member(self.servers.len());
         let data_dir = self.place_for(&new);

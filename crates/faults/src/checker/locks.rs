@@ -45,8 +45,7 @@ pub(super) fn check(history: &History) -> Vec<String> {
     wrong
 }
 
-/// Returns the time at which its holder first asked to release it, whatever the
-/// outcome.
+/// Returns the time at which its holder first asked to release it, whatever the outcome.
 fn released(history: &History, lock: &str, token: u64, client: usize) -> Micros {
     let releases = history.operations.iter().filter(|operation| {
         operation.client == client

@@ -24,8 +24,7 @@ pub fn check(history: &History) -> Vec<String> {
     wrong
 }
 
-/// Returns promises that may still be kept: acknowledged work that has not happened
-/// yet.
+/// Returns promises that may still be kept: acknowledged work that has not happened yet.
 pub fn unkept(history: &History) -> Vec<String> {
     let mut unkept = triggers::check(history);
     unkept.extend(runs::without_end(history));

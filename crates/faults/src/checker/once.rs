@@ -9,8 +9,7 @@ use crate::history::{Call, History, Micros, Operation, Outcome};
 #[derive(Default)]
 struct Seen<'a> {
     claims: Vec<(&'a Operation, u64, Micros)>,
-    /// The operations that reported it as done, acknowledged or with an unknown
-    /// outcome.
+    /// The operations that reported it as done, acknowledged or with an unknown outcome.
     finishes: Vec<(&'a Operation, u64)>,
 }
 

@@ -15,8 +15,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use super::at;
 use crate::history::{Call, History, Micros, Operation, Outcome, Value};
 
-/// No check has needed more states than this. Beyond it, the check fails loudly and
-/// claims nothing.
+/// No check has needed more states than this. Beyond it, the check fails loudly and claims nothing.
 const MOST_STATES: usize = 5_000_000;
 
 #[derive(Clone, Debug)]
@@ -228,8 +227,7 @@ impl Search {
             if self.tried.len() > MOST_STATES {
                 return Err("too many possible orders to say".to_owned());
             }
-            // The end of an operation comes before everything that remains: it
-            // cannot be deferred.
+            // The next mark is the end of an operation: the operation cannot be deferred further.
             if place == 0 || self.marks[place].is_end {
                 if self.open < furthest.0 {
                     furthest = (self.open, self.marks[place].operation, value.clone());

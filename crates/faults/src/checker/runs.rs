@@ -1,5 +1,4 @@
-//! Checks ordered runs: each node runs once, after those it waits for, and every
-//! run ends.
+//! Checks ordered runs: each node runs once, after those it waits for, and every run ends.
 
 use std::collections::BTreeMap;
 

@@ -10,7 +10,7 @@ use crate::history::{Cut, Micros, Server};
 use crate::site::{Site, SiteError};
 use crate::workload::Recorder;
 
-/// How long a flapping link stays up, and down.
+/// The time that a flapping link stays up, and down.
 const FLAP: Duration = Duration::from_millis(350);
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -38,8 +38,7 @@ impl Breaking {
     pub(super) async fn step(&mut self, site: &mut Site, step: &Step) -> Result<(), SiteError> {
         let damages = step.faults.iter().any(Fault::damages);
         if damages {
-            // If another one is away or damaged, a majority could be permanently
-            // lost.
+            // If another one is away or damaged, a majority could be permanently lost.
             site.whole().await?;
         }
         for fault in &step.faults {

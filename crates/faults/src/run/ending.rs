@@ -41,8 +41,7 @@ pub(super) async fn collect(
         };
         if let Some(end) = end(site, recorder, &history, shifted).await {
             history.end = end;
-            // After the servers' answers: runs that they report as finished are
-            // recorded by then.
+            // After the servers' answers: runs that they report as finished are recorded by then.
             history.node_runs = node_runs(site, recorder);
             // Nothing else improves by waiting.
             let waits = !checker::unkept(&history).is_empty();
@@ -143,8 +142,7 @@ fn node_run(node: &str, line: &str, recorder: &Recorder) -> Option<NodeRun> {
     })
 }
 
-/// Returns the end as the servers report it, or `None` if they do not report it
-/// yet.
+/// Returns the end as the servers report it, or `None` if they do not report it yet.
 async fn end(
     site: &Site,
     recorder: &Recorder,

@@ -20,7 +20,7 @@ use crate::workload::{CLIENTS, Recorder, Worker};
 pub struct Options {
     pub seed: u64,
     pub size: Size,
-    /// How long things break.
+    /// The duration of the faults.
     pub time: Duration,
     /// The prefix of the names of the stage's namespaces.
     pub prefix: String,

@@ -80,7 +80,7 @@ impl Worker {
         let new = NewRun {
             plan: plan(),
             options: RunOptions {
-                // No server is permanently lost here.
+                // No node is permanently lost here.
                 lost_after_seconds: 3_600,
                 start_timeout_seconds: 3_600,
                 ..RunOptions::default()

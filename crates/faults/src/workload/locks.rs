@@ -16,8 +16,7 @@ const LEASE_SECONDS: u64 = 3;
 const TOGETHER: u64 = 700_000;
 
 impl Worker {
-    /// All clients want the same lock at the same moment: they compete even on a
-    /// busy machine.
+    /// All clients want the same lock at the same moment: they compete even on a busy machine.
     pub(super) async fn rush(&mut self) {
         let now = self.recorder.now();
         let next = (now / TOGETHER + 1) * TOGETHER;

@@ -24,7 +24,7 @@ pub(crate) use locks::LOCKS;
 pub(crate) use registers::KEYS;
 
 pub(crate) const CLIENTS: usize = 5;
-/// How often all clients start with the same lock.
+/// The number of times that all clients start with the same lock.
 const RUSHES: usize = 5;
 
 /// The only clock, and everything that was seen by it.
@@ -146,8 +146,7 @@ fn outcome_of(error: &ClientError) -> Outcome {
     match error {
         // Nothing was sent.
         ClientError::NoServer { .. } | ClientError::Refused { .. } => Outcome::Refused,
-        // A clear refusal. An error of a server in trouble (5xx, 408) does not
-        // count as an answer.
+        // A clear refusal. An error of a server in trouble (5xx, 408) does not count as an answer.
         ClientError::Api { status, .. } if (400..500).contains(status) && *status != 408 => {
             Outcome::Refused
         }

@@ -159,7 +159,7 @@ impl ServerProcess {
         }
     }
 
-    /// Returns the kernel's count for all of its threads, in hundredths.
+    /// Returns the processor time of all its threads in seconds. The kernel counts hundredths.
     pub(crate) fn processor_seconds(&self) -> f64 {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()));
         let stat = stat.expect("it runs");
