@@ -123,7 +123,7 @@ impl Admin {
         Ok(listed(response.members()))
     }
 
-    /// Returns the member list from the first datastore that has a leader.
+    /// Returns the member list from the leading datastore, or one that has a leader.
     pub async fn list(&self, endpoints: &[String]) -> Result<Vec<ListedMember>, AdminError> {
         let client = self.led(endpoints).await?;
         self.list_at(&client).await

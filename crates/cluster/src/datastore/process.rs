@@ -90,7 +90,7 @@ impl Program {
         arguments
     }
 
-    /// Returns the URL's port on the address to listen on.
+    /// Returns a URL with the same port on the address to listen on.
     fn listening(&self, url: &str) -> String {
         let port = url.rsplit(':').next().unwrap_or_default();
         format!(
