@@ -1,11 +1,11 @@
-//! How many idle agents one server holds, what each costs, and how fast a
-//! command wakes a thousand of them, beside a raw etcd watch of the same fan-out.
+//! Measures how many idle agents one server holds, the cost of each, and how fast a command wakes a
+//! thousand of them. The peer is a raw etcd watch with the same fan-out.
 //!
 //!     cargo bench -p bunraku --bench agents -- [--agents 50000] [--woken 1000] [--rounds 20]
 //!
-//! The server is the real binary in its own process; its memory is what the
-//! kernel says of that process. The agents are connections with a certificate
-//! each, TLS and an open command stream each, from many loopback addresses.
+//! The server is the real binary in its own process. Its memory is the kernel's figure for that
+//! process. The agents are connections from many loopback addresses, each with its own certificate,
+//! TLS and open command stream.
 
 #[path = "agents/etcd.rs"]
 mod etcd;
@@ -93,8 +93,8 @@ async fn main() {
     idle(&settings).await;
 }
 
-/// Each agent is a file descriptor here and in the server. Returns how many
-/// agents fit: not everybody may go above the hard limit.
+/// Raises the limit of open files. Each agent is a file descriptor here and in the server. Returns
+/// the number of agents that fit, because not every user may exceed the hard limit.
 fn raise_file_limit(agents: usize) -> usize {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let wanted = (agents + OTHER_FILES) as u64;
@@ -110,7 +110,7 @@ fn raise_file_limit(agents: usize) -> usize {
     agents.min((allowed as usize).saturating_sub(OTHER_FILES))
 }
 
-/// Time from sending a command for all agents until each has it.
+/// Measures the time from sending a command to all agents until each agent has it.
 async fn wake_up(server: BenchServer, settings: &Settings) -> Vec<Duration> {
     let mut fleet = Fleet::connect(&server, settings.woken).await;
     let mut samples = Vec::new();

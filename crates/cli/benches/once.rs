@@ -1,5 +1,5 @@
-//! What `stat`, locks and triggers cost, beside `/bin/true`, `etcdctl lock`
-//! and a raw etcd watch.
+//! Measures the cost of `stat`, locks and triggers, compared with `/bin/true`, `etcdctl lock` and a
+//! raw etcd watch.
 //!
 //!     cargo bench -p bunraku --bench once -- [--stats 1000000] [--calls 200] [--rounds 50] [--hosts 1,100,1000]
 //!
@@ -24,7 +24,7 @@ use serde_json::json;
 use fleet::Fleet;
 use server::BenchServer;
 
-/// Requests that are under way at the same time.
+/// The number of concurrent requests.
 const AT_ONCE: usize = 64;
 
 struct Settings {
@@ -75,7 +75,7 @@ async fn main() {
     }
 }
 
-/// Many questions: how fast, and whether anything is left of them.
+/// Sends many queries and measures how fast they are and whether they leave anything behind.
 async fn stats(server: &BenchServer, count: usize) {
     let definition = json!({"definition": {"command": "true"}});
     let defined = server
@@ -96,7 +96,7 @@ async fn stats(server: &BenchServer, count: usize) {
             .buffer_unordered(AT_ONCE)
             .for_each(|()| std::future::ready(()))
     };
-    // Connections, caches and buffers are there before anything is counted.
+    // Warm up first, so that connections, caches and buffers exist before counting starts.
     many(count.min(20_000)).await;
     let (memory, stored) = (server.resident_kib(), server.stored_bytes());
     let (busy, started) = (server.cpu_seconds(), Instant::now());
@@ -113,7 +113,7 @@ async fn stats(server: &BenchServer, count: usize) {
         server.resident_kib()
     );
     let asked = server.stored_bytes();
-    // The server renews what is its own, whether anybody asks or not.
+    // The server renews its own records even without requests.
     tokio::time::sleep(took).await;
     println!(
         "stored                     {stored} bytes before, {asked} after; {} after as long without a question",
@@ -121,7 +121,7 @@ async fn stats(server: &BenchServer, count: usize) {
     );
 }
 
-/// From giving a lock back until the next in line has it.
+/// Measures the time from the release of a lock until the next waiter has it.
 async fn locks(server: &BenchServer, rounds: usize) {
     let wish = |session: usize| AcquireLock {
         session: format!("s{session}"),
@@ -161,13 +161,13 @@ async fn locks(server: &BenchServer, rounds: usize) {
     tell("bunraku, over the API", &samples);
 }
 
-/// From firing until each host has its run command, beside a raw watch.
+/// Measures the time from firing until each host has its run command, compared with a raw watch.
 async fn triggers(hosts: usize, fleets: usize) {
     let mut ours = Vec::new();
     for _ in 0..fleets {
         let server = BenchServer::start(&[]).await;
         let mut fleet = Fleet::connect(&server, hosts).await;
-        // Warms connections, as the raw watch's first round does.
+        // Warms up connections, as the raw watch's first round does.
         fleet.wake_all(&server, Instant::now()).await;
         ours.extend(fleet.fire_at_all(&server).await);
         drop(fleet);

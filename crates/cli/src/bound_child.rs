@@ -1,8 +1,8 @@
-//! A program that runs on borrowed time: while a lease lives, and no longer.
+//! A child program that runs only while a lease is held.
 //!
-//! The kernel ends it when this process dies, even by `kill -9`; this process
-//! ends it when the lease is lost. What it prints is passed on, and the end of
-//! it is kept for whoever asks later.
+//! The kernel ends the program when this process dies, even by `kill -9`. This process ends it when
+//! the lease is lost. The program's output is passed through, and the end of it is kept for later
+//! queries.
 
 use std::future::Future;
 use std::io::IsTerminal;
@@ -18,26 +18,26 @@ use tokio::time::Instant;
 
 use crate::failure::Failure;
 
-/// The end of the output that is kept.
+/// The number of bytes kept from the end of the output.
 const KEPT: usize = 64 * 1024;
 
-/// How long a program has between being asked to end and being killed.
+/// The time between asking a program to end and killing it.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// What to run.
+/// The program to run.
 pub(crate) struct Job {
     pub(crate) words: Vec<String>,
     pub(crate) environment: Vec<(&'static str, String)>,
-    /// Given on standard input, and the output is kept. Without it, the
-    /// program has this process's own terminal.
+    /// The document for standard input; the output is then kept. Without it, the program has this
+    /// process's own terminal.
     pub(crate) document: Option<Vec<u8>>,
 }
 
-/// How it ended.
+/// The way in which a program ended.
 pub(crate) enum Ended {
-    /// By itself, or by a signal (128 and the signal's number).
+    /// It exited, or a signal ended it (128 plus the signal's number).
     Exit(u8),
-    /// The lease was lost, and the program was ended for it.
+    /// The lease was lost, so the program was ended.
     Lost(String),
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct Log(Arc<Mutex<Printed>>);
 
 struct Printed {
     tail: Tail,
-    /// Something was added since it was last taken.
+    /// Output was added since it was last taken.
     grew: bool,
 }
 
@@ -75,7 +75,7 @@ impl Log {
         self.lock().tail.text()
     }
 
-    /// The text, if there is more than when it was last asked for.
+    /// Returns the text if it has grown since the last call.
     pub(crate) fn news(&self) -> Option<String> {
         let mut printed = self.lock();
         std::mem::take(&mut printed.grew).then(|| printed.tail.text())
@@ -84,7 +84,7 @@ impl Log {
 
 /// Runs a program for as long as `renew` succeeds, often enough for a lease of `ttl`.
 ///
-/// `granted` is when the lease was asked for: it lives at least `ttl` from then.
+/// `granted` is the time at which the lease was requested: it lives at least `ttl` from then.
 pub(crate) async fn run<R, F>(
     job: Job,
     log: &Log,
@@ -96,7 +96,7 @@ where
     R: Fn() -> F + 'static,
     F: Future<Output = Result<(), ClientError>>,
 {
-    // On a terminal, a group of its own could not read from it.
+    // On a terminal, a process in its own group could not read from it.
     let grouped = job.document.is_some() || !std::io::stdin().is_terminal();
     let mut child = start(job, log, grouped)?;
     let lost = keep(ttl, granted, renew);
@@ -118,7 +118,7 @@ where
     }
 }
 
-/// Renews until the lease is lost; says why it is.
+/// Renews until the lease is lost. Returns the reason.
 async fn keep<R, F>(ttl: Duration, granted: Instant, renew: R) -> String
 where
     R: Fn() -> F,
@@ -145,7 +145,7 @@ where
                         _ => "the lease could not be renewed in time".to_owned(),
                     };
                 }
-                // A server that is away may be back before the lease ends.
+                // An unreachable server may be back before the lease ends.
                 pause = ttl / 20;
             }
         }
@@ -178,7 +178,7 @@ fn start(job: Job, log: &Log, grouped: bool) -> Result<Running, Failure> {
     let mut process = program.start()?;
     let mut pumps = Vec::new();
     if let (Some(mut stdin), Some(document)) = (process.stdin.take(), job.document) {
-        // A program that does not read its input is no failure.
+        // A program that does not read its input is not a failure.
         pumps.push(tokio::spawn(async move {
             let _ = stdin.write_all(&document).await;
         }));
@@ -200,7 +200,7 @@ fn start(job: Job, log: &Log, grouped: bool) -> Result<Running, Failure> {
     Ok(Running { process, pumps })
 }
 
-/// Our own output, written without holding anybody up when its reader is slow.
+/// Opens this process's own output for writes that do not block other work when its reader is slow.
 fn own(output: impl std::os::fd::AsFd) -> Result<tokio::fs::File, Failure> {
     let owned = output.as_fd().try_clone_to_owned()?;
     Ok(tokio::fs::File::from_std(std::fs::File::from(owned)))
@@ -210,14 +210,14 @@ async fn pump(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin,
     let mut buffer = [0; 8 * 1024];
     while let Ok(count @ 1..) = from.read(&mut buffer).await {
         log.add(&buffer[..count]);
-        // Whoever read our output may have gone; the log is still wanted.
+        // The reader of this output may be gone. The log is still needed.
         let _ = to.write_all(&buffer[..count]).await;
         let _ = to.flush().await;
     }
 }
 
 impl Running {
-    /// What is still in the pipes. A grandchild that keeps them open is not waited for.
+    /// Reads the rest of the pipes. Does not wait for a grandchild that keeps them open.
     async fn drain(&mut self) {
         let all = futures::future::join_all(self.pumps.drain(..));
         let _ = tokio::time::timeout(Duration::from_secs(1), all).await;

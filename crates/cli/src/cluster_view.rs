@@ -1,4 +1,4 @@
-//! The state of a cluster in words.
+//! The state of a cluster as text.
 
 use bunraku_wire::api::cluster::{ClusterStatus, MemberRecord, MemberSeen, MemberState};
 
@@ -18,7 +18,7 @@ pub(crate) fn word(state: MemberState) -> &'static str {
     }
 }
 
-/// How the datastores are, in one line.
+/// Summarizes the state of the datastores in one line.
 pub(crate) fn summary(status: &ClusterStatus) -> String {
     let voters = status.datastores.iter().filter(|it| !it.learner).count();
     let healthy = status
@@ -37,13 +37,13 @@ pub(crate) fn summary(status: &ClusterStatus) -> String {
     }
 }
 
-/// What a server is to the data.
+/// The role of a server for the data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum DataRole {
-    /// It keeps data, and does not answer.
+    /// It stores data and does not answer.
     Away,
     CatchingUp,
-    /// It keeps data until another one does.
+    /// It stores data until another server does.
     Draining,
     Healthy,
     Drained,
@@ -82,13 +82,13 @@ pub(crate) fn role(status: &ClusterStatus, member: &MemberRecord) -> DataRole {
     }
 }
 
-/// What is known of whether a server is there.
+/// Returns the last observation of a server's presence.
 pub(crate) fn seen<'a>(status: &'a ClusterStatus, member: &MemberRecord) -> Option<&'a MemberSeen> {
     let mut members = status.sight.members.iter();
     members.find(|it| it.name == member.name)
 }
 
-/// What somebody should do about it.
+/// Returns hints on what to do about the state of the cluster.
 pub(crate) fn hints(status: &ClusterStatus) -> Vec<String> {
     let mut hints = Vec::new();
     if status.sight.health_score > 0 {
@@ -112,7 +112,8 @@ pub(crate) fn hints(status: &ClusterStatus) -> Vec<String> {
     hints
 }
 
-/// Without a majority nobody writes down who answers: what this server sees counts.
+/// Returns true if a server is away. Without a majority nobody records who answers, so this
+/// server's own observation counts.
 fn is_away(status: &ClusterStatus, seen: Option<&MemberSeen>) -> bool {
     let away = |seen: &MemberSeen| !matches!(seen.state, MemberState::Alive | MemberState::Suspect);
     status.without_majority_seconds.is_some() && seen.is_none_or(away)

@@ -1,8 +1,8 @@
-//! Compile problems and progress in words.
+//! Compile problems and progress as text.
 
 use bunraku_wire::api::{CompileNote, CompileProblem, CompileProgress};
 
-/// `file:line:column: message`, as far as it is known.
+/// Formats `file:line:column: message`, as far as the position is known.
 pub(crate) fn place(problem: &CompileProblem) -> String {
     let mut text = String::new();
     if let Some(file) = &problem.file {
@@ -43,7 +43,7 @@ pub(crate) fn counted(nodes: usize) -> String {
     }
 }
 
-/// A message of the compiler, with its place.
+/// Formats a compiler message with its location.
 pub(crate) fn note(note: &CompileNote) -> String {
     let message = format!("{}: {}", note.level, note.message);
     let placed = CompileProblem {

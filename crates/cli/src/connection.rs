@@ -14,15 +14,15 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::global_options::Global;
 
-/// Longer than the longest answer that a server holds back.
+/// The request timeout, longer than the longest long poll of a server.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(75);
 
-/// Where credentials are looked for when nobody says: on a server's own
-/// machine, root finds those that its first start made.
+/// The default directories for credentials. On a server's own machine, root finds those that the
+/// first start created.
 const DEFAULT_CREDENTIALS: [&str; 2] =
     ["/etc/bunraku/operator", "/var/lib/bunraku/server/operator"];
 
-/// The servers from flags, environment or file; this machine otherwise.
+/// Returns the servers from flags, environment or file; this machine by default.
 pub(crate) fn servers(
     named: &[String],
     configured: &[String],
@@ -41,7 +41,7 @@ pub(crate) fn servers(
         .collect()
 }
 
-/// Reads credentials and makes the client. Nothing is sent yet.
+/// Reads the credentials and creates the client. Sends nothing yet.
 pub(crate) fn connect(global: &Global, loaded: &Loaded) -> Result<Client, Failure> {
     let credentials = credentials(global, loaded)?;
     let configured = match loaded.file.client.servers.is_empty() {
@@ -69,7 +69,7 @@ pub(crate) fn connect(global: &Global, loaded: &Loaded) -> Result<Client, Failur
     Ok(Client::new(options))
 }
 
-/// The name in the credentials.
+/// Returns the name in the credentials.
 pub(crate) fn own_name(global: &Global, loaded: &Loaded) -> Result<NodeName, Failure> {
     let credentials = credentials(global, loaded)?;
     let identity = credentials.identity()?.ok_or_else(|| {
@@ -88,7 +88,7 @@ fn credentials(global: &Global, loaded: &Loaded) -> Result<Credentials, Failure>
     let usual = home
         .into_iter()
         .chain(DEFAULT_CREDENTIALS.map(PathBuf::from))
-        // Root on a node speaks as that node.
+        // Root on a node acts as that node.
         .chain([loaded.file.agent.data_dir.join("tls")]);
     named.or_else(|| usual.into_iter().find(|directory| directory.join("cert.pem").exists())).map(Credentials::new).ok_or_else(
         || {
@@ -98,7 +98,7 @@ fn credentials(global: &Global, loaded: &Loaded) -> Result<Credentials, Failure>
     )
 }
 
-/// What a failed request means for the person at the keyboard.
+/// Explains a failed request to the user.
 pub(crate) fn failed(error: &ClientError) -> Failure {
     let exit = match error.status() {
         Some(401 | 403 | 409) => Exit::Refused,

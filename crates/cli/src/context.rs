@@ -1,4 +1,4 @@
-//! The values that every command gets.
+//! The values that every command receives.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::global_options::Global;
 use crate::wiring::Wiring;
 
-/// The options, configuration and wiring of this call.
+/// The options, configuration and wiring of this invocation.
 pub(crate) struct Context {
     pub(crate) global: Global,
     pub(crate) loaded: Arc<Loaded>,
@@ -20,7 +20,7 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// Runs what talks to a server: one thread is enough, and starts at once.
+    /// Runs work that talks to a server. One thread is enough, and starts immediately.
     pub(crate) fn with_client<F, R>(&self, work: F) -> Result<Exit, Failure>
     where
         F: FnOnce(Client) -> R,

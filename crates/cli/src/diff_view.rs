@@ -1,7 +1,7 @@
-//! Differences between catalogs, as people read them.
+//! Differences between catalogs as text.
 //!
-//! `+` came, `-` went, `~` changed; both values of a parameter stand under
-//! its name, texts as the lines that differ. Legible without colour.
+//! `+` means added, `-` removed, `~` changed. Both values of a parameter follow its name; texts are
+//! shown as the lines that differ. The output is legible without colour.
 
 use std::fmt::Write;
 
@@ -13,12 +13,12 @@ use bunraku_model::catalog::{
 use bunraku_wire::api::FleetDiff;
 use serde_json::Value;
 
-/// Names that are told before it is only told how many.
+/// The number of names that are listed. More are only counted.
 const MOST_NAMES: usize = 8;
-/// Longer values are cut off.
+/// The maximum length of a value. Longer ones are cut off.
 const LONGEST_VALUE: usize = 400;
 
-/// One node's difference.
+/// Formats the difference of one node.
 pub(crate) fn diff(diff: &CatalogDiff) -> String {
     let mut out = String::new();
     let (mut tags_only, mut first) = (0, true);
@@ -57,10 +57,10 @@ pub(crate) fn diff(diff: &CatalogDiff) -> String {
     out
 }
 
-/// A fleet's, equal changes told once.
+/// Formats the differences of a fleet. Equal changes are listed once.
 pub(crate) fn fleet(diff_of: &FleetDiff) -> String {
     let mut out = String::new();
-    // Neighbours with the same nodes share their heading.
+    // Neighbours with the same nodes share one heading.
     let mut heading: Option<&[NodeName]> = None;
     for group in &diff_of.groups {
         if heading != Some(&group.nodes) {
@@ -91,7 +91,7 @@ pub(crate) fn fleet(diff_of: &FleetDiff) -> String {
     out
 }
 
-/// The last line: how many of how many.
+/// Formats the last line: the number of changed nodes and of all nodes.
 pub(crate) fn summary(diff: &FleetDiff) -> String {
     let changed = diff.compared - diff.unchanged;
     let mut told = format!(
@@ -117,7 +117,7 @@ pub(crate) fn summary(diff: &FleetDiff) -> String {
     told
 }
 
-/// Prints with colour where there is a terminal.
+/// Prints with colour on a terminal.
 pub(crate) fn print(text: &str) {
     let mut painted = String::with_capacity(text.len());
     for told in text.lines() {
@@ -236,7 +236,7 @@ fn lines(out: &mut String, text: &str) {
     }
 }
 
-/// What comes from a catalog may hold anything; a terminal gets no commands from it.
+/// Adds a line. Catalogs may contain anything, so control characters do not reach the terminal.
 fn line(out: &mut String, text: &str) {
     let safe = text.chars().map(|character| match character {
         '\t' => '\t',
@@ -259,7 +259,8 @@ fn shown(value: &Shown) -> String {
     }
 }
 
-/// Bare, as octocatalog-diff and people write it, unless that could mislead.
+/// Returns true if the text can stand without quotes, as in octocatalog-diff, and is not
+/// misleading.
 fn is_plain(text: &str) -> bool {
     !text.is_empty()
         && text.trim() == text

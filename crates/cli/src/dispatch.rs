@@ -20,7 +20,7 @@ use crate::wiring::Wiring;
 
 pub(crate) fn run(arguments: Arguments, wiring: Wiring) -> Result<ExitCode, Failure> {
     let Arguments { global, command } = arguments;
-    // Daemons say what they do; commands speak only when something is wrong.
+    // Daemons log their actions. Commands log only problems.
     let usual = match command {
         Command::Server(_) | Command::Agent(_) => "info",
         _ => "warn",

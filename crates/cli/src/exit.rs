@@ -1,18 +1,18 @@
-//! What an exit code means. Never 0 on an error.
+//! The meaning of exit codes. An error is never 0.
 
 use std::process::ExitCode;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum Exit {
-    /// Done, or nothing to do.
+    /// Success, or nothing to do.
     Done = 0,
     Error = 1,
-    /// There are differences, where that was asked.
+    /// There are differences, if the command reports that.
     Changes = 2,
     /// Some nodes failed or were lost.
     SomeNodesFailed = 3,
-    /// By policy, or because a plan is stale.
+    /// Refused by policy, or because a plan is stale.
     Refused = 4,
     Usage = 64,
 }

@@ -1,14 +1,14 @@
-//! Errors as people read them: what, why, what next.
+//! Errors for users: what failed, why, and what to do next.
 
 use std::error::Error;
 
 use crate::exit::Exit;
 
-/// A command that could not do what it was asked.
+/// The failure of a command.
 #[derive(Debug)]
 pub(crate) struct Failure {
     message: String,
-    /// Why, from the outside in.
+    /// The causes, outermost first.
     causes: Vec<String>,
     hint: Option<String>,
     exit: Exit,
@@ -31,7 +31,7 @@ impl Failure {
         }
     }
 
-    /// With everything underneath the error.
+    /// Adds the error and all of its sources as causes.
     pub(crate) fn caused_by(mut self, error: &dyn Error) -> Self {
         let mut next = Some(error);
         while let Some(cause) = next {
@@ -67,7 +67,7 @@ impl Failure {
         &self.message
     }
 
-    /// The message with its causes and its hint, in one line.
+    /// Returns the message with its causes and its hint in one line.
     pub(crate) fn text(&self) -> String {
         let mut text = self.message.clone();
         for cause in &self.causes {
@@ -79,7 +79,7 @@ impl Failure {
         text
     }
 
-    /// Prints it to standard error.
+    /// Prints the failure to standard error.
     pub(crate) fn report(&self) -> Exit {
         anstream::eprintln!("{}error:{} {}", bold_red(), reset(), self.message);
         for cause in &self.causes {

@@ -1,7 +1,7 @@
-//! The fleet as `bunraku apply` and `bunraku states` reach it.
+//! The fleet for `bunraku apply` and `bunraku states`.
 //!
-//! Most states need no server. So the connection is opened when a resource or
-//! a template first needs it, and kept for the rest of the run.
+//! Most states need no server. So the connection is opened when a resource or a template first
+//! needs it, and kept for the rest of the run.
 
 use std::sync::{Arc, OnceLock};
 
@@ -31,7 +31,7 @@ pub(crate) struct Fleet {
     connected: OnceLock<Result<Connected, String>>,
 }
 
-/// The parts that need no server.
+/// The parts that do not need a server.
 struct Local {
     cues: RunCues,
     runtime: Runtime,
@@ -52,7 +52,7 @@ impl Fleet {
         }
     }
 
-    /// Every lock that the servers know.
+    /// Returns every lock that the servers know.
     pub(crate) fn locks(&self) -> Result<Vec<LockStatus>, String> {
         let (client, runtime) = (&self.connected()?.client, &self.local()?.runtime);
         let asked = runtime.block_on(client.call(ListLocks));
@@ -90,7 +90,8 @@ impl Fleet {
     }
 }
 
-/// The engine's threads block on requests, so these run on a thread of their own.
+/// Opens the connection. The engine's threads block on requests, so requests run on their own
+/// thread.
 fn open() -> Result<Local, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)

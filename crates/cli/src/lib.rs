@@ -1,11 +1,9 @@
-//! What the `bunraku` binary does: flags, configuration, wiring, rendering.
+//! The implementation of the `bunraku` binary: flags, configuration, wiring, rendering.
 //!
-//! Only this crate reads the environment, prints, and turns errors into text
-//! and exit codes. One file per command under `commands/`, which
-//! use the modules beside it and not each other; only `dispatch` and
-//! `arguments` are above them. The binary calls
-//! [`main_with`] and nothing else; the fault tests call it with a guard taken
-//! away.
+//! Only this crate reads the environment, prints, and turns errors into text and exit codes. Each
+//! command has one file under `commands/`. Commands use the modules beside that directory and not
+//! each other; only `dispatch` and `arguments` are above them. The binary calls [`main_with`] and
+//! nothing else. The fault tests call it with a guard removed.
 
 mod apply_view;
 mod arguments;
@@ -57,7 +55,7 @@ use arguments::Arguments;
 use exit::Exit;
 pub use wiring::Wiring;
 
-/// Carries out a command line, the program's name first.
+/// Runs a command line. The first word is the program's name.
 pub fn main_with(words: impl IntoIterator<Item = OsString>, wiring: Wiring) -> ExitCode {
     let arguments = match Arguments::try_parse_from(words) {
         Ok(arguments) => arguments,
@@ -69,10 +67,11 @@ pub fn main_with(words: impl IntoIterator<Item = OsString>, wiring: Wiring) -> E
     }
 }
 
-/// Help and version are answers; everything else is a usage error.
+/// Prints help, version or a usage error. Help and version are successful answers; everything else
+/// is a usage error.
 fn usage(error: &clap::Error) -> Exit {
     use clap::error::ErrorKind::{DisplayHelp, DisplayVersion};
-    // Nothing is left to do if the terminal is gone.
+    // If the terminal is gone, nothing can be done.
     let _ = error.print();
     match error.kind() {
         DisplayHelp | DisplayVersion => Exit::Done,

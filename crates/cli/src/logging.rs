@@ -6,7 +6,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::global_options::LogFormat;
 
-/// Starts logging. `BUNRAKU_LOG` (or `--log`) takes levels as `tracing` writes them.
+/// Starts logging. `BUNRAKU_LOG` (or `--log`) takes levels in the syntax of `tracing`.
 pub(crate) fn start(filter: &str, format: LogFormat) {
     let filter = EnvFilter::try_new(filter).unwrap_or_else(|_| EnvFilter::new("info"));
     let builder = tracing_subscriber::fmt()

@@ -1,5 +1,5 @@
-//! The extension modules of this machine, read when something first asks for
-//! a type that is not built in.
+//! The extension modules of this machine, read when something first needs a type that is not built
+//! in.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -32,7 +32,7 @@ pub(crate) struct ModuleArgs {
     pub(crate) keys: KeyArgs,
 }
 
-/// Why modules cannot be used; nothing of them was run.
+/// The reason why modules cannot be used. No part of them was run.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ModulesError {
     #[error(transparent)]
@@ -43,13 +43,13 @@ pub(crate) enum ModulesError {
     Pin(#[from] PinError),
 }
 
-/// The built-in types, and those of modules once they are needed.
+/// The built-in types, and the types of modules once they are needed.
 pub(crate) struct MachineModules {
     standard: Registry,
     directories: Vec<PathBuf>,
     keys: PathBuf,
     state_directory: PathBuf,
-    /// Only a run that may change things takes note of the versions it saw.
+    /// Records the versions of modules. Only a run that may change things does so.
     remember: bool,
     loaded: OnceLock<Result<Loaded, Arc<ModulesError>>>,
 }
@@ -87,7 +87,7 @@ impl MachineModules {
         loaded.as_ref().map_err(Arc::clone)
     }
 
-    /// The registry that knows a state function, if one does.
+    /// Returns the registry that has a state function, if there is one.
     pub(crate) fn with_state_function(&self, function: &str) -> Option<&Registry> {
         if self.standard.state_function(function).is_some() {
             return Some(&self.standard);
@@ -97,7 +97,7 @@ impl MachineModules {
         known.then_some(&loaded.registry)
     }
 
-    /// Every type that is known so far.
+    /// Returns the registry of every type known so far.
     pub(crate) fn registry(&self) -> &Registry {
         match self.loaded.get() {
             Some(Ok(loaded)) => &loaded.registry,
@@ -105,8 +105,8 @@ impl MachineModules {
         }
     }
 
-    /// The registry for a catalog, whose pins are checked. Modules that are
-    /// not needed are not looked at, unless the compiler has done so.
+    /// Returns the registry for a catalog and checks the catalog's pins. Modules that are not
+    /// needed are not read, unless the compiler has already read them.
     pub(crate) fn for_catalog(&self, catalog: &Catalog) -> Result<Registry, Arc<ModulesError>> {
         let unknown =
             |resource: &bunraku_model::catalog::Resource| !self.standard.knows(&resource.type_name);

@@ -1,4 +1,4 @@
-//! The `bunraku` binary. All of it is in the library beside it.
+//! The `bunraku` binary. The library beside it has all of the code.
 
 use std::process::ExitCode;
 

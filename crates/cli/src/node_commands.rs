@@ -48,7 +48,7 @@ pub(crate) async fn send_and_wait(
         .map_err(|error| failed(&error))
 }
 
-/// Prints answers. Silence is never success.
+/// Prints answers. A missing answer is never a success.
 pub(crate) fn report_answers(statuses: &[CommandStatus], json: bool) -> Result<Exit, Failure> {
     let done = |status: &CommandStatus| matches!(&status.state, CommandState::Answered { result } if result.outcome == CommandOutcome::Done);
     if json {

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use crate::output::{Table, ago};
 
-/// The list of nodes.
+/// Returns the table of nodes.
 pub(crate) fn table(nodes: Vec<NodeSummary>) -> Table {
     let now = Timestamp::now();
     let mut table = Table::new(&["NODE", "STATUS", "SINCE", "FACTS", "NOTE"]);
@@ -28,7 +28,7 @@ pub(crate) fn table(nodes: Vec<NodeSummary>) -> Table {
     table
 }
 
-/// What is unusual about a node, in a few words.
+/// Describes unusual conditions of a node in a few words.
 pub(crate) fn note(node: &NodeSummary) -> String {
     let mut notes = Vec::new();
     if let Connection::Lost { reason, .. } = &node.status.connection {
@@ -48,7 +48,7 @@ pub(crate) fn note(node: &NodeSummary) -> String {
     notes.join("; ")
 }
 
-/// The catalog and mode of a queued run.
+/// Returns the catalog and mode of a queued run.
 pub(crate) fn what(entry: &QueueEntry) -> String {
     let subject = match &entry.subject {
         RunSubject::Released => "released catalog".to_owned(),
@@ -66,7 +66,7 @@ pub(crate) fn what(entry: &QueueEntry) -> String {
     }
 }
 
-/// Why, in a few words.
+/// Describes the causes in a few words.
 pub(crate) fn causes(causes: &[Cause], more: u64) -> String {
     let mut words: Vec<String> = causes.iter().map(cause).collect();
     if more > 0 {

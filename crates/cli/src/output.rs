@@ -13,7 +13,7 @@ pub(crate) fn json<T: Serialize>(value: &T) -> Result<(), Failure> {
     write(&format!("{text}\n"))
 }
 
-/// Writes text to standard output. A reader that went away is no error of ours.
+/// Writes text to standard output. A reader that went away is not an error.
 pub(crate) fn write(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -22,7 +22,7 @@ pub(crate) fn write(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Rows under headings, in columns as wide as they need to be.
+/// A table: rows under headings, in columns as wide as needed.
 pub(crate) struct Table {
     headings: Vec<String>,
     rows: Vec<Vec<String>>,
@@ -69,7 +69,7 @@ impl Table {
     }
 }
 
-/// How long ago, for people: `3 s`, `5 min`, `2 h`, `4 d`.
+/// Formats the time since then for people: `3 s`, `5 min`, `2 h`, `4 d`.
 pub(crate) fn ago(since: Timestamp, now: Timestamp) -> String {
     let seconds = now.duration_since(since).as_secs().max(0);
     match seconds {

@@ -1,4 +1,4 @@
-//! A plan as people read it.
+//! A plan as text.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,8 @@ use bunraku_wire::api::NodeSummary;
 
 const RULE: &str = "   ------------------------------------------------------------------\n";
 
-/// Applications, then groups of nodes in run order with what runs and why it waits.
+/// Lists applications, then groups of nodes in run order, each with its components and the reasons
+/// why it waits.
 pub(crate) fn text(plan: &Plan) -> String {
     let mut out = format!(
         "Site plan {} for the {} environment\n\n{} on {}:\n\n",
@@ -50,7 +51,7 @@ fn one(plan: &Plan, step: &Step) -> String {
     text
 }
 
-/// What is needed, in a few words.
+/// Describes a dependency in a few words.
 fn why(wait: &bunraku_plan::Wait) -> String {
     const MOST: usize = 4;
     let needs: BTreeSet<String> = wait
@@ -73,7 +74,7 @@ fn why(wait: &bunraku_plan::Wait) -> String {
     }
 }
 
-/// The node, and which of its passes where there are several.
+/// Returns the node's name, with the number of the pass if there are several.
 pub(crate) fn name(step: &Step) -> String {
     match step.tags.is_empty() {
         true => step.node.to_string(),
@@ -86,7 +87,7 @@ pub(crate) fn name(step: &Step) -> String {
     }
 }
 
-/// `1 node`, `4 nodes`.
+/// Formats a count: `1 node`, `4 nodes`.
 pub(crate) fn count(count: usize, what: &str) -> String {
     match count {
         1 => format!("1 {what}"),
@@ -94,7 +95,7 @@ pub(crate) fn count(count: usize, what: &str) -> String {
     }
 }
 
-/// Warnings of nodes that could not run now.
+/// Returns warnings about nodes that cannot run now.
 pub(crate) fn unfit_nodes(plan: &Plan, nodes: &[NodeSummary]) -> Vec<String> {
     let known: BTreeMap<&NodeName, &NodeSummary> =
         nodes.iter().map(|node| (&node.name, node)).collect();

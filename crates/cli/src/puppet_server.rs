@@ -1,4 +1,4 @@
-//! The environment graph of a Puppet server, as a place where plans come from.
+//! The environment graph of a Puppet server, as a source of plans.
 
 use std::path::{Path, PathBuf};
 
@@ -9,9 +9,9 @@ use bunraku_wire::tls::{ClientTls, Identity};
 use crate::duration::HumanDuration;
 use crate::failure::Failure;
 
-/// More than this is no graph.
+/// The maximum size of a graph. A larger answer is not a graph.
 const LARGEST: usize = 64 << 20;
-/// Puppet compiles the graph when it is asked for it.
+/// The default time limit. Puppet compiles the graph on request.
 const PATIENCE: HumanDuration = HumanDuration::from_secs(120);
 
 #[derive(clap::Args, Clone, Default, serde::Serialize, serde::Deserialize)]
@@ -36,7 +36,7 @@ pub(crate) struct PuppetServerArguments {
 }
 
 impl PuppetServerArguments {
-    /// For whoever asks again, from any directory.
+    /// Makes the paths absolute, so that the request can be repeated from any directory.
     pub(crate) fn absolute(&self) -> std::io::Result<Self> {
         let absolute = |path: &Option<PathBuf>| path.as_ref().map(std::path::absolute).transpose();
         Ok(Self {
@@ -47,11 +47,11 @@ impl PuppetServerArguments {
         })
     }
 
-    /// The graph as JSON. Blocking.
+    /// Returns the graph as JSON. Blocking.
     pub(crate) fn graph(&self, url: &str, environment: &str) -> Result<String, Failure> {
         let environment = EnvironmentName::new(environment)?;
         let server = self.server(url)?;
-        // Whoever calls may be on a runtime of its own, which must not be blocked on.
+        // The caller may be on an async runtime, which must not be blocked.
         let asked = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()

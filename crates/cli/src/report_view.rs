@@ -1,4 +1,4 @@
-//! Reports as people read them. Only text is made here, but for the live view.
+//! Reports as text. Everything here only formats text, except for the live view.
 
 use std::time::Duration;
 
@@ -17,10 +17,10 @@ use crate::failure::Failure;
 use crate::node_view::causes;
 use crate::output;
 
-/// Resources that are named as the slowest.
+/// The number of resources listed as the slowest.
 const SLOWEST: usize = 5;
 
-/// One report with its events.
+/// Formats one report with its events.
 pub(crate) fn whole(
     summary: &ReportSummary,
     state: &str,
@@ -110,7 +110,7 @@ fn name(resource: &ResourceEvent) -> String {
     format!("{}[{}]", resource.type_name, resource.title)
 }
 
-/// A mark, the resource, what happened, and how.
+/// Formats a mark, the resource, the result and its details.
 fn resource_lines(resource: &ResourceEvent) -> String {
     let (mark, word) = match resource.status {
         EventStatus::Unchanged => ("=", "unchanged"),
@@ -160,7 +160,7 @@ fn log_line(line: &LogLine) -> String {
     )
 }
 
-/// `succeeded`, `failed, noop`, `running`, `lost`.
+/// Returns `succeeded`, `failed, noop`, `running`, `lost`.
 pub(crate) fn state(report: &ReportSummary) -> String {
     let word = match (&report.finished, report.state) {
         (Some(finished), _) => finished.ending.as_str().replace('_', " "),
@@ -173,7 +173,7 @@ pub(crate) fn state(report: &ReportSummary) -> String {
     }
 }
 
-/// What is unusual, and how many there are in all.
+/// Lists unusual counts, and the total.
 pub(crate) fn counts(counts: &EventCounts) -> String {
     let intentional = (counts.changed + counts.pending).saturating_sub(counts.corrective);
     let verb = if counts.pending > 0 {
@@ -199,7 +199,7 @@ pub(crate) fn counts(counts: &EventCounts) -> String {
     }
 }
 
-/// The end of a run in one line, with why.
+/// Formats the end of a run in one line, with the reason.
 pub(crate) fn ending_line(report: &ReportSummary) -> String {
     let good =
         (report.finished.as_ref()).is_some_and(|finished| finished.ending == RunEnding::Succeeded);
@@ -228,7 +228,7 @@ pub(crate) fn ending_line(report: &ReportSummary) -> String {
     format!("{line}\n")
 }
 
-/// Everybody's events, for ever. A broken stream goes on where it broke.
+/// Follows the events of all nodes forever. A broken stream resumes where it broke.
 pub(crate) async fn follow(
     client: &Client,
     node: Option<&NodeName>,
@@ -263,7 +263,7 @@ pub(crate) async fn follow(
     }
 }
 
-/// Tells what comes, until the stream breaks; gives back why.
+/// Prints events until the stream breaks. Returns the reason.
 async fn tell(
     mut lines: Lines<ReportStreamMessage>,
     cursor: &mut Option<String>,
@@ -298,7 +298,7 @@ async fn tell(
     Ok(None)
 }
 
-/// One event as it happens.
+/// Formats one event for the live view.
 pub(crate) fn live(node: &NodeName, event: &ReportEvent, all: bool) -> String {
     match event {
         ReportEvent::Started(started) => format!("{node}: {}\n", begun(started)),

@@ -1,4 +1,4 @@
-//! When a run for later begins, and when it is too late for it.
+//! The start time of a scheduled run, and its expiry.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ impl DueArguments {
         self.at.is_some() || self.in_window.is_some()
     }
 
-    /// When it is to begin; `now` says in which time zone.
+    /// Returns the start time. `now` gives the time zone.
     pub(crate) fn due(&self, now: &Zoned) -> Result<Due, Failure> {
         if let Some(at) = &self.at {
             let due = time(at, now).ok_or_else(|| {
@@ -64,7 +64,7 @@ fn later(time: Timestamp, span: Duration) -> Result<Timestamp, Failure> {
         .ok_or_else(|| Failure::usage("that is too far away"))
 }
 
-/// A time as people write it.
+/// Parses a time in one of the formats that users write.
 fn time(text: &str, now: &Zoned) -> Option<Timestamp> {
     if let Some(span) = text.strip_prefix('+') {
         let span: HumanDuration = span.trim().parse().ok()?;

@@ -1,5 +1,5 @@
-//! Follows a run: reads its log as it grows, and computes the same state that
-//! its leader has. A server that goes away changes nothing; the next one is asked.
+//! Follows a run: reads its log as it grows, and computes the same state as its leader. The loss of
+//! a server changes nothing; the next one is asked.
 
 use std::io::IsTerminal;
 use std::sync::Arc;
@@ -16,19 +16,19 @@ use crate::output;
 use crate::run_progress::Following;
 use crate::run_view::{self, Live, REDRAW};
 
-/// How long no server may answer before following is given up. The run goes on.
+/// The time without an answer from any server after which following stops. The run continues.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// What Ctrl-C means.
+/// The effect of Ctrl-C.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Interrupt {
-    /// Once: nothing new starts; twice: cancel; thrice: leave.
+    /// First press: start no new steps. Second: cancel. Third: leave.
     Stop,
-    /// Stop watching; the run goes on.
+    /// Stop watching; the run continues.
     Leave,
 }
 
-/// A run as it stands.
+/// Returns the current state of a run.
 pub(crate) async fn fetch(client: &Client, run: &str) -> Result<(RunRecord, Run), Failure> {
     let detail: RunDetail = client
         .call(ShowRun.at(&run.to_owned()))
@@ -37,13 +37,13 @@ pub(crate) async fn fetch(client: &Client, run: &str) -> Result<(RunRecord, Run)
     Ok(state_of(detail))
 }
 
-/// Where a run stands, from everything about it.
+/// Computes the state of a run from its record and log.
 pub(crate) fn state_of(detail: RunDetail) -> (RunRecord, Run) {
     let (state, _) = Run::of_record(&detail.record, Arc::new(detail.plan), detail.log.entries);
     (detail.record, state)
 }
 
-/// Everything that a program wants to know of a run.
+/// Returns a run as JSON for programs.
 pub(crate) fn as_json(record: &RunRecord, run: &Run) -> serde_json::Value {
     let steps: Vec<serde_json::Value> = (0..)
         .map(bunraku_plan::StepIndex)
@@ -68,7 +68,7 @@ pub(crate) fn as_json(record: &RunRecord, run: &Run) -> serde_json::Value {
     })
 }
 
-/// Follows to the end, and says how it went.
+/// Follows a run to its end and returns the result.
 pub(crate) async fn follow(
     client: &Client,
     id: &str,
@@ -158,13 +158,13 @@ async fn pressed_again(
         _ => client.call(CancelRun.at(&id)).await,
     };
     match asked {
-        // It is over already: the log says so next.
+        // The run has already ended: the log says so next.
         Err(error) if error.status() == Some(409) => Ok(()),
         outcome => outcome.map_err(|error| failed(&error)),
     }
 }
 
-/// Where it is told: live, as lines, or at the end as JSON.
+/// The output: live, as lines, or as JSON at the end.
 struct View {
     run: Run,
     next: u64,
@@ -190,7 +190,7 @@ impl View {
         }
     }
 
-    /// Resolves when a terminal is to be drawn again, as time passes.
+    /// Resolves when the terminal must be redrawn because time has passed.
     async fn is_due(&self) {
         match &self.live {
             Some(_) => tokio::time::sleep(REDRAW).await,
@@ -218,7 +218,7 @@ impl View {
         }
         self.next = log.next;
         self.redraw();
-        // The end is written after the last entry: only with both is all told.
+        // The end is written after the last entry. Output is complete only with both.
         end.filter(|_| self.run.outcome().is_some())
     }
 

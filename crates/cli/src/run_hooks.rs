@@ -1,5 +1,5 @@
-//! What follows when a run is over: a command here, or a trigger that the
-//! server fires, whoever watches.
+//! Actions after the end of a run: a local command, or a trigger that the server fires even if
+//! nobody watches.
 
 use std::str::FromStr;
 
@@ -54,7 +54,7 @@ impl FromStr for Hook {
 }
 
 impl HookArguments {
-    /// What the server does.
+    /// Returns the triggers that the server fires.
     pub(crate) fn triggers(&self) -> RunHooks {
         let trigger = |hook: &Option<Hook>| match hook {
             Some(Hook::Trigger(trigger)) => Some(trigger.clone()),
@@ -66,7 +66,7 @@ impl HookArguments {
         }
     }
 
-    /// A command needs somebody who waits for the end.
+    /// Refuses commands: a command needs a process that waits for the end.
     pub(crate) fn refuse_commands(&self) -> Result<(), Failure> {
         let mut hooks = self.on_success.iter().chain(&self.on_failure);
         match hooks.any(|hook| matches!(hook, Hook::Command(_))) {

@@ -1,6 +1,6 @@
-//! What the nodes of a run are at, from the stream of everybody's events.
+//! The progress of the nodes of a run, from the event stream of all nodes.
 //!
-//! Only for people who watch: without it, a run goes on all the same.
+//! It is only for people who watch: a run continues without it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,17 +13,17 @@ use bunraku_wire::endpoints::{Endpoint, FollowReports, ReportStreamQuery};
 
 use crate::run_view::{NodeProgress, Progress};
 
-/// How long to wait before a stream that broke is opened again.
+/// The delay before a broken stream is reopened.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Follows until it is dropped.
+/// A task that follows until it is dropped.
 pub(crate) struct Following {
     progress: Arc<Mutex<Progress>>,
     task: tokio::task::JoinHandle<()>,
 }
 
 impl Following {
-    /// Follows these node runs.
+    /// Starts to follow these node runs.
     pub(crate) fn start(client: Client, runs: impl IntoIterator<Item = NodeRunId>) -> Self {
         let of = |run| (run, NodeProgress::default());
         let progress: Progress = runs.into_iter().map(of).collect();
@@ -50,7 +50,7 @@ impl Drop for Following {
     }
 }
 
-/// Takes in events until the stream breaks.
+/// Processes events until the stream breaks.
 async fn follow(client: &Client, progress: &Mutex<Progress>, cursor: &mut Option<String>) {
     let query = ReportStreamQuery {
         node: None,

@@ -23,8 +23,8 @@ pub(crate) async fn asked_to_end() -> Result<&'static str, std::io::Error> {
 
 /// Asks the kernel to end this process when its parent ends, even by `kill -9`.
 ///
-/// The parent may be gone before the kernel was asked; then this process has
-/// another parent already, and ends by itself.
+/// The parent may already be gone before the kernel was asked. This process then has another parent
+/// and ends itself.
 pub(crate) fn end_with_parent(parent: Option<i32>) -> Result<(), Failure> {
     let Some(parent) = parent else {
         return Ok(());

@@ -1,4 +1,5 @@
-//! A Puppet environment on disk, as far as planning a site needs it: manifests, modules, data files.
+//! The parts of a Puppet environment on disk that planning a site needs: manifests, modules, data
+//! files.
 //!
 //! Nothing outside of the environment and its modulepath is read, whatever path the code names.
 
@@ -13,7 +14,7 @@ use crate::failure::Failure;
 /// The facts of nodes, by certificate name.
 pub(crate) type FactsByNode = BTreeMap<String, Map<String, Value>>;
 
-/// More manifests than this are a mistake in the path.
+/// The maximum number of manifests. More indicate a wrong path.
 const MOST_MANIFESTS: usize = 10_000;
 
 pub(crate) struct Environment {
@@ -25,7 +26,7 @@ pub(crate) struct Environment {
     facts: FactsByNode,
 }
 
-/// A manifest, or a directory of them.
+/// Returns true for a manifest or a directory of manifests.
 pub(crate) fn is_manifests(path: &Path) -> bool {
     path.is_dir()
         || path
@@ -34,7 +35,7 @@ pub(crate) fn is_manifests(path: &Path) -> bool {
 }
 
 impl Environment {
-    /// The environment that these manifests or directories belong to.
+    /// Returns the environment of these manifests or directories.
     pub(crate) fn of(paths: &[PathBuf], modulepath: &[PathBuf]) -> Self {
         let root = paths.first().map_or_else(PathBuf::new, |path| root(path));
         let settings = Settings::read(&root);
@@ -71,7 +72,8 @@ impl Environment {
         Self { facts, ..self }
     }
 
-    /// All manifests in the order in which Puppet reads them: by name, directories in depth.
+    /// Returns all manifests in the order in which Puppet reads them: by name, directories
+    /// depth-first.
     pub(crate) fn manifests(&self) -> Result<Vec<PathBuf>, Failure> {
         let mut found = Vec::new();
         for path in &self.manifests {
@@ -90,7 +92,7 @@ impl Environment {
         }
     }
 
-    /// The path inside of the environment that code means by an absolute one on a Puppet server.
+    /// Maps an absolute path on a Puppet server to the path inside of this environment.
     fn inside(&self, path: &str) -> Option<PathBuf> {
         let on_server = [
             "/etc/puppetlabs/code/environments/",
@@ -171,7 +173,7 @@ impl World for Environment {
     }
 }
 
-/// `newparam(:host)`, `newproperty :port do` of a type in Ruby.
+/// Returns the name in `newparam(:host)` or `newproperty :port do` of a Ruby type.
 fn parameter(line: &str) -> Option<String> {
     let line = line.trim_start();
     let rest = line
@@ -189,7 +191,7 @@ fn read(path: &Path) -> Result<String, WorldError> {
         .map_err(|error| WorldError(format!("cannot read {}: {error}", path.display())))
 }
 
-/// The environment's directory: the given one, or the one above `manifests`.
+/// Returns the environment's directory: the given one, or the one above `manifests`.
 fn root(path: &Path) -> PathBuf {
     if path.join("manifests").is_dir() {
         return path.to_owned();
@@ -213,7 +215,7 @@ fn root(path: &Path) -> PathBuf {
     }
 }
 
-/// `modules` beside the manifests or their directory.
+/// Returns `modules` beside the manifests or their directory.
 fn beside(paths: &[PathBuf], root: &Path) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = Vec::new();
     let near = paths.iter().filter_map(|path| path.parent());
@@ -250,7 +252,7 @@ fn collect(directory: &Path, found: &mut Vec<PathBuf>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What `environment.conf` says, with paths below the environment.
+/// The settings in `environment.conf`, with paths below the environment.
 #[derive(Default)]
 struct Settings {
     manifest: Option<PathBuf>,

@@ -1,4 +1,4 @@
-//! Answers the queries that a plan asks: the server does, or facts from a file.
+//! Answers the queries of a plan, from the server or from a facts file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -15,21 +15,21 @@ use crate::connection::failed;
 use crate::failure::Failure;
 use crate::site_modules::FactsByNode;
 
-/// The nodes that each query names.
+/// The nodes that match each query.
 pub(crate) type Answers = BTreeMap<String, Vec<NodeName>>;
 
-/// Who knows of nodes.
+/// The source of information about nodes.
 pub(crate) enum Knower<'a> {
-    /// A server, and what it says of every node.
+    /// A server, and its summary of every node.
     Server(&'a Client, &'a [NodeSummary]),
     /// Facts from a file.
     File(Box<FactsFile>),
-    /// Nobody.
+    /// No source.
     Nobody,
 }
 
 impl Knower<'_> {
-    /// Answers every one of these.
+    /// Answers all of these queries.
     pub(crate) async fn answers(
         &self,
         queries: impl IntoIterator<Item = String>,
@@ -39,7 +39,7 @@ impl Knower<'_> {
             let nodes = match self {
                 Self::Server(client, _) => ask(client, &query).await?,
                 Self::File(facts) => facts.nodes_matching(&query)?,
-                // Whoever needs the answer says that it is missing, and where.
+                // The code that needs the answer reports that it is missing, and where.
                 Self::Nobody => continue,
             };
             answers.insert(query, nodes);
@@ -47,7 +47,7 @@ impl Knower<'_> {
         Ok(answers)
     }
 
-    /// The facts of these nodes, as far as they are known.
+    /// Returns the facts of these nodes, as far as they are known.
     pub(crate) async fn facts(
         &self,
         nodes: impl Iterator<Item = &str>,
@@ -66,7 +66,7 @@ impl Knower<'_> {
         }
     }
 
-    /// The names of all nodes.
+    /// Returns the names of all nodes.
     pub(crate) fn names(&self) -> Option<Vec<NodeName>> {
         match self {
             Self::Server(_, nodes) => Some(nodes.iter().map(|node| node.name.clone()).collect()),
@@ -87,7 +87,7 @@ async fn ask(client: &Client, query: &str) -> Result<Vec<NodeName>, Failure> {
     Ok(reply.nodes)
 }
 
-/// Nodes that one question names.
+/// The number of nodes in one request.
 const NODES_PER_QUESTION: usize = 200;
 
 async fn asked_facts(client: &Client, nodes: &BTreeSet<&str>) -> Result<FactsByNode, Failure> {
@@ -113,7 +113,7 @@ async fn asked_facts(client: &Client, nodes: &BTreeSet<&str>) -> Result<FactsByN
     Ok(known)
 }
 
-/// Facts as `bunraku query --json 'nodes[certname, facts]'` gives them.
+/// Facts in the format of `bunraku query --json 'nodes[certname, facts]'`.
 pub(crate) struct FactsFile {
     index: Index,
     names: Vec<NodeName>,
@@ -141,7 +141,7 @@ impl FactsFile {
         for row in rows {
             let fields = Map::from_iter([("certname".to_owned(), row.certname.to_string().into())]);
             facts.index.set_fields(&row.certname, fields);
-            // A node that has said nothing yet.
+            // A node without facts has not reported yet.
             if let Some(known) = row.facts {
                 facts.index.set_facts(&row.certname, &known);
                 facts.facts.insert(row.certname.to_string(), known);

@@ -1,4 +1,4 @@
-//! Reads what a plan is made from: files of three kinds, modules, or a Puppet server.
+//! Reads the source of a plan: files of three kinds, modules, or a Puppet server.
 
 use std::path::{Path, PathBuf};
 
@@ -20,7 +20,7 @@ use crate::puppet_server::PuppetServerArguments;
 use crate::site_modules::{Environment, FactsByNode, is_manifests};
 use crate::site_queries::{Answers, FactsFile, Knower};
 
-/// More than this is no site.
+/// The maximum size of a file. A larger one is not a site.
 const LARGEST_FILE: u64 = 64 << 20;
 
 #[derive(clap::Args, Clone, serde::Serialize, serde::Deserialize)]
@@ -69,7 +69,7 @@ pub(crate) struct SiteArguments {
 }
 
 impl SiteArguments {
-    /// For whoever plans it again, from any directory.
+    /// Returns the arguments as JSON, so that the site can be planned again from any directory.
     pub(crate) fn remember(&self) -> Result<serde_json::Value, Failure> {
         let absolute = |path: &PathBuf| {
             if path.as_os_str() == "-" {
@@ -91,13 +91,13 @@ impl SiteArguments {
         Ok(serde_json::to_value(kept)?)
     }
 
-    /// Plans from these instead of what was there.
+    /// Replaces the files to plan from.
     pub(crate) fn replace_files(&mut self, files: Vec<PathBuf>) {
         self.files = files;
         self.puppet = PuppetServerArguments::default();
     }
 
-    /// What [`SiteArguments::remember`] gave.
+    /// Restores the arguments from the result of [`SiteArguments::remember`].
     pub(crate) fn remembered(value: Option<&serde_json::Value>) -> Result<Self, Failure> {
         let unknown =
             || Failure::new("where the plan came from is not known").hint("pass `--site FILE`");
@@ -106,7 +106,7 @@ impl SiteArguments {
     }
 }
 
-/// Plans with what the server says of nodes, and warns of those that cannot run now.
+/// Plans with the server's information about nodes, and warns about nodes that cannot run now.
 pub(crate) async fn planned(arguments: &SiteArguments, client: &Client) -> Result<Plan, Failure> {
     let nodes: Vec<NodeSummary> = client
         .call(ListNodes)
@@ -122,7 +122,7 @@ pub(crate) async fn planned(arguments: &SiteArguments, client: &Client) -> Resul
     Ok(plan)
 }
 
-/// Plans without a server: what nodes are like is not looked at.
+/// Plans without a server and without information about nodes.
 pub(crate) fn planned_offline(arguments: &SiteArguments) -> Result<Plan, Failure> {
     let knower =
         facts_file(arguments)?.map_or(Knower::Nobody, |facts| Knower::File(Box::new(facts)));
@@ -137,13 +137,13 @@ fn facts_file(arguments: &SiteArguments) -> Result<Option<FactsFile>, Failure> {
         .transpose()
 }
 
-/// What released catalogs read of other nodes, by the server.
+/// Returns the outputs of other nodes that released catalogs read, from the server.
 async fn output_reads(client: &Client) -> Result<Vec<NodeReads>, Failure> {
     let reads = client.call(ListOutputReads).await;
     reads.map_err(|error| failed(&error))
 }
 
-/// Reads the site and plans it, with the waits that outputs imply.
+/// Reads the site and plans it, including the waits that outputs imply.
 async fn plan(
     arguments: &SiteArguments,
     knower: &Knower<'_>,
@@ -186,7 +186,7 @@ async fn plan(
     bunraku_plan::plan_site(&site, &options).map_err(|error| Failure::new(error.to_string()))
 }
 
-/// The answers to what site files ask.
+/// Answers the queries of site files.
 async fn asked(arguments: &SiteArguments, knower: &Knower<'_>) -> Result<Answers, Failure> {
     let mut queries = std::collections::BTreeSet::new();
     for path in &arguments.files {
@@ -203,7 +203,7 @@ fn refused(error: ReadError) -> Failure {
     Failure::new(error.to_string()).hint_if(hint)
 }
 
-/// The end of a file's name, in small letters.
+/// Returns the file's extension in lower case.
 fn kind(path: &Path) -> Option<String> {
     path.extension()
         .and_then(|kind| kind.to_str())
@@ -253,7 +253,7 @@ fn reads_manifests(arguments: &SiteArguments) -> bool {
     arguments.puppet.puppet_server.is_none() && files.all(|path| is_manifests(path))
 }
 
-/// Reads the site for those who want its values, not a plan.
+/// Reads the site without a server, for its values and not for a plan.
 pub(crate) fn site_offline(arguments: &SiteArguments) -> Result<Site, Failure> {
     let knower =
         facts_file(arguments)?.map_or(Knower::Nobody, |facts| Knower::File(Box::new(facts)));
@@ -262,7 +262,7 @@ pub(crate) fn site_offline(arguments: &SiteArguments) -> Result<Site, Failure> {
         .expect("nothing in it waits: a file answers, or nobody does")
 }
 
-/// Reads the site with what the server knows.
+/// Reads the site with the server's information.
 pub(crate) async fn site(arguments: &SiteArguments, client: &Client) -> Result<Site, Failure> {
     let knower = match facts_file(arguments)? {
         Some(facts) => Knower::File(Box::new(facts)),

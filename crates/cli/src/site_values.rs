@@ -1,4 +1,5 @@
-//! The values of a site as a program reads them: parameters of components, and what capabilities carry.
+//! The values of a site for programs: parameters of components, and the values that capabilities
+//! carry.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +21,7 @@ pub(crate) struct ComponentValues<'s> {
     requires: BTreeMap<&'s str, Option<&'s Values>>,
 }
 
-/// One entry for each component, in the order of the site.
+/// Returns one entry for each component, in the order of the site.
 pub(crate) fn of(site: &Site) -> Vec<ComponentValues<'_>> {
     let components = || {
         site.applications

@@ -1,4 +1,4 @@
-//! State files on this machine: finding the tree, its data and its node.
+//! State files on this machine: finds the tree, its data and its node.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ pub(crate) struct StateArgs {
     pub(crate) node: Option<String>,
 }
 
-/// Why there is nothing to apply.
+/// The reason why there is nothing to apply.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StateTreeError {
     #[error("cannot read {path}")]
@@ -50,14 +50,14 @@ pub(crate) enum StateTreeError {
     Compile(#[source] CompileError),
 }
 
-/// A compiled tree, and where its `salt://` files lie.
+/// A compiled tree, and the directories of its `salt://` files.
 pub(crate) struct Loaded {
     pub(crate) compiled: Compiled,
     pub(crate) root: PathBuf,
 }
 
-/// Compiles what PATH means, if it means states: a directory with a top file,
-/// a state file, or a name below `--state-root`. Nothing for a catalog.
+/// Compiles PATH if it names states: a directory with a top file, a state file, or a name below
+/// `--state-root`. Returns nothing for a catalog.
 pub(crate) fn load(
     path: &Path,
     arguments: &StateArgs,
@@ -90,8 +90,8 @@ pub(crate) fn load(
     Ok(Some(Loaded { compiled, root }))
 }
 
-/// The root of the tree that PATH belongs to, and the directories of data
-/// that go with it by default. Nothing for a catalog.
+/// Returns the root of the tree that PATH belongs to, and its default data directories. Returns
+/// nothing for a catalog.
 pub(crate) fn tree_of(path: &Path, arguments: &StateArgs) -> Option<(PathBuf, Option<PathBuf>)> {
     let (root, _) = find(path, arguments)?;
     let beside = match arguments.pillar.is_empty() {
@@ -101,7 +101,7 @@ pub(crate) fn tree_of(path: &Path, arguments: &StateArgs) -> Option<(PathBuf, Op
     Some((root, beside))
 }
 
-/// The directory `pillar` beside a tree.
+/// Returns the directory `pillar` beside a tree.
 fn data_beside(root: &Path) -> Option<PathBuf> {
     let beside = root.canonicalize().ok()?.parent()?.join("pillar");
     beside.is_dir().then_some(beside)
@@ -133,7 +133,7 @@ fn find(path: &Path, arguments: &StateArgs) -> Option<(PathBuf, Target)> {
     None
 }
 
-/// `web/nginx.sls` and `web/nginx` are `web.nginx`.
+/// Returns the name of a state file: `web/nginx.sls` and `web/nginx` are `web.nginx`.
 fn sls_name(text: &str) -> String {
     text.trim_end_matches(".sls")
         .trim_end_matches("/init")
@@ -153,7 +153,7 @@ fn node_name(facts: &Map<String, Value>) -> String {
         .to_owned()
 }
 
-/// The directories of data, and the data of single files and the flag.
+/// Returns the data directories, and the data of single files and of the flag.
 fn data(
     root: &Path,
     arguments: &StateArgs,
@@ -200,7 +200,7 @@ impl Files {
 
 impl World for Files {
     fn source(&self, tree: Tree, path: &str) -> Result<Option<String>, WorldError> {
-        // A name must not climb out of its tree.
+        // A name must not escape its tree.
         let climbs =
             |part: std::path::Component<'_>| !matches!(part, std::path::Component::Normal(_));
         if Path::new(path).components().any(climbs) {
@@ -288,7 +288,7 @@ fn names(registry: &Registry) -> Vec<String> {
     all.map(|state| state.function.to_owned()).collect()
 }
 
-/// What state functions mean to the engine, for a server that compiles.
+/// The engine's mapping of state functions, for a server that compiles.
 pub(crate) struct EngineFunctions(Registry);
 
 impl Default for EngineFunctions {
@@ -318,7 +318,7 @@ impl bunraku_compile::compiles::StateFunctions for EngineFunctions {
     ) -> Result<Arc<dyn bunraku_compile::compiles::StateFunctions>, String> {
         let mut registry = Registry::standard();
         for module in modules {
-            // Nothing of it is ever unpacked or run here: only its words count.
+            // The module is never unpacked or run here. Only its declarations matter.
             let added = registry.add_module(module, Path::new("/nonexistent"));
             added.map_err(|error| error.to_string())?;
         }
@@ -350,10 +350,10 @@ fn described(
     }
 }
 
-/// How long a command of a template may take.
+/// The time limit for a command of a template.
 const LONGEST_COMMAND: Duration = Duration::from_secs(3600);
 
-/// The holders of a lock, as the servers see them.
+/// Returns the holders of a lock, according to the servers.
 fn lock_holders(fleet: &Fleet, name: &str) -> Result<Vec<String>, WorldError> {
     let locks = fleet
         .locks()
@@ -361,7 +361,7 @@ fn lock_holders(fleet: &Fleet, name: &str) -> Result<Vec<String>, WorldError> {
     let mut owners: Vec<String> = Vec::new();
     let lock = locks.into_iter().find(|lock| lock.name.as_str() == name);
     for holder in lock.into_iter().flat_map(|lock| lock.holders) {
-        // Of a lock with several places, one owner may have more than one.
+        // In a lock with several slots, one owner may hold more than one.
         if !owners.contains(&holder.owner) {
             owners.push(holder.owner);
         }
@@ -369,7 +369,7 @@ fn lock_holders(fleet: &Fleet, name: &str) -> Result<Vec<String>, WorldError> {
     Ok(owners)
 }
 
-/// The execution functions that templates of a masterless tree call most.
+/// Calls an execution function. These are the ones that templates of a masterless tree use most.
 fn call(
     fleet: &Fleet,
     function: &str,
@@ -385,7 +385,7 @@ fn call(
     match function {
         "cmd.run" | "cmd.shell" | "cmd.run_stdout" | "cmd.retcode" | "cmd.run_all" => {
             let command = argument(0, "cmd")?;
-            // In our group, so that Ctrl-C ends it too.
+            // The program stays in our process group, so that Ctrl-C ends it too.
             let program = Program::new("/bin/sh").args(["-c", command]).in_our_group();
             let output = program
                 .output_blocking(OutputLimits::within(LONGEST_COMMAND))

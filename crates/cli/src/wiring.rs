@@ -1,11 +1,11 @@
-//! The seam through which a test program changes how the server is put together.
+//! The seam through which a test program changes the assembly of the server.
 
 use bunraku_store::SharedStore;
 
 /// Wrappers that a program puts between parts of the server. The `bunraku` binary uses none.
 #[derive(Clone, Copy)]
 pub struct Wiring {
-    /// Between the services of a server and its store.
+    /// Wraps the store that the services of a server use.
     pub store: fn(SharedStore) -> SharedStore,
     /// Delays requests and replies (`RouterOptions::delay`).
     pub delay: Option<fn() -> std::time::Duration>,

@@ -1,6 +1,6 @@
-//! The peer: watchers of a real etcd. Either all on one key, woken by one
-//! put; or each on a key of its own, as triggers through etcd have it
-//! (`<prefix>/hosts/<host>`), written in as few transactions as etcd takes.
+//! The peer: watchers of a real etcd. Either all watch one key and one put wakes them, or each
+//! watches its own key, as triggers through etcd do (`<prefix>/hosts/<host>`). The keys are written
+//! in as few transactions as etcd accepts.
 
 use std::time::{Duration, Instant};
 
@@ -8,11 +8,11 @@ use bunraku_store::testing::EtcdCluster;
 use etcd_client::{Txn, TxnOp};
 use tokio::sync::mpsc;
 
-/// What etcd takes by default.
+/// The most operations per transaction that etcd accepts by default.
 #[allow(dead_code, reason = "not every bench has a key for each")]
 const PER_TRANSACTION: usize = 128;
 
-/// As small as the message that triggers through etcd write.
+/// A message as small as the one that triggers write through etcd.
 #[allow(dead_code, reason = "not every bench has a key for each")]
 const MESSAGE: &str = r#"{"hostname":"web1","tags":[],"hosts":[],"timestamp":1762999999,"uuid":"0193e0a8-7d56-7b1c-a5b5-6f0e2f1f5a3d"}"#;
 
@@ -34,7 +34,7 @@ impl RawWatch {
         self.cluster.endpoints()[0].clone()
     }
 
-    /// Time from a put until each watcher of one key has it.
+    /// Measures the time from a put until each watcher of the one key has it.
     pub(crate) async fn measure(&self, rounds: usize) -> Vec<Duration> {
         let mut arrivals = self.watch(|_| "bench/wake".to_owned()).await;
         let mut writer = self.cluster.client(0).await;
@@ -53,7 +53,7 @@ impl RawWatch {
         samples
     }
 
-    /// Time from putting a key for each watcher until each has its own.
+    /// Measures the time from putting a key for each watcher until each watcher has its own.
     #[allow(dead_code, reason = "not every bench has a key for each")]
     pub(crate) async fn measure_a_key_each(&self, rounds: usize) -> Vec<Duration> {
         let key = |number: usize| format!("bench/hosts/node-{number}.bench");
@@ -84,7 +84,7 @@ impl RawWatch {
         samples
     }
 
-    /// Opens the watches, each on a connection of its own, as agents have.
+    /// Opens the watches, each on its own connection, as agents do.
     async fn watch(&self, key: impl Fn(usize) -> String) -> mpsc::UnboundedReceiver<Instant> {
         let (sender, arrivals) = mpsc::unbounded_channel();
         for number in 0..self.watchers {

@@ -1,4 +1,4 @@
-//! Many agents, as far as the server can tell: each has its own name,
+//! Many agents, indistinguishable from real ones for the server: each has its own name,
 //! certificate, TLS connection and command stream.
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -20,7 +20,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::server::BenchServer;
 
-/// Connections from one address: well below the number of ports.
+/// Connections from one address, well below the number of ports.
 const PER_ADDRESS: usize = 5_000;
 
 pub(crate) struct Fleet {
@@ -31,7 +31,7 @@ pub(crate) struct Fleet {
 
 impl Fleet {
     pub(crate) async fn connect(server: &BenchServer, count: usize) -> Self {
-        // One key for all: making keys is not what is measured.
+        // All agents share one key: the bench does not measure key generation.
         let key = Arc::new(PrivateKey::generate(KeyKind::EcdsaP256).expect("a key"));
         let (sender, arrivals) = mpsc::unbounded_channel();
         let names: Vec<NodeName> = (0..count)
@@ -49,7 +49,7 @@ impl Fleet {
         }
     }
 
-    /// Sends one command for all and collects when each agent had it.
+    /// Sends one command to all agents and collects the time at which each receives it.
     pub(crate) async fn wake_all(
         &mut self,
         server: &BenchServer,
@@ -78,8 +78,8 @@ impl Fleet {
 }
 
 impl Fleet {
-    /// Fires one trigger at all and collects when each agent had its run
-    /// command. Once per fleet: nobody answers, so the next firing would wait.
+    /// Fires one trigger at all agents and collects the time at which each receives its run
+    /// command. Call this once per fleet: no agent answers, so the next firing would wait.
     #[allow(dead_code, reason = "not every bench fires")]
     pub(crate) async fn fire_at_all(&mut self, server: &BenchServer) -> Vec<Duration> {
         use bunraku_model::FiringId;
@@ -172,7 +172,7 @@ async fn agent(
         .into_body();
     body.frame().await.expect("a welcome").expect("a frame");
     tokio::spawn(async move {
-        // The connection lives for as long as its sender.
+        // The connection lives as long as its sender.
         let _sender = sender;
         while let Some(Ok(frame)) = body.frame().await {
             let arrived = Instant::now();

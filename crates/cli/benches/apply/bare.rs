@@ -1,9 +1,8 @@
-//! The bare limit: look at each file, read it, hash it, and nothing else.
+//! The lower bound: stat, read and hash each file, and nothing else.
 //!
-//! It runs as a process of its own, as `bunraku apply` does: the bench starts
-//! itself with `--bare`. It knows where the files are, has no catalog to read
-//! and nothing to compare with, tells nobody, and takes one file after the
-//! other.
+//! It runs as its own process, as `bunraku apply` does: the bench starts itself with `--bare`. It
+//! knows where the files are. It has no catalog to read and nothing to compare with, reports
+//! nothing, and processes the files one by one.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,7 +13,7 @@ use crate::catalogs;
 
 const FLAG: &str = "--bare";
 
-/// The process that does it.
+/// Returns the command that starts the bare process.
 pub(crate) fn command(place: &Path, count: usize) -> Command {
     let own = std::env::current_exe().expect("the path of this program");
     let mut command = Command::new(own);
@@ -22,7 +21,7 @@ pub(crate) fn command(place: &Path, count: usize) -> Command {
     command
 }
 
-/// Whether this process is the one.
+/// Returns the arguments if this process is the bare one.
 pub(crate) fn asked_for() -> Option<(PathBuf, usize)> {
     let mut arguments = std::env::args().skip(1);
     if arguments.next()? != FLAG {

@@ -1,4 +1,4 @@
-//! The same files, said to each program in its own words.
+//! The same files in each program's own format.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};

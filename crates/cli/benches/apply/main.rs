@@ -1,9 +1,8 @@
-//! Carrying out files and commands, beside Puppet, Salt and Ansible.
+//! Applies files and commands, compared with Puppet, Salt and Ansible.
 //!
-//! `cargo bench -p bunraku --bench apply` installs the peers that pip can
-//! install, runs all in one go and prints one table with ratios. Words after
-//! `--` choose parts: `files`, `bare`, `growth`, `commands`; `peers-10000`
-//! lets Puppet and Salt do ten thousand files as well.
+//! `cargo bench -p bunraku --bench apply` installs the peers that pip can install, runs everything
+//! and prints one table with ratios. Words after `--` select parts: `files`, `bare`, `growth`,
+//! `commands`. `peers-10000` also runs Puppet and Salt with ten thousand files.
 
 mod bare;
 mod catalogs;
@@ -15,7 +14,7 @@ use std::process::Command;
 
 use measure::{Measured, fastest, median, middle, run, timed};
 
-/// How often each side of a close comparison runs.
+/// The number of runs of each side in a close comparison.
 const ROUNDS: usize = 51;
 
 fn main() {
@@ -46,7 +45,7 @@ fn main() {
     }
 }
 
-/// A directory on the disk that the build is on: fsync must mean something.
+/// Creates a directory on the disk of the build, so that fsync has its real cost.
 fn workspace() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory")
 }
@@ -107,8 +106,7 @@ fn row(count: usize, name: &str, first: Measured, again: Measured, ours: Measure
     );
 }
 
-/// Beside the least that anybody must do, in turns, so that both have the
-/// same weather.
+/// Compares with the lower bound. The two alternate, so that both see the same load on the machine.
 fn against_bare() {
     println!(
         "bare: an idempotent run beside a process that only looks at, reads and hashes the same files, {ROUNDS} times in turns"

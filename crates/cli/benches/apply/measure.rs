@@ -10,8 +10,8 @@ pub(crate) struct Measured {
     pub(crate) succeeded: bool,
 }
 
-/// Runs a command to its end. The peak is read from /proc while it runs, so
-/// that of a very short process is a lower bound.
+/// Runs a command to its end. The peak memory is polled from /proc, so for a very short process it
+/// is a lower bound.
 pub(crate) fn run(command: &mut Command) -> Measured {
     let begun = Instant::now();
     let mut child = command
@@ -35,21 +35,21 @@ pub(crate) fn run(command: &mut Command) -> Measured {
         let high = high.and_then(|rest| rest.split_whitespace().next()?.parse().ok());
         peak_kib = peak_kib.max(high.unwrap_or(0));
         std::thread::sleep(pause);
-        // Long runs are looked at less often.
+        // Long runs are polled less often.
         if begun.elapsed() > Duration::from_secs(1) {
             pause = Duration::from_millis(10);
         }
     }
 }
 
-/// The middle one of five.
+/// Returns the median of five measurements.
 pub(crate) fn median(mut measure: impl FnMut() -> Measured) -> Measured {
     let mut all: Vec<Measured> = (0..5).map(|_| measure()).collect();
     all.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
     all[2]
 }
 
-/// Wall time alone, with nobody looking on while it runs.
+/// Measures wall time only, without polling the process.
 pub(crate) fn timed(command: &mut Command) -> f64 {
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let begun = Instant::now();
@@ -65,7 +65,7 @@ pub(crate) fn middle(all: &[f64]) -> f64 {
     sorted[sorted.len() / 2]
 }
 
-/// What the machine's other work disturbed least.
+/// Returns the run that other work on the machine disturbed least.
 pub(crate) fn fastest(all: &[f64]) -> f64 {
     all.iter().copied().fold(f64::MAX, f64::min)
 }

@@ -1,4 +1,4 @@
-//! Puppet, Salt and Ansible doing the same.
+//! Puppet, Salt and Ansible with the same work.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,9 +13,9 @@ pub(crate) enum Peer {
     Ansible,
 }
 
-/// Those that can do so many files while people wait: Ansible needs ten
-/// minutes for a thousand, Puppet and Salt minutes for ten thousand, which
-/// they do only when asked.
+/// Returns the peers that finish this many files in acceptable time. Ansible needs ten minutes for
+/// a thousand files. Puppet and Salt need minutes for ten thousand, so they do that only on
+/// request.
 pub(crate) fn all(count: usize, most: usize) -> Vec<Peer> {
     let limit = |peer: &Peer| match peer {
         Peer::Ansible => 100,
@@ -28,7 +28,7 @@ pub(crate) fn all(count: usize, most: usize) -> Vec<Peer> {
         .collect()
 }
 
-/// Where pip put Salt and Ansible; installed on first use.
+/// Returns the directory where pip installed Salt and Ansible. Installs them on first use.
 fn installed() -> PathBuf {
     let peers = Path::new(env!("CARGO_TARGET_TMPDIR"))
         .parent()
@@ -52,7 +52,7 @@ impl Peer {
         }
     }
 
-    /// The first and the idempotent run.
+    /// Measures the first run and the idempotent run.
     pub(crate) fn files(self, root: &Path, count: usize) -> (Measured, Measured) {
         let place = root.join(self.name());
         std::fs::create_dir(&place).expect("a directory");

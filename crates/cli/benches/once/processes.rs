@@ -1,4 +1,4 @@
-//! The command line as a process, beside others.
+//! The command line as a process, compared with others.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -29,7 +29,7 @@ fn bunraku(server: &BenchServer, words: &[&str]) -> Command {
     command
 }
 
-/// One after the other, in turns, so that both have the same machine.
+/// Alternates the two commands one by one, so that both see the same load.
 pub(crate) async fn stat_beside_true(server: &BenchServer, calls: usize) {
     let (mut ours, mut nothing) = (Vec::new(), Vec::new());
     for _ in 0..calls {
@@ -41,7 +41,7 @@ pub(crate) async fn stat_beside_true(server: &BenchServer, calls: usize) {
     tell("/bin/true", &nothing);
 }
 
-/// Two processes in line: from the first one's end to the second one's start.
+/// Runs two waiting processes: measures from the end of the first to the start of the second.
 pub(crate) async fn locks_beside_etcdctl(server: &BenchServer, rounds: usize) {
     let etcd = EtcdCluster::start(1).await;
     let endpoint = etcd.endpoints()[0].clone();
@@ -93,7 +93,7 @@ fn hand_over(lock: &dyn Fn(&str) -> Command) -> Duration {
         .stdout(Stdio::null())
         .spawn()
         .expect("it starts");
-    // Long enough to be in line.
+    // Long enough to be queued.
     std::thread::sleep(Duration::from_millis(300));
     std::fs::write(directory.path().join("go"), "").expect("written");
     first.wait().expect("it ends");

@@ -1,11 +1,11 @@
-//! `--explain`: why each step stands where it stands.
+//! `--explain`: the position of each step, with the reason.
 
 use std::io::{self, BufWriter, Write};
 
 use bunraku_engine::{Mode, Plan};
 use serde_json::json;
 
-/// The planned order with its reasons, on stdout.
+/// Prints the planned order with its reasons to stdout.
 pub(crate) fn explain(plan: &Plan, json: bool) -> io::Result<()> {
     let mut out = BufWriter::new(io::stdout().lock());
     for (index, one) in plan.explain().enumerate() {

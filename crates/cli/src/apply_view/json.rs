@@ -3,8 +3,8 @@
 use bunraku_engine::{Event, Finished, Reason, Stream};
 use serde_json::{Map, Value, json};
 
-/// One event on one line of stdout. A reader that went away is no error of
-/// the run: it goes on.
+/// Prints one event as one line of stdout. A reader that went away is not an error of the run,
+/// which continues.
 pub(super) fn print(event: &Event<'_>) {
     let value = match event {
         Event::Begun { resources, noop } => {
@@ -50,7 +50,7 @@ pub(super) fn write(value: &Value) {
     let _ = writeln!(std::io::stdout().lock(), "{value}");
 }
 
-/// What Salt's users know of a state, and what Puppet's users know of a resource.
+/// The fields that Salt users know of a state, and those that Puppet users know of a resource.
 pub(super) fn one(finished: &Finished) -> Map<String, Value> {
     let outcome = &finished.outcome;
     let state = finished.state.as_deref();

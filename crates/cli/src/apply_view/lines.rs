@@ -5,7 +5,7 @@ use std::fmt::Write;
 use anstyle::{AnsiColor, Style};
 use bunraku_engine::{Change, Finished, Reason, Shown, Status};
 
-/// Diffs longer than this are cut: the rest is for `--json`.
+/// The maximum number of diff lines. Longer diffs are cut; `--json` has the rest.
 const LONGEST_DIFF: usize = 200;
 
 fn style(status: Status) -> (Style, &'static str) {
@@ -19,7 +19,7 @@ fn style(status: Status) -> (Style, &'static str) {
     }
 }
 
-/// The time for plain lines; a terminal shows them as they happen.
+/// The time for plain lines. A terminal needs none because it shows events live.
 pub(super) fn time(terminal: bool) -> String {
     if terminal {
         return String::new();
@@ -27,7 +27,7 @@ pub(super) fn time(terminal: bool) -> String {
     format!("{} ", jiff::Zoned::now().strftime("%FT%T%:z"))
 }
 
-/// What came of a resource, with what changed in it.
+/// The result of a resource, with its changes.
 pub(super) fn finished(finished: &Finished, diffs: bool) -> String {
     let outcome = &finished.outcome;
     let (style, sign) = style(outcome.status);
@@ -97,8 +97,7 @@ fn one_change(change: &Change, diffs: bool, text: &mut String) {
     }
 }
 
-/// A value in one line of bounded length, and nothing in it that could move
-/// a terminal's cursor.
+/// A value as one line of bounded length, without characters that could move a terminal's cursor.
 fn shown(value: &Shown) -> String {
     let text = match value {
         Shown::Absent => return "absent".to_owned(),

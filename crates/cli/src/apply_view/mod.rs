@@ -1,7 +1,7 @@
-//! How an apply looks: results on stdout, progress on stderr.
+//! The output of an apply: results on stdout, progress on stderr.
 //!
-//! What is unusual is shown, the rest is counted: an unchanged resource has
-//! no line of its own. Legible without colour.
+//! Unusual results are shown and the rest is counted: an unchanged resource has no line of its own.
+//! The output is legible without colour.
 
 mod explain;
 mod json;
@@ -18,7 +18,7 @@ pub(crate) use summary::{Told, summary};
 
 use progress::Progress;
 
-/// Shows events as they come.
+/// Shows events as they arrive.
 pub(crate) struct View {
     json: bool,
     diffs: bool,
@@ -34,7 +34,7 @@ impl View {
         }
     }
 
-    /// Takes the progress away, so that the summary stands alone.
+    /// Removes the progress display, so that only the summary remains.
     pub(crate) fn end(&self) {
         if let Some(progress) = &self.progress {
             progress.end();
@@ -98,7 +98,7 @@ impl EventSink for View {
     }
 }
 
-/// An error with its causes, and what to do about it.
+/// Prints an error with its causes and a hint.
 pub(crate) fn print_error(error: &dyn Error, hint: Option<&str>) {
     let red = anstyle::Style::new()
         .bold()
@@ -116,7 +116,7 @@ pub(crate) fn print_error(error: &dyn Error, hint: Option<&str>) {
     }
 }
 
-/// Tells what is worth knowing before a run of states.
+/// Prints a note before a run of states.
 pub(crate) fn note(note: &str) {
     anstream::eprintln!("note: {note}");
 }

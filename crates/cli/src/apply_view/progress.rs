@@ -1,4 +1,4 @@
-//! Live progress on a terminal: what runs now, how long, how many are left.
+//! Live progress on a terminal: what is running, for how long, and how many resources are left.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use bunraku_engine::Event;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// More than these do not fit on a line.
+/// The number of running resources shown. More do not fit on a line.
 const SHOWN: usize = 3;
 
 pub(super) struct Progress {

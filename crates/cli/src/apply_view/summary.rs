@@ -1,4 +1,4 @@
-//! What came of a run, and what to do next.
+//! The result of a run, and what to do next.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -6,11 +6,11 @@ use std::path::Path;
 use bunraku_engine::{Finished, Mode, RunEnd, Status, Summary};
 use serde_json::{Value, json};
 
-/// Faster steps are not worth a line.
+/// The threshold for slow steps, in seconds. Faster steps are not worth a line.
 const SLOW: f64 = 0.5;
 const SLOWEST: usize = 5;
 
-/// What the summary is about.
+/// The subject of the summary.
 pub(crate) struct Told<'a> {
     pub(crate) name: &'a str,
     pub(crate) path: &'a Path,

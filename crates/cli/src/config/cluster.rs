@@ -1,4 +1,4 @@
-//! `[server.cluster]`: how a member of a cluster behaves.
+//! `[server.cluster]`: the behaviour of a cluster member.
 
 use std::path::PathBuf;
 
@@ -6,55 +6,55 @@ use serde::Deserialize;
 
 use crate::duration::HumanDuration;
 
-/// How a server behaves that is a member of a cluster. Who it is, and where,
-/// was said to `bunraku cluster init` or `join`.
+/// The behaviour of a server that is a cluster member. `bunraku cluster init` or `join` sets its
+/// name and addresses.
 #[derive(Deserialize, Debug)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ClusterSection {
-    /// Where it listens for members, and its datastore for all servers.
+    /// The address on which it listens for members, and its datastore for all servers.
     pub(crate) listen: std::net::IpAddr,
     pub(crate) etcd: PathBuf,
     pub(crate) etcdctl: PathBuf,
-    /// Further flags for etcd.
+    /// Additional flags for etcd.
     pub(crate) etcd_flags: Vec<String>,
     pub(crate) etcd_heartbeat: HumanDuration,
     pub(crate) etcd_election: HumanDuration,
-    /// How often another member is probed.
+    /// The interval between probes of another member.
     pub(crate) probe_period: HumanDuration,
     pub(crate) probe_timeout: HumanDuration,
-    /// How long a suspect has to speak up.
+    /// The time that a suspected member has to respond.
     pub(crate) suspicion: HumanDuration,
-    /// How long a dead datastore is waited for before it is replaced.
+    /// The time to wait for a dead datastore before replacing it.
     pub(crate) grace: HumanDuration,
     pub(crate) pause_between_changes: HumanDuration,
     pub(crate) most_changes_per_hour: usize,
     pub(crate) snapshot_every: HumanDuration,
     pub(crate) snapshots_kept: usize,
-    /// Of the certificates that members and datastores show each other.
+    /// The lifetime of the certificates between members and datastores.
     pub(crate) certificate_lifetime: HumanDuration,
-    /// How servers that want to join without a token are verified.
+    /// The verification of servers that want to join without a token.
     pub(crate) ssh: Option<ClusterSshSection>,
 }
 
-/// `[server.cluster.ssh]`: how another machine is reached and verified.
+/// `[server.cluster.ssh]`: the connection to another machine, and its verification.
 #[derive(Clone, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ClusterSshSection {
-    /// Machines that are trusted: their host keys, or an authority for those
-    /// (`@cert-authority * ssh-ed25519 …`).
+    /// The trusted machines: their host keys, or an authority for those (`@cert-authority *
+    /// ssh-ed25519 …`).
     pub(crate) known_hosts: PathBuf,
-    /// A private key that they accept.
+    /// A private key that the machines accept.
     pub(crate) identity: Option<PathBuf>,
-    /// Or an SSH authority's private key that they trust: each connection gets
-    /// a key and a certificate of its own, good for some minutes.
+    /// Alternatively, the private key of an SSH authority that the machines trust. Each connection
+    /// gets its own key and a certificate that is valid for a few minutes.
     pub(crate) authority: Option<PathBuf>,
     #[serde(default = "root")]
     pub(crate) user: String,
-    /// Become root there with `sudo -n`.
+    /// Becomes root on the machine with `sudo -n`.
     #[serde(default)]
     pub(crate) sudo: bool,
     pub(crate) port: Option<u16>,
-    /// Further options for `ssh -o`, as KEY=VALUE.
+    /// Additional options for `ssh -o`, as KEY=VALUE.
     #[serde(default)]
     pub(crate) options: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! What the configuration file may say, with every default.
+//! The contents of the configuration file, with every default.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -23,7 +23,7 @@ pub(crate) struct ConfigFile {
     pub(crate) agent: AgentSection,
 }
 
-/// For the commands that talk to a server.
+/// Settings of the commands that talk to a server.
 #[derive(Deserialize, Default, Debug)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ClientSection {
@@ -33,17 +33,17 @@ pub(crate) struct ClientSection {
     pub(crate) credentials: Option<PathBuf>,
 }
 
-/// For `bunraku server`.
+/// Settings of `bunraku server`.
 #[derive(Deserialize, Debug)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ServerSection {
     pub(crate) listen: SocketAddr,
-    /// In its certificate; the host name when not given.
+    /// The name in its certificate; the host name by default.
     pub(crate) name: Option<String>,
-    /// Further names and addresses that nodes reach it by.
+    /// Additional names and addresses by which nodes reach it.
     pub(crate) names: Vec<String>,
     pub(crate) data_dir: PathBuf,
-    /// Health and metrics without a certificate; loopback only.
+    /// The address for health and metrics without a certificate; loopback only.
     pub(crate) health_listen: Option<SocketAddr>,
     pub(crate) store: StoreSection,
     pub(crate) authority: AuthoritySection,
@@ -77,15 +77,15 @@ impl Default for ServerSection {
     }
 }
 
-/// Which compiled catalogs nodes get.
+/// The release of compiled catalogs to nodes.
 #[derive(Deserialize, Debug)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ReleasesSection {
-    /// Releases that are kept per environment; never fewer than two.
+    /// The number of releases kept per environment; at least two.
     pub(crate) keep: usize,
-    /// Nothing was compiled for so long: what was is released, together.
+    /// The quiet time after the last compile. Then all new catalogs are released together.
     pub(crate) quiet: HumanDuration,
-    /// Released after so long, even if compiling goes on.
+    /// The longest delay of a release, even while compiling continues.
     pub(crate) longest_wait: HumanDuration,
 }
 
@@ -99,50 +99,50 @@ impl Default for ReleasesSection {
     }
 }
 
-/// Catalogs ahead of time.
+/// Compiling catalogs ahead of time.
 #[derive(Deserialize, Debug)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct CompileSection {
-    /// Compiles at the same time on this server; as many as it has cores when
-    /// not given, and none with 0.
+    /// The number of concurrent compiles on this server; by default the number of cores. 0 disables
+    /// compiling.
     pub(crate) concurrency: Option<usize>,
-    /// A catalog with more bytes is refused.
+    /// The maximum size of a catalog. Larger ones are refused.
     pub(crate) max_catalog_bytes: u64,
-    /// Files that a catalog may refer to.
+    /// The maximum number of files that a catalog may refer to.
     pub(crate) max_catalog_files: usize,
-    /// How long a catalog that nothing needs is kept.
+    /// The time for which an unneeded catalog is kept.
     pub(crate) catalog_grace: HumanDuration,
-    /// How long git may take to fetch.
+    /// The time limit for a git fetch.
     pub(crate) git_time_limit: HumanDuration,
-    /// Bytes in all files of one commit.
+    /// The maximum size of all files of one commit.
     pub(crate) max_code_bytes: u64,
-    /// Files in one commit.
+    /// The maximum number of files in one commit.
     pub(crate) max_code_files: usize,
-    /// Commits that are kept per environment.
+    /// The number of commits kept per environment.
     pub(crate) keep_commits: usize,
-    /// What Puppet code gets from this server.
+    /// The resources of this server that Puppet code may use.
     pub(crate) puppet: PuppetCompileSection,
 }
 
-/// What Puppet code gets from this server when it is compiled.
+/// The resources of this server that Puppet code may use when it is compiled.
 #[derive(Deserialize, Debug, Default)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct PuppetCompileSection {
-    /// The Ruby that has Puppet; found when not given.
+    /// The Ruby with Puppet; detected by default.
     pub(crate) ruby: Option<PathBuf>,
     /// `$basemodulepath`.
     pub(crate) base_modules: Option<Vec<PathBuf>>,
     /// Files and directories that code may read, such as eyaml keys.
     pub(crate) read_paths: Vec<PathBuf>,
-    /// `puppet:///NAME/path` is `path` below the directory.
+    /// Mount points: `puppet:///NAME/path` is `path` below the directory.
     pub(crate) mounts: BTreeMap<String, PathBuf>,
     /// The global Hiera configuration.
     pub(crate) hiera_config: Option<PathBuf>,
     /// The external node classifier, with its arguments.
     pub(crate) enc: Vec<String>,
-    /// `$servername`; the server's own name when not given.
+    /// `$servername`; the server's own name by default.
     pub(crate) server_name: Option<String>,
-    /// Hosts from which `http_sources: pin` fetches.
+    /// The hosts from which `http_sources: pin` fetches.
     pub(crate) http_hosts: Vec<String>,
 }
 
@@ -165,22 +165,22 @@ impl Default for CompileSection {
 #[derive(Deserialize, Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum StoreKind {
-    /// In the data directory; nothing to install.
+    /// In the data directory. Requires no installation.
     #[default]
     Embedded,
     Etcd,
 }
 
-/// Where the server keeps everything.
+/// The storage of the server.
 #[derive(Deserialize, Debug)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct StoreSection {
     pub(crate) kind: StoreKind,
     /// etcd's client addresses, `http://…` or `https://…`.
     pub(crate) endpoints: Vec<String>,
-    /// Every key begins with this in etcd.
+    /// The prefix of every key in etcd.
     pub(crate) root: String,
-    /// How far back etcd keeps history; what is older is compacted away.
+    /// The length of the history that etcd keeps. Older revisions are compacted.
     pub(crate) history: HumanDuration,
     pub(crate) ca: Option<PathBuf>,
     pub(crate) certificate: Option<PathBuf>,
@@ -204,23 +204,23 @@ impl Default for StoreSection {
 #[derive(Deserialize, Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum AuthorityKind {
-    /// Made on first start.
+    /// Created on first start.
     #[default]
     Own,
     /// An existing Puppet CA directory.
     Puppet,
 }
 
-/// Who signs certificates.
+/// The authority that signs certificates.
 #[derive(Deserialize, Default, Debug)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct AuthoritySection {
     pub(crate) kind: AuthorityKind,
-    /// `<data_dir>/ca` when not given; must be given for Puppet's.
+    /// The directory; `<data_dir>/ca` by default. Required for a Puppet CA.
     pub(crate) directory: Option<PathBuf>,
 }
 
-/// How long certificates live.
+/// The lifetimes of certificates.
 #[derive(Deserialize, Debug)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct CertificatesSection {
@@ -239,7 +239,7 @@ impl Default for CertificatesSection {
     }
 }
 
-/// How many reports are kept.
+/// The retention of reports.
 #[derive(Deserialize, Debug)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ReportsSection {
@@ -256,7 +256,7 @@ impl Default for ReportsSection {
     }
 }
 
-/// What the server takes at most.
+/// The limits of what the server accepts.
 #[derive(Deserialize, Debug)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct LimitsSection {
@@ -277,15 +277,15 @@ impl Default for LimitsSection {
     }
 }
 
-/// Which facts count, and how many fact sets are kept.
+/// The facts that matter, and the number of fact sets kept.
 #[derive(Deserialize, Debug)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct FactsSection {
-    /// Dotted paths of facts that change all the time and decide nothing.
+    /// Dotted paths of facts that change all the time and affect no decision.
     pub(crate) volatile: VolatileFacts,
-    /// Lists of environments that have their own.
+    /// The lists of environments that have their own.
     pub(crate) volatile_in: BTreeMap<EnvironmentName, VolatileFacts>,
-    /// Fact sets before the newest that can still be compared, per node.
+    /// The number of older fact sets per node that can still be compared.
     pub(crate) history: usize,
 }
 
@@ -299,58 +299,60 @@ impl Default for FactsSection {
     }
 }
 
-/// For `bunraku agent`.
+/// Settings of `bunraku agent`.
 #[derive(Deserialize, Debug)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct AgentSection {
-    /// The fully qualified host name when not given.
+    /// The node's name; the fully qualified host name by default.
     pub(crate) name: Option<String>,
     /// `HOST:PORT`, tried in order.
     pub(crate) servers: Vec<String>,
     pub(crate) data_dir: PathBuf,
-    /// Pinned at the first contact: `SHA256:…`, as `bunraku token create` prints it.
+    /// The fingerprint of the CA, pinned at first contact: `SHA256:…`, as `bunraku token create`
+    /// prints it.
     pub(crate) ca_fingerprint: Option<String>,
-    /// A file with the one-time token, so that it stands in no process list.
+    /// A file with the one-time token, so that no process list shows it.
     pub(crate) token_file: Option<PathBuf>,
     pub(crate) facts_interval: HumanDuration,
-    /// Directories with facts of your own.
+    /// Directories with custom facts.
     pub(crate) external_facts: Vec<PathBuf>,
     pub(crate) external_facts_timeout: HumanDuration,
-    /// What a run is: this agent's engine with the released catalog, a command, or Puppet.
+    /// The run method: this agent's engine with the released catalog, a command, or Puppet.
     pub(crate) run_method: RunMethodKind,
-    /// For `run_method = "puppet"`.
+    /// Settings for `run_method = "puppet"`.
     pub(crate) puppet: PuppetSection,
     /// The program and its arguments, for `run_method = "command"`.
     pub(crate) run_command: Vec<String>,
-    /// The same for noop runs; without it there are none.
+    /// The same for noop runs. Without it, noop runs are not available.
     pub(crate) run_noop_command: Option<Vec<String>>,
     /// Exit codes of the command that mean success.
     pub(crate) run_success_codes: Vec<i32>,
-    /// Between two runs that the node starts by itself; `0s` for never.
+    /// The interval between scheduled runs of the node; `0s` disables them.
     pub(crate) run_interval: HumanDuration,
-    /// The first of them is within this after the agent's start.
+    /// The first scheduled run starts within this time after the agent.
     pub(crate) run_splay: HumanDuration,
-    /// Run when a new release reaches the node.
+    /// Start a run when a new release reaches the node.
     pub(crate) run_on_release: bool,
-    /// Within this, each node at its own time; `0s` for all at once.
+    /// The time over which nodes spread these runs; `0s` starts all at once.
     pub(crate) release_splay: HumanDuration,
-    /// Runs only say what they would change, unless a request says otherwise.
+    /// Runs only report what they would change, unless a request overrides it.
     pub(crate) noop: bool,
-    /// When runs enforce; outside of these they are noop. Empty: always.
+    /// The windows in which runs enforce. Outside of them, runs are noop. Empty means always.
     pub(crate) windows: Vec<String>,
-    /// A run that works for longer is ended; `0s` for no limit.
+    /// The time limit of a run; `0s` for no limit. A longer run is ended.
     pub(crate) run_timeout: HumanDuration,
-    /// How long a run waits for somebody's `bunraku apply`.
+    /// The time for which a run waits for another `bunraku apply` to finish.
     pub(crate) lock_wait: HumanDuration,
-    /// Backups, the lock, and what was applied last.
+    /// The directory for backups, the lock, and the record of the last apply.
     pub(crate) state_dir: PathBuf,
-    /// Keys whose modules may run here (`*.pub`), and the list of revoked ones (`revoked`).
+    /// The directory with the keys of modules that may run here (`*.pub`), and the list of revoked
+    /// keys (`revoked`).
     pub(crate) module_keys: PathBuf,
-    /// The directory under which the managed machine lies, when it is not `/`.
+    /// The root directory of the managed machine, if it is not `/`.
     pub(crate) root: Option<PathBuf>,
-    /// Events that wait for a server take at most this much of the disk.
+    /// The maximum disk space for events that wait for a server.
     pub(crate) spool_bytes: u64,
-    /// A larger catalog is refused.
+    /// The maximum size of a catalog. A larger one is refused.
     pub(crate) catalog_bytes: u64,
 }
 

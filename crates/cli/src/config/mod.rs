@@ -1,8 +1,8 @@
-//! Configuration: flags before environment before file before defaults.
+//! Configuration: flags override the environment, which overrides the file, which overrides
+//! defaults.
 //!
-//! Flags and environment are merged by the command line parser; this module
-//! reads the file and has the defaults. A key that nobody knows is an error,
-//! because a misspelt one would silently do nothing.
+//! The command line parser merges flags and environment. This module reads the file and has the
+//! defaults. An unknown key is an error, because a misspelt one would silently do nothing.
 
 mod cluster;
 mod file;
@@ -19,19 +19,19 @@ pub(crate) use file::{
 };
 pub(crate) use puppet::PuppetSection;
 
-/// Where the file is looked for when nobody says.
+/// The default path of the configuration file.
 pub(crate) const DEFAULT_FILE: &str = "/etc/bunraku/bunraku.toml";
 
-/// The port that servers listen on when nobody says.
+/// The default port of servers.
 pub(crate) const DEFAULT_PORT: u16 = 8150;
 
-/// The file that is in force, and where it came from.
+/// The effective configuration, and the path it came from.
 pub(crate) struct Loaded {
     pub(crate) path: Option<PathBuf>,
     pub(crate) file: ConfigFile,
 }
 
-/// Reads the file that was named, or the default one where it exists.
+/// Reads the given file, or the default one if it exists.
 pub(crate) fn load(named: Option<&Path>) -> Result<Loaded, Failure> {
     let path = match named {
         Some(path) => path,

@@ -1,4 +1,4 @@
-//! `[agent.puppet]`: how an agent uses the Puppet that is already there.
+//! `[agent.puppet]`: use of the Puppet that is already installed.
 
 use std::path::{Path, PathBuf};
 
@@ -8,20 +8,21 @@ use serde::Deserialize;
 
 use crate::failure::Failure;
 
-/// Where Puppet's own packages put it; in no PATH of services.
+/// The directories of Puppet's own packages. The PATH of a service has neither.
 const USUAL: [&str; 2] = ["/opt/puppetlabs/bin", "/opt/puppetlabs/puppet/bin"];
 
 #[derive(Deserialize, Default, Debug)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct PuppetSection {
-    /// The program; looked for in PATH and where Puppet's own packages put it.
+    /// The program. By default, it is looked up in PATH and in the directories of Puppet's own
+    /// packages.
     pub(crate) program: Option<PathBuf>,
     pub(crate) form: PuppetFormKind,
-    /// What `apply` applies.
+    /// The manifest for `apply`.
     pub(crate) manifest: Option<PathBuf>,
-    /// Runs carry out the node's released catalog, and nothing else.
+    /// Runs apply the node's released catalog and nothing else.
     pub(crate) released: bool,
-    /// Puppet's own setting decides when not given.
+    /// The environment; by default, Puppet's own setting decides.
     pub(crate) environment: Option<EnvironmentName>,
     /// The name in Puppet's certificate.
     pub(crate) certname: Option<String>,
@@ -29,7 +30,7 @@ pub(crate) struct PuppetSection {
     pub(crate) vardir: Option<PathBuf>,
     pub(crate) ssldir: Option<PathBuf>,
     pub(crate) publicdir: Option<PathBuf>,
-    /// Further arguments for every run.
+    /// Additional arguments for every run.
     pub(crate) arguments: Vec<String>,
 }
 
@@ -44,7 +45,7 @@ pub(crate) enum PuppetFormKind {
 }
 
 impl PuppetSection {
-    /// `data_dir`: the agent's.
+    /// Returns the options. `data_dir` is the agent's.
     pub(crate) fn options(&self, data_dir: &Path) -> Result<PuppetOptions, Failure> {
         let wants_manifest = self.form == PuppetFormKind::Apply && !self.released;
         if wants_manifest && self.manifest.is_none() {

@@ -1,4 +1,4 @@
-//! The servers among themselves.
+//! The cluster page.
 
 use bunraku_console::{ClusterPage, EventLine, Section, ServerLine, Tone};
 use bunraku_wire::api::cluster::{ClusterStatus, MemberRecord, MemberState};

@@ -1,7 +1,6 @@
-//! Who may look. A browser speaks for every site that it has open, and every
-//! user of this machine can reach its loopback: so a key is asked for, which
-//! the browser keeps for this console only, and the name that it used must be
-//! this console's own.
+//! Access control. A browser acts for every site that it has open, and every user of this machine
+//! can reach its loopback address. So the console requires a key, which the browser keeps for this
+//! console only. The host name that the browser used must be the console's own.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,7 +16,8 @@ use super::page::Problem;
 
 pub(super) struct Door {
     key: String,
-    /// Cookies are kept by host, not by port: another console has another one.
+    /// The name of the cookie. Browsers keep cookies by host, not by port, so each console has its
+    /// own.
     cookie: String,
     hosts: [String; 2],
 }
@@ -35,7 +35,7 @@ impl Door {
         &self.key
     }
 
-    /// Compares hashes: how long it takes says nothing of the key.
+    /// Compares hashes, so that the duration reveals nothing about the key.
     fn fits(&self, given: &str) -> bool {
         ContentId::of(given.as_bytes()) == ContentId::of(self.key.as_bytes())
     }
@@ -54,9 +54,9 @@ impl Door {
             .any(|(name, value)| name == self.cookie && self.fits(value))
     }
 
-    /// With the key in the address, which the address bar forgets.
+    /// Accepts the key from the address and redirects, so that the address bar no longer shows it.
     fn let_in(&self, path: &str) -> Response {
-        // Two slashes would lead to another host.
+        // A path with two slashes would lead to another host.
         let path = match path.starts_with("//") {
             true => "/",
             false => path,
@@ -106,9 +106,9 @@ fn no_key() -> Problem {
     )
 }
 
-/// Around every page.
+/// Guards every page.
 pub(super) async fn guard(State(door): State<Arc<Door>>, request: Request, next: Next) -> Response {
-    // What every page looks like is no secret, and is asked for by those that are refused.
+    // The style and script of the pages are not secret, and the refusal page needs them too.
     let open = ["/console.css", "/console.js"].contains(&request.uri().path());
     let mut response = match door.judge(&request) {
         Ok(None) => next.run(request).await,

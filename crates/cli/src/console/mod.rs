@@ -1,7 +1,7 @@
 //! The console's pages, served on this machine with an operator's credentials.
 //!
-//! Invariants: every request to a server is a GET; every page is for whoever
-//! has the key that was printed, and for no other site that a browser has open.
+//! Invariants: every request to a server is a GET. Only someone with the printed key gets a page,
+//! and no other site that a browser has open does.
 
 mod cluster;
 mod door;

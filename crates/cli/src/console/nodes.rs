@@ -1,4 +1,4 @@
-//! Nodes, one and all.
+//! The pages of all nodes and of one node.
 
 use bunraku_console::{Count, FactLine, NodeLine, NodePage, NodesPage, ReportLine, Section, Tone};
 use bunraku_model::{Connection, NodeName, StatusWord};
@@ -17,11 +17,11 @@ use crate::node_view::{causes, note, what};
 use crate::output::ago;
 use crate::report_view::{counts, state};
 
-/// More than this on one page helps nobody.
+/// The maximum number of nodes on one page. More would not be useful.
 const MOST_NODES: usize = 500;
 const MOST_FACTS: usize = 200;
 const MOST_REPORTS: usize = 15;
-/// Of a fact's value, in characters.
+/// The maximum length of a fact's value, in characters.
 const LONGEST_FACT: usize = 300;
 
 const UNUSUAL_FIRST: [StatusWord; 5] = [
@@ -32,7 +32,7 @@ const UNUSUAL_FIRST: [StatusWord; 5] = [
     StatusWord::Idle,
 ];
 
-/// What a person looks for.
+/// The filter that the user entered.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Wanted {
@@ -75,7 +75,7 @@ fn place(word: StatusWord) -> usize {
     place.unwrap_or_default()
 }
 
-/// How many there are, and how many of each kind that there is.
+/// Counts all nodes, and the nodes of each status that occurs.
 pub(super) fn by_status(nodes: &[NodeSummary]) -> Vec<Count> {
     let mut counts = vec![Count {
         number: nodes.len(),
@@ -136,7 +136,7 @@ pub(super) async fn one(source: &Source, node: &str) -> Result<NodePage, Problem
         source.call(ShowNode.at(&name)),
         source.call(ListReports.with_query((), &newest)),
     )?;
-    // A node that never came has neither of these.
+    // A node that has never connected has neither of these.
     let (facts, queue) = tokio::join!(
         source.client.call(ShowFacts.at(&name)),
         source.client.call(ShowNodeQueue.at(&name)),
@@ -178,7 +178,7 @@ fn queue_lines(queue: &NodeQueue, now: Timestamp) -> Vec<String> {
     lines.collect()
 }
 
-/// The top of the facts, in their order; what lies deeper as JSON.
+/// Returns the top-level facts in their order, with nested values as JSON.
 fn fact_lines(reply: &FactsReply) -> Vec<FactLine> {
     let facts = reply.facts.as_map().iter().take(MOST_FACTS);
     let lines = facts.map(|(name, value)| {

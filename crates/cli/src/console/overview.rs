@@ -1,4 +1,4 @@
-//! Everything at a glance.
+//! The overview page.
 
 use bunraku_console::{Count, EnvironmentLine, OverviewPage, Section, Tone};
 use bunraku_plan::run::RunSummary;

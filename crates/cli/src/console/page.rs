@@ -1,5 +1,5 @@
-//! What all pages share: where they come from, what is around them, and what
-//! is shown in place of one that cannot be made.
+//! The common parts of all pages: their data source, their frame, and the page that replaces one
+//! that cannot be rendered.
 
 use axum::http::StatusCode;
 use axum::response::{Html, IntoResponse, Response};
@@ -15,14 +15,14 @@ use jiff::tz::TimeZone;
 use crate::cluster_view::is_whole;
 use crate::plan_view::count;
 
-/// Where pages get what they show.
+/// The data source of the pages.
 #[derive(Clone)]
 pub(super) struct Source {
     pub(super) client: Client,
     pub(super) operator: NodeName,
 }
 
-/// The servers among themselves, if there is more than one.
+/// The cluster status, if there is more than one server.
 pub(super) type Servers = Option<ClusterStatus>;
 
 impl Source {
@@ -36,7 +36,7 @@ impl Source {
     pub(super) async fn servers(&self) -> Result<Servers, Problem> {
         match self.client.call(ShowCluster).await {
             Ok(status) => Ok(Some(status)),
-            // It is no member of a cluster.
+            // The server is not a member of a cluster.
             Err(error) if error.status() == Some(409) => Ok(None),
             Err(error) => Err(error.into()),
         }
@@ -56,7 +56,7 @@ impl Source {
         }
     }
 
-    /// Of a page below the section's own.
+    /// Returns the frame of a page below the section's own page.
     pub(super) fn frame_below(&self, title: &str, section: Section, servers: &Servers) -> Frame {
         let crumb = Crumb {
             title: section.title().to_owned(),
@@ -83,7 +83,7 @@ fn health(servers: &Servers) -> (String, Tone) {
     (health, tone)
 }
 
-/// How the servers are among themselves.
+/// Returns the tone for the cluster status.
 pub(super) fn tone_of(status: &ClusterStatus) -> Tone {
     match (status.without_majority_seconds, is_whole(status)) {
         (Some(_), _) => Tone::Bad,
@@ -99,7 +99,7 @@ fn warning(servers: &Servers) -> Option<String> {
     ))
 }
 
-/// A time as people on this machine tell it.
+/// Formats a time in this machine's time zone.
 pub(super) fn local(time: Timestamp) -> String {
     let zoned = time.to_zoned(TimeZone::system());
     zoned.strftime("%Y-%m-%d %H:%M:%S").to_string()
@@ -117,7 +117,7 @@ pub(super) fn rendered(page: &impl Template) -> Result<Response, Problem> {
     }
 }
 
-/// Why there is no page.
+/// The reason why a page cannot be shown.
 #[derive(Debug)]
 pub(super) struct Problem {
     status: StatusCode,

@@ -1,4 +1,4 @@
-//! Ordered runs, one and all.
+//! The pages of all ordered runs and of one run.
 
 use bunraku_console::{RunLine, RunPage, RunsPage, Section, StepLine, Tone};
 use bunraku_model::RunId;
@@ -14,7 +14,7 @@ use crate::output::ago;
 use crate::run_follow;
 use crate::run_view::{list_state, mark, phase, short, step_detail};
 
-/// More than this on one page helps nobody.
+/// The maximum number of runs on one page. More would not be useful.
 const MOST_RUNS: usize = 200;
 const MOST_STEPS: usize = 500;
 
@@ -109,7 +109,7 @@ fn percent(part: usize, whole: usize) -> u8 {
     }
 }
 
-/// What went wrong first, then what is at work, then the rest.
+/// Returns the sort position: failed steps first, then running ones, then the rest.
 fn place(state: &StepState) -> u8 {
     match state {
         StepState::Starting | StepState::Running => 1,

@@ -17,7 +17,7 @@ pub(crate) async fn fire(trigger: &TriggerName, hosts: &[NodeName]) -> Result<()
     }
 }
 
-/// The same inside a run: what `mco` prints is part of the error.
+/// Starts a Puppet run on each host, inside a run: the output of `mco` becomes part of the error.
 pub(super) async fn fire_quietly(trigger: &TriggerName, hosts: &[NodeName]) -> Result<(), Failure> {
     let output = command(hosts).output().await.map_err(not_run)?;
     if output.status.success() {

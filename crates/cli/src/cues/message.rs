@@ -1,17 +1,17 @@
-//! What is written under a cue's key. Pure.
+//! The value under a cue's key. Pure.
 
 use bunraku_model::NodeName;
 use bunraku_wire::api::TriggerCause;
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// The value of a key. Others write the first five; the causes are ours.
+/// The value of a key. Other programs write the first five fields; the causes are ours.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(super) struct Message {
     #[serde(default)]
     pub(super) hostname: String,
     #[serde(default, deserialize_with = "one_or_many")]
     pub(super) tags: Vec<String>,
-    /// Without any, the key `<prefix>/<name>` is for every watcher.
+    /// The hosts. If the list is empty, the key `<prefix>/<name>` is for every watcher.
     #[serde(default, deserialize_with = "one_or_many")]
     pub(super) hosts: Vec<String>,
     #[serde(default)]
@@ -28,7 +28,7 @@ enum OneOrMany {
     Many(Vec<String>),
 }
 
-/// Puppet gives a list of one as the one.
+/// Reads a list. Puppet writes a list with one element as that element.
 fn one_or_many<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
     Ok(match Option::<OneOrMany>::deserialize(from)? {
         None => Vec::new(),
@@ -37,7 +37,7 @@ fn one_or_many<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Err
     })
 }
 
-/// The trigger that a key is a cue for this host of, if it is one.
+/// Returns the trigger's name if the key is a cue for this host.
 pub(super) fn cue_for(host: &NodeName, key: &str, message: &Message) -> Option<String> {
     match key.strip_prefix("hosts/") {
         Some(named) if named == host.as_str() => {

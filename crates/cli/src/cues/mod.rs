@@ -1,14 +1,13 @@
-//! Triggers without a server of ours: through keys in etcd.
+//! Triggers without a Bunraku server: through keys in etcd.
 //!
-//! The keys are those of the Puppet module that this continues:
-//! `<prefix>/<name>` and `<prefix>/hosts/<host>`, JSON with hostname, tags,
-//! hosts, timestamp and uuid, with a time to live. What it got wrong is
-//! mended on the reading side: a watch resumes at the revision where it
-//! stopped, so that no write is missed, also of one key written twice; a key
-//! that expires is no cue; and a cue seen twice is known by its uuid.
+//! The keys are those of the original Puppet module: `<prefix>/<name>` and `<prefix>/hosts/<host>`,
+//! JSON with hostname, tags, hosts, timestamp and uuid, with a time to live. The reading side fixes
+//! that module's mistakes. A watch resumes at the revision where it stopped, so it misses no write,
+//! not even when one key is written twice. A key that expires is not a cue. The uuid identifies a
+//! cue that is seen twice.
 //!
-//! That module uses the first keyspace of etcd (its v2 API). Where etcd serves it, a firing is written
-//! to both keyspaces and a watcher follows both: the uuid makes them one cue.
+//! That module uses the first keyspace of etcd (its v2 API). Where etcd serves it, a firing is
+//! written to both keyspaces and a watcher follows both: the uuid makes them one cue.
 
 pub(crate) mod mcollective;
 mod message;
@@ -36,7 +35,7 @@ use message::Message;
 pub(crate) use transport::OtherTransports;
 pub(crate) use watch::{WatchArguments, watch};
 
-/// Keys per transaction.
+/// The number of keys per transaction.
 const PER_TRANSACTION: usize = 100;
 
 /// Where the keys are.
@@ -89,13 +88,13 @@ enum EtcdApi {
 }
 
 impl EtcdArguments {
-    /// The client of the v3 API, unless only v2 is wanted.
+    /// Returns the client of the v3 API, unless only v2 is wanted.
     async fn connect(&self) -> Result<EtcdStore, Failure> {
         let options = self.options()?;
         EtcdStore::connect(options).await.map_err(Failure::from)
     }
 
-    /// The client of the v2 API with its newest index, if it is wanted and served.
+    /// Returns the client of the v2 API with its newest index, if v2 is wanted and served.
     async fn connect_v2(&self) -> Result<Option<(EtcdV2, u64)>, Failure> {
         if self.etcd_api == EtcdApi::V3 {
             return Ok(None);
@@ -137,18 +136,18 @@ impl EtcdArguments {
     }
 }
 
-/// The causes of the run that this command is part of.
+/// Returns the causes of the run that this command belongs to.
 pub(crate) fn causes_of_this_run() -> Result<Vec<Cause>, Failure> {
     let Some(text) = std::env::var_os("BUNRAKU_CAUSES") else {
         return Ok(Vec::new());
     };
-    // Going on without them would let a loop run forever.
+    // Continuing without them would let a loop run forever.
     serde_json::from_str(&text.to_string_lossy()).map_err(|error| {
         Failure::new("BUNRAKU_CAUSES does not hold the causes of a run").caused_by(&error)
     })
 }
 
-/// This machine, as cues name it.
+/// Returns the name of this machine in cues.
 pub(crate) fn own_name(named: Option<NodeName>) -> Result<NodeName, Failure> {
     if let Some(name) = named {
         return Ok(name);
@@ -173,7 +172,7 @@ pub(crate) async fn fire(
         return Err(Failure::usage(message));
     }
     let now = Timestamp::now();
-    // Only a run has a chain to hand on; a person begins one.
+    // Only a run has a chain to pass on. A person starts a new one.
     let by = (!request.causes.is_empty()).then_some(from);
     let causes = match continue_chains(trigger, by, request, now) {
         Chained::On(causes) => causes,
@@ -196,7 +195,7 @@ pub(crate) async fn fire(
         v2::write(client, &keys, &message, ttl).await?;
     }
     match write(arguments, &keys, &message, ttl).await {
-        // An etcd 2 has no other keyspace.
+        // An etcd 2 does not have the other keyspace.
         Err(failure) if first.is_some() && arguments.etcd_api == EtcdApi::Auto => {
             tracing::warn!(
                 error = failure.message(),

@@ -1,7 +1,7 @@
-//! What a watcher knows, on disk before it acts on it. The decisions are pure.
+//! The state of a watcher, written to disk before it acts on it. The decisions are pure.
 //!
-//! A cue is noted before its run starts, and crossed out after the run has
-//! ended. So a watcher that dies in between runs again, and loses nothing.
+//! A cue is recorded before its run starts and removed after the run has ended. A watcher that dies
+//! in between runs again and loses nothing.
 
 use std::path::PathBuf;
 
@@ -10,13 +10,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
 
-/// Uuids that are remembered.
+/// The number of remembered uuids.
 const SEEN: usize = 1_000;
 
-/// Cues that wait one by one; they become one run anyway.
+/// The maximum number of pending cues kept individually. They become one run anyway.
 const MOST_WAITING: usize = 200;
 
-/// One cue, as a run gets to know it.
+/// One cue, as passed to a run.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(super) struct Cue {
     pub(super) trigger: String,
@@ -26,9 +26,9 @@ pub(super) struct Cue {
 
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub(super) struct State {
-    /// The first revision that was not seen.
+    /// The first revision not yet seen.
     pub(super) next: Option<u64>,
-    /// The first index of the v2 API that was not seen.
+    /// The first index of the v2 API not yet seen.
     #[serde(default)]
     pub(super) next_v2: Option<u64>,
     seen: Vec<String>,
@@ -37,7 +37,7 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Notes a cue, unless it was seen before.
+    /// Records a cue, unless it was seen before. Returns true if it is new.
     pub(super) fn note(&mut self, uuid: &str, cue: Cue) -> bool {
         if self.seen.iter().any(|seen| seen == uuid) {
             return false;
@@ -51,7 +51,7 @@ impl State {
         true
     }
 
-    /// Everything that waits becomes one run. Nothing, while one runs.
+    /// Starts one run for all pending cues. Returns nothing while a run is active.
     pub(super) fn start(&mut self) -> Option<Vec<Cue>> {
         if !self.running.is_empty() || self.waiting.is_empty() {
             return None;
@@ -64,7 +64,7 @@ impl State {
         self.running.clear();
     }
 
-    /// A run that an earlier life began has to be done again.
+    /// Schedules again a run that an earlier process started.
     fn recover(&mut self) {
         let mut again = std::mem::take(&mut self.running);
         again.append(&mut self.waiting);
@@ -79,7 +79,8 @@ pub(super) struct StateFile {
 }
 
 impl StateFile {
-    /// Makes the directory as well: a machine that has only ever watched has none.
+    /// Opens the file. Also creates the directory, which a machine that has only ever watched does
+    /// not have.
     pub(super) fn open(path: PathBuf) -> Result<Self, Failure> {
         if let Some(directory) = path.parent() {
             std::fs::create_dir_all(directory).map_err(|error| {

@@ -1,4 +1,4 @@
-//! Cues of a run that do not go through our servers.
+//! Cues of a run that do not pass through Bunraku servers.
 
 use std::error::Error;
 use std::ffi::OsString;
@@ -13,7 +13,7 @@ use clap::Parser;
 use super::{EtcdArguments, fire, mcollective, own_name};
 use crate::failure::Failure;
 
-/// etcd and MCollective, for `trigger` resources.
+/// The transports etcd and MCollective, for `trigger` resources.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OtherTransports;
 

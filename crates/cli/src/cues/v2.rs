@@ -1,7 +1,7 @@
 //! Cues in the keyspace of etcd's v2 API, which the original Puppet module uses.
 //!
-//! A follower waits for changes in a task of its own and hands them over. It resumes at the index
-//! where it stopped, and reads all keys when etcd no longer has the events since then.
+//! A follower waits for changes in its own task and passes them on. It resumes at the index where
+//! it stopped, and reads all keys when etcd no longer has the events since then.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use tokio::sync::mpsc;
 use super::message::Message;
 use crate::failure::Failure;
 
-/// How long to wait before asking etcd again.
+/// The delay before the next request to etcd.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// One sentence, with its reason.
+/// Turns the error into one sentence with its reason.
 pub(super) fn failure(error: EtcdV2Error) -> Failure {
     let failure = Failure::new(error.to_string());
     match std::error::Error::source(&error) {
@@ -23,7 +23,7 @@ pub(super) fn failure(error: EtcdV2Error) -> Failure {
     }
 }
 
-/// Writes one message under each of these keys.
+/// Writes one message under each of the keys.
 pub(super) async fn write(
     client: &EtcdV2,
     keys: &[String],
@@ -37,7 +37,7 @@ pub(super) async fn write(
     Ok(())
 }
 
-/// The changes from an index on.
+/// The changes starting at an index.
 pub(super) struct Follower {
     changes: mpsc::Receiver<EtcdV2Changes>,
 }
@@ -49,7 +49,7 @@ impl Follower {
         Self { changes }
     }
 
-    /// The next changes; never, once the follower has ended.
+    /// Waits for the next changes. Never resolves after the follower has ended.
     pub(super) async fn next(follower: &mut Option<Self>) -> EtcdV2Changes {
         if let Some(Self { changes }) = follower
             && let Some(changes) = changes.recv().await

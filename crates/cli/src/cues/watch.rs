@@ -1,4 +1,4 @@
-//! `bunraku trigger watch`: runs a command when a cue for this host comes.
+//! `bunraku trigger watch`: runs a command when a cue for this host arrives.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,10 +18,10 @@ use super::v2::Follower;
 use super::{EtcdApi, EtcdArguments, own_name};
 use crate::failure::Failure;
 
-/// How long to wait before asking etcd again when it was away.
+/// The delay before the next request to an etcd that was unreachable.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Causes that a run gets to know: they are one variable of its environment.
+/// The maximum number of causes passed to a run, because they share one environment variable.
 const MOST_CAUSES: usize = 50;
 
 /// Run a command when a trigger for this host arrives through etcd
@@ -59,7 +59,7 @@ pub(crate) struct WatchArguments {
     run_cmd: Vec<String>,
 }
 
-/// Watches until asked to end. A run at work is let finish.
+/// Watches until asked to end. Lets an active run finish.
 pub(crate) async fn watch(
     arguments: WatchArguments,
     shutdown: CancellationToken,
@@ -114,7 +114,7 @@ impl Watcher {
         }
     }
 
-    /// Starts to follow the v2 API, if that is wanted and served.
+    /// Starts to follow the v2 API, if it is wanted and served.
     async fn follow_v2(&mut self) {
         if self.v2.is_some() {
             return;
@@ -122,7 +122,7 @@ impl Watcher {
         match self.arguments.etcd.connect_v2().await {
             Ok(None) => {}
             Ok(Some((client, newest))) => {
-                // At the first start of all, what is there already is not for us.
+                // At the very first start, existing keys are not for this watcher.
                 let from = *self.file.state.next_v2.get_or_insert(newest + 1);
                 self.v2 = Some(Follower::start(client, from));
                 tracing::info!(host = %self.host, "watching the v2 API");
@@ -151,7 +151,7 @@ impl Watcher {
         self.file.save()
     }
 
-    /// Follows until it is told to end, or etcd fails.
+    /// Follows until asked to end or until etcd fails.
     async fn follow(
         &mut self,
         store: &EtcdStore,
@@ -180,7 +180,7 @@ impl Watcher {
                     Some(Ok(batch)) => {
                         let put = batch.changes.iter().filter_map(|change| match change {
                             Change::Put(entry) => Some(entry),
-                            // A key that was deleted or expired is no cue.
+                            // A deleted or expired key is not a cue.
                             Change::Delete { .. } => None,
                         });
                         note_all(&mut self.file.state, &self.host, put);
@@ -193,7 +193,7 @@ impl Watcher {
         }
     }
 
-    /// The first start of all: what is there already is not for us.
+    /// Handles the very first start: existing keys are not for this watcher.
     async fn begin(&mut self, store: &EtcdStore) -> Result<Result<Revision, StoreError>, Failure> {
         let page = match store
             .range(Range {
@@ -211,8 +211,8 @@ impl Watcher {
         Ok(Ok(next))
     }
 
-    /// Away for longer than etcd keeps history: what is still there and was
-    /// not seen is a cue.
+    /// Catches up after an absence longer than etcd's history: every remaining key that was not
+    /// seen is a cue.
     async fn mend(
         &mut self,
         store: &EtcdStore,
@@ -308,7 +308,7 @@ impl Watcher {
     }
 }
 
-/// The end of the run at work; never, when none is.
+/// Waits for the end of the active run. Never resolves if none is active.
 async fn ended(child: &mut Option<Child>) -> std::io::Result<std::process::ExitStatus> {
     match child {
         Some(child) => child.wait().await,
@@ -322,7 +322,7 @@ fn note_all<'a>(state: &mut State, host: &NodeName, entries: impl Iterator<Item 
     }
 }
 
-/// Notes what a key says, if it is a cue for this host.
+/// Records a key's value if it is a cue for this host.
 fn note(state: &mut State, host: &NodeName, key: &str, value: &[u8]) {
     let message: Message = match serde_json::from_slice(value) {
         Ok(message) => message,

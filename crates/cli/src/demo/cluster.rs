@@ -1,4 +1,4 @@
-//! The demo with several servers: one that keeps data is killed.
+//! The demo with several servers: one that stores data is killed.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use super::stage::Stage;
 use crate::connection::failed;
 use crate::failure::Failure;
 
-/// A machine that is gone is replaced after minutes in earnest; here, soon.
+/// In production a lost machine is replaced after minutes; here, soon.
 const SETTINGS: &str = r#"[server.cluster]
 listen = "127.0.0.1"
 probe_period = "500ms"
@@ -31,7 +31,7 @@ pub(super) struct Member {
 }
 
 impl Fleet {
-    /// So many servers that keep the data, and one to spare.
+    /// Starts this many servers that store the data, and one spare.
     pub(crate) async fn start_cluster(
         &mut self,
         size: usize,
@@ -78,7 +78,8 @@ impl Fleet {
         Ok(place)
     }
 
-    /// The first one's is where the single server of the other demo has its own.
+    /// Returns a member's directory. The first member uses the directory that the single server has
+    /// in the other demo.
     fn member_dir(&self, number: usize) -> String {
         match number {
             1 => self.path("server"),
@@ -119,7 +120,7 @@ impl Fleet {
         Ok(ready)
     }
 
-    /// Where the servers listen that are up.
+    /// Returns the addresses of the running servers.
     pub(super) fn member_addresses(&self) -> Vec<String> {
         let up = self.members.iter().filter(|it| it.process.is_some());
         up.map(|member| member.address.clone()).collect()
@@ -129,7 +130,7 @@ impl Fleet {
         self.members.iter().map(|it| it.name.clone()).collect()
     }
 
-    /// `kill -9`, its datastore included.
+    /// Kills a member with `kill -9`, including its datastore.
     pub(super) async fn kill_member(&mut self, name: &str) -> Result<(), Failure> {
         let member = self.members.iter_mut().find(|member| member.name == name);
         if let Some(mut process) = member.and_then(|member| member.process.take()) {
@@ -169,7 +170,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Tells what happens to the datastores until it is so.
+    /// Reports changes of the datastores until the condition holds.
     async fn wait_for_cluster(
         &mut self,
         stage: &Stage,
@@ -177,7 +178,7 @@ impl Fleet {
     ) -> Result<(), Failure> {
         let client = self.client()?;
         loop {
-            // After a kill, the first answer may be that there is none.
+            // After a kill, the first request may fail.
             if let Ok(status) = client.call(ShowCluster).await {
                 let new = status
                     .events
@@ -195,7 +196,7 @@ impl Fleet {
         }
     }
 
-    /// kill -9 of a server that keeps data, with commands on their way.
+    /// Kills a server that stores data with kill -9, while commands are in flight.
     pub(crate) async fn lose_a_datastore(&mut self, stage: &Stage) -> Result<(), Failure> {
         let size = self.members.len() - 1;
         self.wait_for_cluster(stage, |status| {
@@ -208,7 +209,7 @@ impl Fleet {
             .call(ShowCluster)
             .await
             .map_err(|error| failed(&error))?;
-        // Not the one that the demo itself talks to.
+        // Do not kill the server that the demo itself talks to.
         let keeps_data = |member: &&mut Member| {
             member.name != "server-1"
                 && status.datastores.iter().any(|it| {

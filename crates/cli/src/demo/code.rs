@@ -1,7 +1,7 @@
-//! The acts about code: catalogs compiled ahead and held, released to half of
-//! the fleet and then to all, taken back, and a run in the site's order.
+//! The acts about code: catalogs are compiled ahead and held, released to half of the fleet and
+//! then to all, and rolled back. Then a run follows the site's order.
 //!
-//! Commands are run as people type them, and what they print is shown.
+//! Commands run as users type them, and their output is shown.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ use crate::connection::failed;
 use crate::failure::Failure;
 use crate::report_view;
 
-/// The environment, as `examples/fleet` has it.
+/// The environment from `examples/fleet`.
 const CODE: &[(&str, &str)] = &[
     (
         "top.sls",
@@ -49,18 +49,18 @@ const CODE: &[(&str, &str)] = &[
     ),
 ];
 
-/// What the last act adds to the web nodes' code.
+/// The code that the last act adds to the web nodes.
 const CUE: &str = include_str!("../../../../examples/fleet/balancer/cue.sls");
 
 const SITE: &str = include_str!("../../../../examples/site/site.yaml");
 
 impl Fleet {
-    /// Code goes into git and is deployed: compiled for all, visible to none.
+    /// Commits code to git and deploys it: compiled for all nodes, visible to none.
     pub(crate) async fn deploy(&self, stage: &Stage) -> Result<(), Failure> {
         self.deploy_with(stage, "").await
     }
 
-    /// The same, with more to do for the database.
+    /// Does the same with additional work for the database.
     async fn deploy_with(&self, stage: &Stage, more: &str) -> Result<(), Failure> {
         let repository = self.within("code.git");
         for (name, text) in CODE {
@@ -88,8 +88,8 @@ impl Fleet {
         self.show(stage, &["catalog", "list"]).await
     }
 
-    /// What a cluster's nodes run: the database takes its time, so that there
-    /// is a middle to kill a server in.
+    /// Deploys the code for a cluster's nodes. The database takes its time, so that there is a
+    /// middle of the run in which to kill a server.
     pub(crate) async fn deploy_and_release_slowly(&self, stage: &Stage) -> Result<(), Failure> {
         let slow = "\nthe database warms up:\n  cmd.run:\n    - name: sleep 3\n";
         self.deploy_with(stage, slow).await?;
@@ -97,8 +97,8 @@ impl Fleet {
             .await
     }
 
-    /// Half of the nodes first, then all: agents hear of it, run, and every
-    /// event streams back as it happens.
+    /// Releases to half of the nodes first, then to all. Agents receive the release and run, and
+    /// every event streams back live.
     pub(crate) async fn release(&self, stage: &mut Stage) -> Result<(), Failure> {
         self.release_and_follow(
             stage,
@@ -118,7 +118,7 @@ impl Fleet {
             .await
     }
 
-    /// A new page that is wrong, and the way back.
+    /// Releases a wrong page, and rolls it back.
     pub(crate) async fn roll_back(&self, stage: &Stage) -> Result<(), Failure> {
         let repository = self.within("code.git");
         std::fs::write(
@@ -144,8 +144,8 @@ impl Fleet {
         self.release_and_follow(stage, &back).await
     }
 
-    /// The seed's two applications over four nodes, each node as soon as what
-    /// it needs is done.
+    /// Runs the example's two applications over four nodes. Each node starts as soon as its
+    /// dependencies are done.
     pub(crate) async fn run_site(&self, stage: &Stage) -> Result<(), Failure> {
         let site = self.write_site()?;
         self.show(stage, &["run", "--site", &site, "--yes"]).await
@@ -157,7 +157,7 @@ impl Fleet {
         Ok(site.display().to_string())
     }
 
-    /// Web nodes whose page changes cue the load balancers: three cues, one run.
+    /// Changes the page of the web nodes, which then cue the load balancers: three cues, one run.
     pub(crate) async fn cue(&self, stage: &Stage) -> Result<(), Failure> {
         self.show(stage, &["node", "enable", "dev4.devco.net"])
             .await?;
@@ -193,8 +193,7 @@ impl Fleet {
         self.release_and_follow_more(stage, command, 0).await
     }
 
-    /// Releases, and tells of the runs that this starts until all have ended,
-    /// and so many more.
+    /// Releases, and reports the runs that this starts, plus this many more, until all have ended.
     async fn release_and_follow_more(
         &self,
         stage: &Stage,
@@ -202,7 +201,7 @@ impl Fleet {
         more: usize,
     ) -> Result<(), Failure> {
         let client = self.client()?;
-        // Opened before the release: nothing that follows is missed.
+        // Opened before the release, so that no later event is missed.
         let stream = client.follow(FollowReports).await;
         let mut events: Lines<ReportStreamMessage> = stream.map_err(|error| failed(&error))?;
         let told = self.show_told(stage, command).await?;
@@ -229,7 +228,7 @@ impl Fleet {
         self.show_told(stage, command).await.map(|_| ())
     }
 
-    /// Runs a command as people type it, and shows what it prints.
+    /// Runs a command as users type it, and shows its output.
     async fn show_told(&self, stage: &Stage, command: &[&str]) -> Result<String, Failure> {
         let words = command.iter().map(|word| match word.contains(' ') {
             true => format!("'{word}'"),
@@ -251,7 +250,7 @@ impl Fleet {
     }
 }
 
-/// How many nodes a release changed, by its own first line.
+/// Returns the number of nodes that a release changed, from the first line of its output.
 fn changed(told: &str) -> Result<usize, Failure> {
     let words: Vec<&str> = told.split_whitespace().collect();
     let number = words.windows(2).find_map(|pair| {
@@ -279,7 +278,7 @@ async fn git(repository: &Path, arguments: &[&str]) -> Result<(), Failure> {
         .map(|_| ())
 }
 
-/// Where something of the demo lies.
+/// Paths of the demo.
 impl Fleet {
     fn within(&self, name: &str) -> PathBuf {
         self.directory.join(name)

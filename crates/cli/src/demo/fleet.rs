@@ -1,4 +1,4 @@
-//! The demo's server and agents, and what is done with them.
+//! The demo's server and agents, and the actions on them.
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::SocketAddr;
@@ -25,7 +25,7 @@ use super::stage::Stage;
 use crate::connection::failed;
 use crate::failure::Failure;
 
-/// The nodes of the example site, and what each of them is.
+/// The nodes of the example site, with their roles.
 const NODES: [(&str, &str); 4] = [
     ("dev1.devco.net", "database"),
     ("dev2.devco.net", "web"),
@@ -33,23 +33,23 @@ const NODES: [(&str, &str); 4] = [
     ("dev4.devco.net", "web"),
 ];
 
-/// How often the demo looks at the list of nodes.
+/// The interval at which the demo polls the list of nodes.
 pub(super) const LOOK: Duration = Duration::from_millis(100);
 
 pub(crate) struct Fleet {
     pub(super) directory: PathBuf,
     server: Option<Process>,
-    /// Servers of a cluster, when there is one.
+    /// The servers of a cluster, if there is one.
     pub(super) members: Vec<super::cluster::Member>,
     agents: BTreeMap<&'static str, Process>,
     pub(super) ready: Option<Ready>,
-    /// Where servers listen: theirs also while they are dead.
+    /// The ports of the servers, held even while a server is dead.
     ports: Vec<HeldPort>,
-    /// Up to when the cluster's events were told.
+    /// The time up to which cluster events were reported.
     pub(super) told: Option<jiff::Timestamp>,
 }
 
-/// What the server prints when it is ready.
+/// The data that the server prints when it is ready.
 #[derive(Deserialize, Clone)]
 pub(super) struct Ready {
     pub(super) listening: SocketAddr,
@@ -57,7 +57,7 @@ pub(super) struct Ready {
 }
 
 impl Fleet {
-    /// Takes a directory that is empty, or makes one.
+    /// Uses the given empty directory, or creates one.
     pub(crate) fn new(named: Option<&Path>) -> Result<Self, Failure> {
         let directory = match named {
             Some(path) => path.to_owned(),
@@ -81,7 +81,7 @@ impl Fleet {
         })
     }
 
-    /// A port for a server, kept for it to the demo's end.
+    /// Reserves a port for a server until the end of the demo.
     pub(super) fn hold_port(&mut self) -> Result<u16, Failure> {
         let port = HeldPort::any()?;
         let number = port.number();
@@ -187,7 +187,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Tells of each node as it joins, connects, and submits its facts.
+    /// Reports each node as it joins, connects, and submits its facts.
     async fn watch_joining(&self, client: &Client, stage: &Stage) -> Result<(), Failure> {
         let mut told = HashSet::new();
         loop {
@@ -233,7 +233,7 @@ impl Fleet {
         ))
     }
 
-    /// The server, and the credentials to talk to it, as flags take them.
+    /// Returns the server and the credentials for it, as flags take them.
     pub(super) fn operator(&self) -> Result<(String, String), Failure> {
         let ready = self
             .ready
@@ -256,8 +256,8 @@ impl Fleet {
         Ok(())
     }
 
-    /// A command for every node, and every answer. While a cluster elects, a
-    /// request may fail; then it is made again, as people would.
+    /// Sends a command to every node and waits for every answer. A request may fail while a cluster
+    /// elects a leader; it is then repeated, as a user would do.
     pub(super) async fn all_answer(&self) -> Result<(), Failure> {
         let client = self.client()?;
         let all = || NODES.map(|(name, _)| node_name(name)).to_vec();
@@ -292,8 +292,8 @@ impl Fleet {
         Ok(())
     }
 
-    /// A command waits for a node that is away, the server dies without a
-    /// word, and comes back: the node gets its command all the same.
+    /// Queues a command for a disconnected node, kills the server without warning, and restarts it.
+    /// The node still gets its command.
     pub(crate) async fn lose_the_server(&mut self, stage: &Stage) -> Result<(), Failure> {
         let away = "dev2.devco.net";
         if let Some(mut agent) = self.agents.remove(away) {

@@ -1,4 +1,4 @@
-//! What the demo is made of: the processes, and what people see of them.
+//! The parts of the demo: its processes and its output.
 
 mod cluster;
 mod code;

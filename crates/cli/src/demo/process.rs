@@ -1,4 +1,4 @@
-//! Child processes that end with us.
+//! Child processes that end with this process.
 
 use std::fs::File;
 use std::path::Path;
@@ -8,10 +8,10 @@ use bunraku_process::{Child, OutputLimits, Program, describe};
 
 use crate::failure::Failure;
 
-/// How long a child may take to end by itself.
+/// The time that a child has to end on request.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long one command may take.
+/// The time limit of one command.
 const LONGEST: Duration = Duration::from_secs(600);
 
 pub(super) struct Process {
@@ -20,11 +20,11 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts this same program with other arguments; its log goes to a file.
+    /// Starts this program with other arguments. Its log goes to a file.
     pub(super) fn start(name: &str, log: &Path, arguments: &[String]) -> Result<Self, Failure> {
         let program = std::env::current_exe()?;
         let log = File::options().create(true).append(true).open(log)?;
-        // Ctrl-C is for us; we end the children in order.
+        // Ctrl-C is for this process, which ends the children in order.
         let child = Program::new(program)
             .args(arguments)
             .env_remove("BUNRAKU_CONFIG")
@@ -37,7 +37,7 @@ impl Process {
         })
     }
 
-    /// The first line that it prints.
+    /// Returns the first line that the process prints.
     pub(super) async fn first_line(&mut self) -> Result<String, Failure> {
         use tokio::io::{AsyncBufReadExt, BufReader};
         let stdout = self
@@ -58,14 +58,14 @@ impl Process {
         Ok(line)
     }
 
-    /// `kill -9`.
+    /// Kills the process with `kill -9`.
     pub(super) async fn kill(&mut self) -> Result<(), Failure> {
         self.child.kill();
         self.child.wait().await?;
         Ok(())
     }
 
-    /// Asks it to end, and insists after a while.
+    /// Asks the process to end, and kills it after a while.
     pub(super) async fn end(&mut self) {
         let _ = self.child.end(PATIENCE).await;
     }

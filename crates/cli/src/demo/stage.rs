@@ -1,4 +1,4 @@
-//! What the demo tells: acts, and what happens in them, with the time since the start.
+//! The output of the demo: acts and their events, with the time since the start.
 
 use std::io::IsTerminal;
 use std::time::Instant;
@@ -28,12 +28,12 @@ impl Stage {
         anstream::println!("\n{bold}{}. {what}{reset}", self.act);
     }
 
-    /// Something happened.
+    /// Prints an event.
     pub(crate) fn note(&self, what: &str) {
         anstream::println!("  {:>6.2} s  {what}", self.started.elapsed().as_secs_f64());
     }
 
-    /// Text as it is.
+    /// Prints text unchanged.
     pub(crate) fn text(&self, text: &str) {
         for line in text.lines() {
             anstream::println!("            {line}");

@@ -1,4 +1,4 @@
-//! The act in which the server that leads a run is killed in the middle of it.
+//! The act in which the leader of a run is killed in the middle of it.
 
 use bunraku_model::RunId;
 use bunraku_plan::run::RunSummary;
@@ -12,11 +12,11 @@ use super::stage::Stage;
 use crate::connection::failed;
 use crate::failure::Failure;
 
-/// The line after which the leader is killed: the first node is at work.
+/// The line after which the leader is killed: the first node is running.
 const MIDDLE: &str = "dev1.devco.net runs";
 
 impl Fleet {
-    /// Runs the site, kills who leads the run, and looks at what came of it.
+    /// Runs the site, kills the leader of the run, and checks the result.
     pub(crate) async fn run_through_a_kill(&mut self, stage: &Stage) -> Result<(), Failure> {
         let site = self.write_site()?;
         stage.text(&format!("$ bunraku run --site {site} --yes"));
@@ -41,7 +41,7 @@ impl Fleet {
         let mut text = String::new();
         summary.read_to_string(&mut text).await?;
         let status = run.wait().await?;
-        // The plan was shown before; the summary is what is new.
+        // The plan was shown before. Only the summary is new.
         stage.text(text.rsplit("\n\n").next().unwrap_or_default());
         let Some(killed) = killed.filter(|_| status.success()) else {
             return Err(Failure::new("the run did not succeed"));
@@ -57,7 +57,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Waits until a server leads the run, and kills it.
+    /// Waits until a server leads the run, and kills that server.
     async fn kill_the_leader(&mut self) -> Result<String, Failure> {
         loop {
             if let Some(leader) = self.who_leads("") {
@@ -68,7 +68,7 @@ impl Fleet {
         }
     }
 
-    /// The server whose log says that it leads a run, but for this one.
+    /// Returns the server, other than `but`, whose log says that it leads a run.
     fn who_leads(&self, but: &str) -> Option<String> {
         let mut names = self.member_names().into_iter().filter(|name| name != but);
         let leads = |name: &String| {
@@ -79,7 +79,7 @@ impl Fleet {
         names.rfind(leads)
     }
 
-    /// By the reports: each node ran once.
+    /// Shows from the reports that each node ran once.
     async fn tell_who_ran(&self, stage: &Stage) -> Result<(), Failure> {
         let client = self.client()?;
         let runs: Vec<RunSummary> = client

@@ -1,11 +1,10 @@
-//! One line per thing that happens.
+//! One line per event.
 
 use bunraku_plan::StepIndex;
 use bunraku_plan::run::{Entry, Event, Run, RunPhase, StepState};
 use jiff::tz::TimeZone;
 
-/// What an entry of the log means, once `run` has taken it in. `before` is the
-/// run as it was.
+/// Describes a log entry after `run` has applied it. `before` is the run before that.
 pub(crate) fn line(before: &Run, run: &Run, entry: &Entry) -> Vec<String> {
     let time = entry.at.to_zoned(TimeZone::system());
     let stamp = time.strftime("%Y-%m-%d %H:%M:%S %z");

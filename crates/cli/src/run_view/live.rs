@@ -1,5 +1,4 @@
-//! A run on a terminal: where every node stands, redrawn in place, with what
-//! happened scrolling by above.
+//! A run on a terminal: the state of every node, redrawn in place, with events scrolling above.
 
 use std::time::Duration;
 
@@ -9,7 +8,7 @@ use jiff::Timestamp;
 
 use super::screen::{Progress, Size, screen};
 
-/// How often it is redrawn while nothing happens: time passes.
+/// The redraw interval without events, because times still change.
 pub(crate) const REDRAW: Duration = Duration::from_millis(150);
 
 pub(crate) struct Live {
@@ -26,13 +25,13 @@ impl Live {
         Self { lines, block }
     }
 
-    /// A line that stays.
+    /// Prints a permanent line.
     pub(crate) fn say(&self, line: &str) {
-        // Nothing is left to do if the terminal is gone.
+        // If the terminal is gone, nothing can be done.
         let _ = self.lines.println(line);
     }
 
-    /// Shows the run as it stands.
+    /// Shows the current state of the run.
     pub(crate) fn show(&mut self, run: &Run, progress: &Progress) {
         self.block
             .set_message(screen(run, progress, Timestamp::now(), size()));
@@ -44,7 +43,7 @@ impl Live {
     }
 }
 
-/// How much room there is; a usual terminal's where nobody says.
+/// Returns the size of the terminal, or a common size if it is unknown.
 fn size() -> Size {
     let told = rustix::termios::tcgetwinsize(std::io::stderr()).ok();
     let told = told.filter(|told| told.ws_col > 0 && told.ws_row > 0);

@@ -1,4 +1,4 @@
-//! Runs as people follow them.
+//! Views of a run for people who follow it.
 
 mod lines;
 mod live;

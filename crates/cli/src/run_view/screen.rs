@@ -1,7 +1,7 @@
-//! Where a run stands, as a block of lines that fits the terminal. Pure.
+//! The state of a run as a block of lines that fits the terminal. Pure.
 //!
-//! Where there is room, all nodes in their groups; otherwise those at work,
-//! and the others counted.
+//! If there is enough room, all nodes are shown in their groups. Otherwise the running ones are
+//! shown and the others are counted.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,16 +10,16 @@ use bunraku_plan::StepIndex;
 use bunraku_plan::run::{Run, RunPhase, StepState, StepStatus};
 use jiff::Timestamp;
 
-/// How far each node run is.
+/// The progress of each node run.
 pub(crate) type Progress = HashMap<NodeRunId, NodeProgress>;
 
-/// What a report has told so far.
+/// The progress from a report so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NodeProgress {
-    /// Resources that are done with, and how many there are.
+    /// The number of finished resources, and the total.
     pub(crate) done: u64,
     pub(crate) all: u64,
-    /// The last one, and how often something failed.
+    /// The latest resource, and the number of failures.
     pub(crate) resource: Option<String>,
     pub(crate) failed: u64,
 }
@@ -30,12 +30,12 @@ pub(crate) struct Size {
     pub(crate) rows: usize,
 }
 
-/// Lines that are left for what scrolls by.
+/// The lines reserved for scrolling events.
 const ROOM_ABOVE: usize = 6;
-/// Nodes that others wait for, told one by one.
+/// The number of awaited nodes that are listed by name.
 const MOST_AWAITED: usize = 3;
 
-/// The whole block.
+/// Renders the whole block.
 pub(crate) fn screen(run: &Run, progress: &Progress, now: Timestamp, size: Size) -> String {
     let room = size.rows.saturating_sub(ROOM_ABOVE).max(4);
     let plan = run.plan();
@@ -50,7 +50,7 @@ pub(crate) fn screen(run: &Run, progress: &Progress, now: Timestamp, size: Size)
     lines.iter().map(cut).collect::<Vec<_>>().join("\n")
 }
 
-/// All nodes in their groups.
+/// Renders all nodes in their groups.
 fn tree(run: &Run, progress: &Progress, now: Timestamp) -> Vec<String> {
     let widest = names(run, |_| true);
     let mut lines = Vec::new();
@@ -65,7 +65,7 @@ fn tree(run: &Run, progress: &Progress, now: Timestamp) -> Vec<String> {
     lines
 }
 
-/// Only those at work, the longest at it first.
+/// Renders only running nodes, the longest-running first.
 fn at_work(run: &Run, progress: &Progress, now: Timestamp, most: usize) -> Vec<String> {
     let mut active: Vec<(Option<Timestamp>, StepIndex)> = (0..)
         .map(StepIndex)
@@ -132,7 +132,7 @@ fn row(run: &Run, progress: &Progress, now: Timestamp, step: StepIndex, widest: 
     format!("  {mark} {name:widest$}  {told}")
 }
 
-/// `running 12 s  File[/etc/motd]  3 of 40`.
+/// Formats `running 12 s  File[/etc/motd]  3 of 40`.
 fn working(status: &StepStatus, at: Option<&NodeProgress>, now: Timestamp) -> String {
     let since = status.asked.unwrap_or(now);
     let seconds = now.duration_since(since).as_secs().max(0);
@@ -161,7 +161,7 @@ fn elapsed(seconds: i64) -> String {
     }
 }
 
-/// Whom a node still waits for.
+/// Lists the nodes that a node still waits for.
 fn waits(run: &Run, step: StepIndex) -> String {
     let open: Vec<&str> = run.plan().steps[step.at()]
         .waits_for
@@ -176,7 +176,7 @@ fn waits(run: &Run, step: StepIndex) -> String {
     }
 }
 
-/// How many are in which state.
+/// Counts the nodes in each state.
 fn counts(run: &Run) -> String {
     let tally = run.tally();
     let bad = tally.over() - tally.succeeded - tally.skipped - tally.cancelled;
@@ -201,7 +201,7 @@ fn counts(run: &Run) -> String {
     format!("  {}", parts.join(", "))
 }
 
-/// Whom most of those that wait are waiting for.
+/// Names the nodes that most of the pending ones wait for.
 fn awaited(run: &Run) -> Option<String> {
     let mut waited: BTreeMap<&str, usize> = BTreeMap::new();
     let mut next = 0;
@@ -248,7 +248,7 @@ fn spinner(now: Timestamp) -> char {
     FRAMES[(frame % FRAMES.len() as u64) as usize]
 }
 
-/// A line that would wrap would be drawn over.
+/// Cuts a line to the width: a line that wraps would be overdrawn.
 fn cut(line: &str, columns: usize) -> String {
     let most = columns.saturating_sub(1);
     match line.chars().count() > most {
@@ -303,7 +303,7 @@ mod tests {
             assert!(line.chars().count() < SIZE.columns, "it wraps: {line}");
         }
         assert!(shown.lines().count() <= SIZE.rows - 3, "it does not fit");
-        // A line without indentation, so that the indentation of the others counts.
+        // The line without indentation makes the indentation of the others count.
         expected.assert_eq(&format!("screen\n{shown}\n"));
     }
 

@@ -1,4 +1,4 @@
-//! How a run stands or went: what is unusual first, the rest counted.
+//! The state or result of a run: unusual steps first, the rest counted.
 
 use bunraku_model::RunId;
 use bunraku_plan::StepIndex;
@@ -8,10 +8,10 @@ use jiff::Timestamp;
 use crate::output::{Table, ago};
 use crate::plan_view::count;
 
-/// More lines of one kind than this are counted.
+/// The maximum number of lines of one kind. More are counted.
 const MOST_LINES: usize = 30;
 
-/// The last eight characters: ids made in one second begin alike.
+/// Returns the last eight characters: ids created in the same second begin alike.
 pub(crate) fn short(run: RunId) -> String {
     let text = run.to_string();
     text[text.len() - 8..].to_owned()
@@ -43,7 +43,7 @@ pub(crate) fn changes(run: &Run, status: &StepStatus) -> String {
     }
 }
 
-/// The run as `run show` tells it.
+/// Formats the run for `run show`.
 pub(crate) fn summary(record: &RunRecord, run: &Run) -> String {
     let mut out = format!(
         "run {}  {}  plan {}  {}, {}{}  {}\n",
@@ -115,7 +115,7 @@ fn one(run: &Run, step: StepIndex) -> String {
     format!("  {mark} {name}  {word}{}\n", step_detail(run, step))
 }
 
-/// What is known of a step beyond the word for its state.
+/// Returns the details of a step besides the word for its state.
 pub(crate) fn step_detail(run: &Run, step: StepIndex) -> String {
     let status = &run.statuses()[step.at()];
     match &status.state {
@@ -136,7 +136,7 @@ pub(crate) fn step_detail(run: &Run, step: StepIndex) -> String {
     }
 }
 
-/// When a run for later begins, and until when it may.
+/// Formats the start time of a scheduled run and its expiry.
 pub(crate) fn scheduled(due: Timestamp, record: &RunRecord) -> String {
     let zone = jiff::tz::TimeZone::system();
     let told = |time: Timestamp| {
@@ -184,7 +184,7 @@ fn outcome_word(outcome: RunOutcome) -> &'static str {
     }
 }
 
-/// Where a run in a list stands.
+/// Returns the state of a run for a list.
 pub(crate) fn list_state(run: &RunSummary, now: Timestamp) -> String {
     match &run.end {
         None => match run.record.due.not_before {
@@ -205,7 +205,7 @@ pub(crate) fn list_state(run: &RunSummary, now: Timestamp) -> String {
     }
 }
 
-/// The list of runs.
+/// Returns the table of runs.
 pub(crate) fn list_table(runs: &[RunSummary]) -> Table {
     let now = Timestamp::now();
     let mut table = Table::new(&[

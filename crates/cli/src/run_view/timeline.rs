@@ -1,10 +1,10 @@
-//! When each node ran, as bars of text.
+//! The run times of the nodes, as bars of text.
 
 use bunraku_plan::run::Timeline;
 
 const WIDTH: usize = 50;
 
-/// Bars in the order of their start; the longest chain is marked with `*`.
+/// Draws bars in order of start. The longest chain is marked with `*`.
 pub(crate) fn timeline_text(timeline: &Timeline) -> String {
     let total = timeline
         .ended

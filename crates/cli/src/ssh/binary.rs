@@ -1,6 +1,6 @@
 //! This program on another machine.
 //!
-//! It is copied once and checked by its hash every time, before it runs.
+//! It is copied once. Its hash is checked every time before it runs.
 
 use std::path::PathBuf;
 
@@ -9,20 +9,20 @@ use bunraku_model::ContentId;
 use super::{Remote, Upload, quoted};
 use crate::failure::Failure;
 
-/// The program that is to run there.
+/// The program to run on the machine.
 pub(crate) struct Binary {
     path: PathBuf,
     hash: String,
 }
 
-/// Where it is there, as a word for scripts.
+/// The path of the program on the machine, as a shell word.
 pub(crate) struct Installed {
     pub(crate) word: String,
     pub(crate) copied: bool,
 }
 
 impl Binary {
-    /// This very program, or another build of it for another kind of machine.
+    /// Uses this program, or another build of it for another kind of machine.
     pub(crate) fn new(named: Option<PathBuf>) -> Result<Self, Failure> {
         let path = match named {
             Some(path) => path,
@@ -35,7 +35,7 @@ impl Binary {
         Ok(Self { path, hash })
     }
 
-    /// Puts it into a directory there, unless it is there already.
+    /// Copies the program into a directory on the machine, unless it is already present.
     ///
     /// `directory` is a shell word, so that `"$HOME"/…` is possible.
     pub(crate) fn install(&self, remote: &Remote, directory: &str) -> Result<Installed, Failure> {

@@ -1,4 +1,4 @@
-//! One machine, reached by `ssh`.
+//! A machine, reached by `ssh`.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::{Command, ExitStatus, Output, Stdio};
 use super::quoted;
 use crate::failure::Failure;
 
-/// What `ssh` itself exits with when it did not get through.
+/// The exit code of `ssh` itself when it could not connect.
 const NOT_CONNECTED: i32 = 255;
 
 /// How to reach a machine.
@@ -27,12 +27,12 @@ pub(crate) struct SshArgs {
     sudo: bool,
 }
 
-/// What is sent to the standard input of a remote script.
+/// The data for the standard input of a remote script.
 pub(crate) enum Upload<'a> {
     Nothing,
     Bytes(&'a [u8]),
     File(&'a Path),
-    /// Each directory or file under the name it gets there, as a tar archive.
+    /// Each directory or file under its remote name, as a tar archive.
     Trees(&'a [(String, PathBuf)]),
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct Remote {
 }
 
 impl Remote {
-    /// Remembers how to reach the machine. Nothing is sent yet.
+    /// Stores how to reach the machine. Sends nothing yet.
     pub(crate) fn new(destination: &str, arguments: &SshArgs) -> Result<Self, Failure> {
         if destination.is_empty() || destination.starts_with('-') {
             let failure = Failure::usage(format!("`{destination}` is not a machine"));
@@ -62,7 +62,7 @@ impl Remote {
             "-oServerAliveInterval=15".to_owned(),
         ];
         if !io::stdin().is_terminal() {
-            // Nobody is there to answer a question.
+            // No one can answer a prompt.
             options.push("-oBatchMode=yes".to_owned());
         }
         options.extend(arguments.ssh_port.map(|port| format!("-p{port}")));
@@ -83,7 +83,7 @@ impl Remote {
         &self.destination
     }
 
-    /// Runs a script there; a script that fails is an error with what it said.
+    /// Runs a script on the machine. A script that fails is an error with its output.
     pub(crate) fn run(
         &self,
         doing: &str,
@@ -97,7 +97,7 @@ impl Remote {
         Err(self.refused(doing, &output))
     }
 
-    /// Runs a script there, with our own output and, on a terminal, our terminal.
+    /// Runs a script on the machine with this process's output and, if there is one, its terminal.
     pub(crate) fn attached(&self, script: &str) -> Result<ExitStatus, Failure> {
         let mut command = self.command(script, io::stdout().is_terminal());
         command.status().map_err(no_ssh)
@@ -122,7 +122,7 @@ impl Remote {
         });
         let output = sent.1?;
         match sent.0 {
-            // A script that failed closed its input early: what it said counts.
+            // A script that failed closed its input early, so its own output is the error.
             Ok(Err(error)) if output.status.success() => Err(error.into()),
             _ => Ok(output),
         }

@@ -1,8 +1,7 @@
-//! A server that wants to join, looked at over SSH.
+//! Verifies over SSH a server that wants to join.
 //!
-//! Only what the operator placed counts: the hosts in `known_hosts`, and a key
-//! or an SSH authority that those hosts accept. Nobody is there to answer a
-//! question, and nothing of anyone's `~/.ssh` is used.
+//! Only the operator's files count: the hosts in `known_hosts`, and a key or an SSH authority that
+//! those hosts accept. No one can answer a prompt, and no user's `~/.ssh` is used.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,10 +14,10 @@ use crate::config::ClusterSshSection;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// For one connection and its whole conversation.
+/// The time limit for one connection and its whole conversation.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Why a machine was not looked at.
+/// The reason why a machine was not verified.
 #[derive(Debug, thiserror::Error)]
 enum JoinError {
     #[error("cannot run `{program}`")]
@@ -35,12 +34,12 @@ enum JoinError {
     NoKey,
 }
 
-/// How this server reaches those that want to join.
+/// The means by which this server reaches joining servers.
 pub(crate) struct JoinOverSsh {
     section: ClusterSshSection,
 }
 
-/// The key to log in with, for as long as this lives.
+/// The key to log in with, for as long as this value lives.
 struct Login {
     key: PathBuf,
     _made: Option<tempfile::TempDir>,
@@ -76,15 +75,14 @@ impl JoinOverSsh {
         Self { section }
     }
 
-    /// The key that waits in this place on that machine.
+    /// Reads the key from this path on the machine.
     pub(crate) async fn read_key(&self, host: &str, place: &str) -> Result<String, Error> {
         let script = format!("cat {SSH_PLACE}/{place}/key");
         let output = self.run(host, &script, &[]).await?;
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Puts what a member needs into its place: whole, or not at all, and
-    /// readable for root only.
+    /// Puts a new member's data in place, atomically and readable by root only.
     pub(crate) async fn place_welcome(
         &self,
         host: &str,
@@ -98,7 +96,7 @@ impl JoinOverSsh {
         Ok(())
     }
 
-    /// With an authority: a new key, and a certificate for it that ends soon.
+    /// Returns the login. With an authority: a new key with a short-lived certificate.
     async fn login(&self) -> Result<Login, Error> {
         let Some(authority) = &self.section.authority else {
             let identity = self.section.identity.clone().ok_or(JoinError::NoKey)?;
@@ -134,7 +132,7 @@ impl JoinOverSsh {
 
     fn command(&self, host: &str, key: &Path, script: &str) -> Program {
         let section = &self.section;
-        // No file of any user has a say in whom this server trusts.
+        // No user's files affect which hosts this server trusts.
         let known_hosts = section.known_hosts.display();
         let mut command = Program::new("ssh")
             .args(["-F", "none", "-T"])

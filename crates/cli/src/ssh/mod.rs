@@ -1,10 +1,10 @@
-//! Other machines over the system's own `ssh`, so that keys, agents, jump
-//! hosts and `~/.ssh/config` work as people set them up.
+//! Access to other machines through the system's own `ssh`, so that keys, agents, jump hosts and
+//! `~/.ssh/config` work as configured.
 //!
-//! One connection is opened and shared by all commands of one call. Scripts go
-//! to the remote `sh`; everything variable in them is quoted by [`quoted`].
+//! One connection is opened and shared by all commands of one call. Scripts go to the remote `sh`;
+//! everything variable in them is quoted by [`quoted`].
 //!
-//! Absent on purpose: any SSH protocol of our own, and passwords.
+//! Absent on purpose: our own implementation of the SSH protocol, and passwords.
 
 mod binary;
 mod connection;

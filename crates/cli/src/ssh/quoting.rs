@@ -1,6 +1,6 @@
 //! Text as one word of a POSIX shell.
 
-/// The text in single quotes, whatever is in it.
+/// Returns the text in single quotes, whatever it contains.
 pub(crate) fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
