@@ -259,8 +259,8 @@ fn shown(value: &Shown) -> String {
     }
 }
 
-/// Returns true if the text can stand without quotes, as in octocatalog-diff, and is not
-/// misleading.
+/// Returns true if the text can be shown without quotes, as octocatalog-diff does, without being
+/// mistaken for another value.
 fn is_plain(text: &str) -> bool {
     !text.is_empty()
         && text.trim() == text

@@ -132,7 +132,7 @@ fn check(texts: &[(&str, &str)], expected: Expect) {
 /// Markdown files by their path from the root of the repository.
 struct Pages {
     texts: BTreeMap<PathBuf, String>,
-    /// Where other files are looked for.
+    /// The directory in which other files are looked up.
     root: Option<PathBuf>,
 }
 
@@ -198,7 +198,7 @@ fn collect(root: &Path, below: &Path, texts: &mut BTreeMap<PathBuf, String>) {
     }
 }
 
-/// The lines outside of code blocks, with their numbers.
+/// Returns the lines outside of code blocks, with their numbers.
 fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut fenced = false;
     text.lines().enumerate().filter_map(move |(number, line)| {
@@ -208,7 +208,7 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// The targets of `[text](target)` and `![text](target)`, with their line numbers.
+/// Returns the targets of `[text](target)` and `![text](target)`, with their line numbers.
 fn links(text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for (number, line) in prose(text) {
@@ -226,7 +226,7 @@ fn links(text: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// Paths in backticks that begin with a directory of sources, with their line numbers.
+/// Returns paths in backticks that begin with a source directory, with their line numbers.
 fn source_paths(text: &str) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
     for (number, line) in prose(text) {
@@ -242,7 +242,7 @@ fn source_paths(text: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// The anchors of all headings, as GitHub and similar hosts generate them.
+/// Returns the anchors of all headings, as GitHub and similar hosts generate them.
 fn anchors(text: &str) -> BTreeSet<String> {
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     let mut anchors = BTreeSet::new();
@@ -269,7 +269,7 @@ fn anchors(text: &str) -> BTreeSet<String> {
     anchors
 }
 
-/// The path without `.` and `..`.
+/// Returns the path without `.` and `..`.
 fn normal(path: &Path) -> PathBuf {
     let mut parts = PathBuf::new();
     for part in path.components() {

@@ -1,8 +1,8 @@
 //! Rules about all sources that no compiler checks.
 //!
-//! Each rule has a table of the places that may break it. A new place belongs
-//! in the table only with a reason; a place that no longer needs its line makes
-//! the test fail, so the tables stay short.
+//! Each rule has a table of the places that may break it. A new place belongs in the table only
+//! with a reason. A place that no longer needs its line makes the test fail, so the tables stay
+//! short.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ struct Source {
 }
 
 impl Source {
-    /// Code of the product: no tests, benches, or crates for development only.
+    /// Returns true for product code: no tests, benches, or development-only crates.
     fn is_product(&self) -> bool {
         let inside = ["/tests/", "/benches/", "/testing/", "/contract/"];
         let name = self.path.rsplit('/').next().unwrap_or_default();
@@ -33,7 +33,7 @@ impl Source {
         name == "tests.rs" || name.ends_with("_tests.rs") || name.starts_with("tests_")
     }
 
-    /// Numbered lines of code: no comments, and no unit tests at the end.
+    /// Returns numbered lines of code, without comments and without unit tests at the end.
     fn code(&self) -> impl Iterator<Item = (usize, &str)> {
         let lines = self.text.lines().enumerate();
         let code = lines.take_while(|(_, line)| !line.starts_with("#[cfg(test)]"));
@@ -41,7 +41,7 @@ impl Source {
             .filter(|(_, line)| !line.starts_with("//"))
     }
 
-    /// Places of this file that contain one of these words.
+    /// Returns the places in this file that contain one of these words.
     fn places(&self, words: &[&str]) -> Vec<String> {
         let found = self.code().filter(|(_, line)| {
             let names_it =
@@ -54,7 +54,7 @@ impl Source {
     }
 }
 
-/// Whether no longer word ends here: `println!` is not `eprintln!`.
+/// Returns true if no longer word ends here: `println!` is not `eprintln!`.
 fn is_whole(line: &str, at: usize) -> bool {
     let before = line[..at].chars().next_back();
     before.is_none_or(|before| !before.is_alphanumeric() && before != '_')
@@ -137,7 +137,7 @@ fn only_the_command_line_reads_the_environment() {
     check("libraries never read the environment", &reading, &allowed);
 }
 
-/// Every program starts under the same rules, and a new limit has one place.
+/// Every program starts under the same rules, so a new limit has one place.
 #[test]
 fn programs_are_started_in_one_place() {
     let words = [
@@ -147,7 +147,7 @@ fn programs_are_started_in_one_place() {
     ];
     let allowed = [
         "process/src/",
-        // Programs that have our terminal, or outlive us.
+        // Programs that use our terminal, or outlive us.
         "cli/src/commands/bound.rs",
         "cli/src/cues/mcollective.rs",
         "cli/src/cues/watch.rs",
@@ -164,29 +164,29 @@ fn programs_are_started_in_one_place() {
     );
 }
 
-/// A clock that is set back or forth must not end a wait early or let it last
-/// for ever: only the monotonic clock measures time. Services get the time from
-/// their clock, so that tests and the simulation decide what it is.
+/// Only the monotonic clock measures time: setting the wall clock must not end a wait early or let
+/// it last forever. Services get the time from their clock, so that tests and the simulation
+/// control it.
 #[test]
 fn the_wall_clock_is_read_where_allowed() {
     let reading = product(&["Timestamp::now", "SystemTime::now", "Zoned::now"]);
     let allowed = [
         "cli/",
-        // On a node there is nothing to simulate: its reports have its time.
+        // A node is not simulated: its reports have its own time.
         "agent/",
         "cluster/src/directory.rs",
         "cluster/src/member/",
         "cluster/src/operator.rs",
-        // The clocks that others get.
+        // The clocks that are passed to others.
         "/src/clock.rs",
         "store/src/embedded/clock.rs",
-        // The time of a backup, which decides nothing.
+        // The time of a backup, which affects no decision.
         "engine/src/types/file/backup.rs",
     ];
     check("the wall clock is a parameter", &reading, &allowed);
 }
 
-/// Crates whose outcome follows from what they are given.
+/// Crates whose results depend only on their input.
 const PURE: [&str; 7] = [
     "console/", "model/", "module/", "plan/", "puppet/", "query/", "states/",
 ];
@@ -209,7 +209,7 @@ fn pure_crates_have_no_clock_no_randomness_and_no_files() {
         .into_iter()
         .filter(|place| PURE.iter().any(|pure| place.starts_with(pure)))
         .collect();
-    // A new signing key is made of randomness.
+    // A new signing key needs randomness.
     check("pure crates stay pure", &impure, &["module/src/key.rs"]);
 }
 
@@ -223,7 +223,7 @@ fn every_file_says_what_it_is_for() {
     check("the first line is a module doc", &silent, &[]);
 }
 
-/// Whoever writes a key has to find who else does: all keys are in one place.
+/// All keys are in one place, so that the author of a key finds every other writer of it.
 #[test]
 fn keys_of_the_store_are_written_in_the_key_module() {
     let sources = sources();
@@ -256,8 +256,8 @@ fn keys_of_the_store_are_written_in_the_key_module() {
     check("keys have names", &literals, &[]);
 }
 
-/// Files mostly have fewer than 400 lines: those with more are printed, to be
-/// split by idea. With more than 600 they have to be listed.
+/// Files should have fewer than 400 lines. Longer ones are printed, to be split by idea. Those with
+/// more than 600 must be listed.
 #[test]
 fn large_files_are_listed() {
     let (mut large, mut huge) = (Vec::new(), Vec::new());
@@ -281,7 +281,7 @@ fn large_files_are_listed() {
 
 const HUGE: &[&str] = &["control/src/keys.rs", "server/src/server.rs"];
 
-/// `if` says it better. The number may only get smaller.
+/// `if` is clearer. The number may only decrease.
 #[test]
 fn no_new_match_on_booleans() {
     const MOST: usize = 270;
@@ -304,7 +304,7 @@ fn no_new_match_on_booleans() {
     );
 }
 
-/// Each endpoint is defined once, in `wire`; handlers and callers use that.
+/// Each endpoint is defined once, in `wire`. Handlers and callers use that definition.
 #[test]
 fn paths_of_the_api_are_written_once() {
     let mut literals = product(&["\"/v1/"]);
@@ -312,7 +312,7 @@ fn paths_of_the_api_are_written_once() {
     check("endpoints are defined in wire", &literals, &[]);
 }
 
-/// One test binary per crate links once. Its `main.rs` names every file.
+/// One test binary per crate links only once. Its `main.rs` names every file.
 #[test]
 fn every_test_file_is_part_of_a_test_binary() {
     let sources = sources();
@@ -346,17 +346,17 @@ fn tests_do_not_sleep() {
         .filter(|place| !place.contains("time.sleep(") && !place.contains("\"sleep"))
         .collect();
     let allowed = [
-        // The runtime's time, which stands still until everybody waits.
+        // The runtime's simulated time, which stands still until all tasks wait.
         "agent/src/runs/tests.rs",
-        // Interrupts something that cannot be seen from outside.
+        // Interrupts something that is not visible from outside.
         "engine/src/types/package/tests_apt.rs",
         // Kills at a random time.
         "store/tests/blobs_crash.rs",
         "store/tests/embedded_crash.rs",
-        // Longer than a reader may lag, which only the stream inside knows.
+        // Longer than a reader may lag; only the stream's internals know that limit.
         "store/tests/etcd_failover.rs",
         "store/tests/etcd_member.rs",
-        // Lets the store come to rest.
+        // Lets the store become idle.
         "store/tests/embedded_leases.rs",
         // Slow on purpose: something happens meanwhile.
         "cluster/tests/upgrade.rs",

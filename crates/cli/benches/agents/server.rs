@@ -76,7 +76,7 @@ impl BenchServer {
         self.directory.path().join("operator")
     }
 
-    /// The size of the server's data on disk, without logs that are later folded into it.
+    /// Returns the size of all files in the server's directory.
     #[allow(dead_code, reason = "not every bench looks at the disk")]
     pub(crate) fn stored_bytes(&self) -> u64 {
         let mut waiting = vec![self.directory.path().to_owned()];

@@ -1,4 +1,4 @@
-//! What is shown and how it ends.
+//! The output of an apply, and how it ends.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -226,12 +226,12 @@ fn a_secret_is_in_no_output_of_any_kind() {
     for arguments in [&["--json"][..], &["--noop"], &[]] {
         let ended = world.apply(&resources, arguments);
         let shown = format!("{}{}", ended.stdout, ended.stderr);
-        // The command of `leak` is no secret itself, but it has one in it.
+        // The command of `leak` is not secret itself, but it contains a secret.
         assert!(!shown.contains("hunter22x"), "{shown}");
     }
 }
 
-/// Starts an apply and waits until a command of it prints `begun`.
+/// Starts an apply and waits until one of its commands prints `begun`.
 fn started(world: &World, command: &str) -> std::process::Child {
     let path = world.catalog(&json!([
         exec("long", json!({"command": command})),
@@ -335,7 +335,7 @@ fn a_killed_apply_leaves_no_lock_and_no_half_written_file() {
         .expect("the binary runs");
     let mut lines = BufReader::new(child.stderr.take().expect("a pipe")).lines();
     assert!(lines.any(|line| line.is_ok_and(|line| line.ends_with("begun"))));
-    // In the middle of a replacement: the new content is written and not yet in place.
+    // In the middle of a replacement: the new content is written but not yet in place.
     child.kill().expect("it runs");
     child.wait().expect("it ends");
     assert_eq!(

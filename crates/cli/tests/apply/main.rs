@@ -1,4 +1,4 @@
-//! `bunraku apply` as people run it: exit code, stdout and stderr together.
+//! `bunraku apply` as users run it: exit code, stdout and stderr together.
 
 mod behaviour;
 mod modules;

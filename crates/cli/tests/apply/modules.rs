@@ -1,18 +1,18 @@
-//! Extension modules through the binary: from a key to a changed machine, with
-//! the example modules in Python and Rust, and everything that is refused.
+//! Extension modules through the binary: from a key to a changed machine, with the example modules
+//! in Python and Rust, and every kind of refusal.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use serde_json::{Value, json};
 
-/// Keys, packages, and a machine of its own.
+/// Keys, packages, and a separate machine.
 struct World {
     directory: tempfile::TempDir,
 }
 
 impl World {
-    /// With a key that the machine trusts.
+    /// Creates a world with a key that the machine trusts.
     fn new() -> Self {
         let world = Self {
             directory: tempfile::tempdir().expect("a directory"),
@@ -50,7 +50,7 @@ impl World {
         told
     }
 
-    /// Refused: its exit code, and what it said.
+    /// Runs a command that must be refused. Checks the exit code and returns the error.
     fn refused(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments);
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -93,7 +93,7 @@ fn examples() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/modules")
 }
 
-/// The example in Rust, built, beside its manifest.
+/// Returns the example in Rust, built, beside its manifest.
 fn rust_example(world: &World) -> PathBuf {
     let built = Command::new(env!("CARGO"))
         .args(["build", "--offline", "-p", "bunraku-example-module"])
@@ -120,7 +120,7 @@ fn rust_example(world: &World) -> PathBuf {
     directory
 }
 
-/// A module that leaves a witness when anything of it runs.
+/// Creates a module that leaves a witness file when any part of it runs.
 fn witness(world: &World, version: &str) -> PathBuf {
     let directory = world.path(&format!("witness-{version}"));
     std::fs::create_dir_all(&directory).expect("made");
@@ -207,7 +207,7 @@ fn the_example_in_rust_is_used_from_a_state_file_beside_others() {
         "{}",
         world.read("told")
     );
-    // The file's own text says what the last change said, so it changes once more.
+    // The file contains the result of the last change, so it changes once more.
     let shown = world.done(&["states", "show", "case.sls", "--module-dir", "modules"]);
     assert!(shown.contains("environment_variable.present"), "{shown}");
     let misspelt = "x:\n  environment_variable.presnt:\n    - name: EDITOR\n";

@@ -1,4 +1,4 @@
-//! Where things lie: another root, sources by scheme, drift.
+//! Locations: another root, sources by scheme, drift.
 
 use serde_json::json;
 

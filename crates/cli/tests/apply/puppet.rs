@@ -1,4 +1,5 @@
-//! The same catalog by real Puppet and by us: the same result, file by file.
+//! Applies the same catalog with real Puppet and with Bunraku: the result is the same, file by
+//! file.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -9,7 +10,7 @@ use serde_json::Value;
 
 use crate::world::World;
 
-/// Core types and what people do with them; `@ROOT@` is the place to work in.
+/// Core types in common use; `@ROOT@` is the directory to work in.
 const MANIFEST: &str = r#"
 class site::base {
   file { '@ROOT@/etc': ensure => directory, mode => '0750' }
@@ -69,7 +70,7 @@ fn puppet(arguments: &[&str], home: &Path) -> std::process::Output {
         .expect("puppet is needed: run scripts/setup")
 }
 
-/// What the work begins with.
+/// Creates the initial state.
 fn prepare(root: &Path) {
     std::fs::create_dir_all(root.join("origin/sub/empty")).expect("directories");
     std::fs::write(root.join("origin/a"), "a").expect("a file");
@@ -86,7 +87,7 @@ fn prepare(root: &Path) {
         std::os::unix::fs::PermissionsExt::from_mode(0o777),
     )
     .expect("a mode");
-    // Another user works in here.
+    // Another user works in this directory.
     for above in root.ancestors().take_while(|above| {
         above.starts_with(std::env::temp_dir()) && **above != std::env::temp_dir()
     }) {
@@ -95,7 +96,7 @@ fn prepare(root: &Path) {
     }
 }
 
-/// Every path below with its kind, mode, owner and content.
+/// Returns every path below with its kind, mode, owner and content.
 fn tree(root: &Path) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let mut open = vec![root.to_owned()];
@@ -129,7 +130,7 @@ fn tree(root: &Path) -> BTreeMap<String, String> {
     found
 }
 
-/// A manifest for this root.
+/// Writes a manifest for this root.
 fn manifest(home: &Path, root: &Path, text: &str) -> std::path::PathBuf {
     std::fs::create_dir_all(home).expect("a directory");
     let manifest = home.join("site.pp");
@@ -138,7 +139,7 @@ fn manifest(home: &Path, root: &Path, text: &str) -> std::path::PathBuf {
     manifest
 }
 
-/// A catalog that real Puppet compiled for this root.
+/// Compiles a catalog for this root with real Puppet.
 fn compiled(home: &Path, root: &Path, text: &str) -> Value {
     let manifest = manifest(home, root, text);
     let manifest = manifest.to_string_lossy().into_owned();
@@ -222,7 +223,7 @@ fn a_catalog_of_real_puppet_is_read_and_written_without_loss() {
     assert_eq!(read.id(), again.id(), "compiled twice, nothing changed");
 }
 
-/// What is chosen by tag; what is passed on and what is not.
+/// Resources selected by tag, and the tags that are inherited or not.
 const TAGGED: &str = r#"
 Exec { path => ['/usr/bin', '/bin'] }
 class base {

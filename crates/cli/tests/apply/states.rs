@@ -1,5 +1,5 @@
-//! State files through the binary: the example tree, twice, and what a
-//! broken tree says.
+//! State files through the binary: the example tree, applied twice, and the errors of a broken
+//! tree.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -17,7 +17,7 @@ fn example() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/states/salt")
 }
 
-/// The summary, which is the last line.
+/// Returns the summary, which is the last line.
 fn summary(output: &Output) -> Value {
     let text = String::from_utf8_lossy(&output.stdout);
     let last = text
@@ -162,7 +162,7 @@ fn what_a_state_without_log_gives_is_used_and_shown_nowhere() {
         let conf = root.join("conf");
         std::fs::write(&conf, "token = before\n").expect("written");
         let file = root.join("secret.sls");
-        // Computed, so that no text of the catalog has it.
+        // Computed, so that no text in the catalog contains it.
         let text = format!(
             "make:\n  cmd.run:\n    - name: echo whisper-$((50 + 5)); echo loud-$((60 + 6)) >&2\n    \
              - register: token\n    - no_log: True\n\

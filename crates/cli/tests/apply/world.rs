@@ -9,7 +9,7 @@ pub(crate) struct World {
     directory: tempfile::TempDir,
 }
 
-/// What a command ended with.
+/// The result of a command.
 pub(crate) struct Ended {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
@@ -41,7 +41,7 @@ impl World {
         path
     }
 
-    /// `bunraku apply` of a file, ready to be run.
+    /// Returns the command `bunraku apply` for a file, not yet run.
     pub(crate) fn command(&self, path: &Path, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_bunraku"));
         command.arg("apply").arg(path).args(arguments);
@@ -58,7 +58,7 @@ impl World {
         )
     }
 
-    /// The texts with the directory replaced by `@ROOT@` and durations by `TIME`.
+    /// Returns the texts with the directory replaced by `@ROOT@` and durations by `TIME`.
     pub(crate) fn ended(&self, output: Output) -> Ended {
         let clean = |bytes: Vec<u8>| {
             let text = String::from_utf8(bytes).expect("text");
@@ -76,7 +76,7 @@ impl World {
     }
 }
 
-/// `0.1 s` at the end of a line depends on the machine.
+/// Removes durations: `0.1 s` at the end of a line depends on the machine.
 fn without_times(text: &str) -> String {
     let lines = text.lines().map(|line| match line.rsplit_once("  ") {
         Some((before, last))

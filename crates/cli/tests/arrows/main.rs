@@ -1,5 +1,5 @@
-//! Which crate may use which: the map in `ARCHITECTURE.md`, checked. And no
-//! cycle between the top-level modules of any crate.
+//! Checks which crate may use which, against the map in `ARCHITECTURE.md`. Also checks that the
+//! top-level modules of each crate have no cycle.
 
 mod module_graph;
 
@@ -9,7 +9,7 @@ use std::process::Command;
 
 use module_graph::ModuleGraph;
 
-/// What each crate may depend on among our own. Tests may use more.
+/// The workspace crates that each crate may depend on. Tests may use more.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("bunraku-files", &[]),
     ("bunraku-process", &[]),
@@ -22,14 +22,14 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("bunraku-states", &["bunraku-model"]),
     ("bunraku-query", &["bunraku-model"]),
     ("bunraku-puppet", &["bunraku-model"]),
-    // Development only: every crate's tests may use it.
+    // Development only: the tests of every crate may use it.
     ("bunraku-testkit", &[]),
     // The messages of ordered runs are in `wire`.
     (
         "bunraku-plan",
         &["bunraku-model", "bunraku-puppet", "bunraku-wire"],
     ),
-    // Pages are made from words: it knows of nobody.
+    // It renders pages from text values, so it depends on no other crate.
     ("bunraku-console", &[]),
     (
         "bunraku-control",
@@ -39,7 +39,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "bunraku-module",
             // To check queries that name nodes.
             "bunraku-query",
-            // For the place of a problem in a file.
+            // For the location of a problem in a file.
             "bunraku-states",
             "bunraku-store",
             "bunraku-wire",
@@ -61,7 +61,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "bunraku-control",
             "bunraku-cues",
             "bunraku-model",
-            // To verify what is published and what catalogs pin; nothing of it runs there.
+            // To verify published modules and the pins of catalogs. No module runs there.
             "bunraku-module",
             "bunraku-query",
             "bunraku-states",
@@ -95,12 +95,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "bunraku-wire",
         ],
     ),
-    // The server never uses it: one that is not a member knows nothing of it.
+    // The server never uses it: a server that is not a member does not know about it.
     (
         "bunraku-cluster",
         &["bunraku-model", "bunraku-store", "bunraku-wire"],
     ),
-    // As root on other people's machines: never a store, never a compiler.
+    // It runs as root on other people's machines: never a store, never a compiler.
     (
         "bunraku-agent",
         &["bunraku-model", "bunraku-engine", "bunraku-wire"],
@@ -120,7 +120,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "bunraku-wire",
         ],
     ),
-    // Development only: the whole program, and what breaks it.
+    // Development only: the whole program, and the faults for it.
     (
         "bunraku-faults",
         &[
@@ -157,11 +157,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Every crate that does I/O may use these: files replaced in one step, and
-/// child processes.
+/// Every crate with I/O may use these: atomic file replacement, and child processes.
 const MACHINE: &[&str] = &["bunraku-files", "bunraku-process"];
 
-/// Crates that do no I/O have none of these.
+/// Dependencies that crates without I/O must not have.
 const PURE: &[&str] = &[
     "bunraku-model",
     "bunraku-module",

@@ -1,39 +1,37 @@
 //! The graph of a crate's top-level modules, read from its source.
 //!
-//! An edge is a path that begins with `crate`, `super` or `self`, in a `use`
-//! (nested groups included), in code, or in the arguments of a macro. Names
-//! that the crate root re-exports count as the module that they come from.
-//! Tests (`#[cfg(test)]`) may use anything and are left out.
+//! An edge is a path that begins with `crate`, `super` or `self`, in a `use` (including nested
+//! groups), in code, or in the arguments of a macro. A name that the crate root re-exports counts
+//! as the module that it comes from. Tests (`#[cfg(test)]`) may use anything and are left out.
 //!
-//! Absent here: cycles inside one top-level module, and paths that a macro
-//! puts together.
+//! Absent here: cycles inside one top-level module, and paths that a macro constructs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 
-/// The crate root, as a node of the graph: what `lib.rs` itself defines.
+/// The crate root as a node of the graph: the items that `lib.rs` itself defines.
 const ROOT: &str = "lib.rs";
 
-/// The source of one file, and the module that it is.
+/// The source of one file, and its module.
 struct Source {
     module: Vec<String>,
     file: String,
     tokens: TokenStream,
 }
 
-/// Modules, what each uses, and in which files.
+/// The modules, the modules that each uses, and the files of each use.
 #[derive(Default)]
 pub(crate) struct ModuleGraph {
     edges: BTreeMap<String, BTreeMap<String, BTreeSet<String>>>,
 }
 
-/// A path as it is written, one for each name of a group.
+/// A path as written, one for each name of a group.
 type Written = Vec<String>;
 
 impl ModuleGraph {
-    /// The graph of the library below a `src` directory.
+    /// Reads the graph of the library below a `src` directory.
     pub(crate) fn read(src: &Path) -> Self {
         let files = files_below(src).into_iter().map(|path| {
             let inside = path.strip_prefix(src).expect("a file below src");
@@ -77,7 +75,7 @@ impl ModuleGraph {
         for path in found {
             let Some(first) = path.first() else { continue };
             let to = declared.top_level_of(first);
-            // Re-exporting a name is not using it.
+            // A re-export is not a use.
             if to != from && !(from == ROOT && to != ROOT && declared.reexports.contains_key(first))
             {
                 let files = self.edges.entry(from.to_owned()).or_default();
@@ -87,7 +85,7 @@ impl ModuleGraph {
         }
     }
 
-    /// A cycle, shown edge by edge; nothing if there is none.
+    /// Returns a cycle, edge by edge, if there is one.
     pub(crate) fn cycle(&self) -> Option<String> {
         let mut done = BTreeSet::new();
         self.edges
@@ -129,11 +127,11 @@ impl ModuleGraph {
     }
 }
 
-/// What the crate root declares, and which modules are tests.
+/// The declarations of the crate root, and the modules that are tests.
 #[derive(Default)]
 struct Declared {
     top_level: BTreeSet<String>,
-    /// By name: the top-level module that the root takes it from.
+    /// The top-level module that the root re-exports each name from.
     reexports: BTreeMap<String, String>,
     tests: BTreeSet<Vec<String>>,
 }
@@ -185,7 +183,7 @@ impl Declared {
     }
 }
 
-/// One item of a module, or whatever stands between two semicolons or blocks.
+/// One item of a module, or any tokens between two semicolons or blocks.
 struct Item {
     tokens: Vec<TokenTree>,
     test: bool,
@@ -223,13 +221,13 @@ fn items(tokens: TokenStream) -> Vec<Item> {
     all
 }
 
-/// Attributes are groups in brackets before anything else of an item.
+/// Removes attributes: groups in brackets before anything else of an item.
 fn without_attributes(tokens: Vec<TokenTree>) -> Vec<TokenTree> {
     let attribute = |token: &TokenTree| matches!(token, TokenTree::Group(group) if group.delimiter() == Delimiter::Bracket);
     tokens.into_iter().skip_while(attribute).collect()
 }
 
-/// `#[cfg(test)]` and `#[cfg(any(test, …))]`, not `#[cfg(not(test))]`.
+/// Returns true for `#[cfg(test)]` and `#[cfg(any(test, …))]`, not for `#[cfg(not(test))]`.
 fn is_test_attribute(attribute: &Group) -> bool {
     let text = attribute.stream().to_string().replace(' ', "");
     let named = |word: &str| {
@@ -239,7 +237,7 @@ fn is_test_attribute(attribute: &Group) -> bool {
     text == "test" || (text.starts_with("cfg(") && named("test") && !named("not"))
 }
 
-/// The name in `mod NAME;` or `mod NAME { … }`.
+/// Returns the name in `mod NAME;` or `mod NAME { … }`.
 fn declared_module(item: &[TokenTree]) -> Option<String> {
     let at = item.iter().position(|token| is_word(token, "mod"))?;
     match (at, item.get(at + 1)) {
@@ -248,7 +246,7 @@ fn declared_module(item: &[TokenTree]) -> Option<String> {
     }
 }
 
-/// All paths of a module that begin at the crate root, as seen from there.
+/// Collects all paths of a module that begin at the crate root, relative to it.
 fn paths_in(module: &[String], tokens: TokenStream, found: &mut Vec<Written>) {
     for item in items(tokens) {
         if item.test {
@@ -287,7 +285,7 @@ fn paths_of_item(module: &[String], tokens: &[TokenTree], found: &mut Vec<Writte
     }
 }
 
-/// From `super::a::B` in a module to `a::B` at the crate root.
+/// Resolves `super::a::B` in a module to `a::B` at the crate root.
 fn resolved(module: &[String], path: Written) -> Option<Written> {
     let mut base = module.to_vec();
     let mut rest = path.as_slice();
@@ -306,8 +304,8 @@ fn resolved(module: &[String], path: Written) -> Option<Written> {
     Some(base)
 }
 
-/// The leaves of a path or of a `use` tree, each with the name that it gets.
-/// Returns how many tokens it has.
+/// Collects the leaves of a path or of a `use` tree, each with its new name. Returns the number of
+/// tokens.
 fn use_tree(
     tokens: &[TokenTree],
     above: &mut Vec<String>,
@@ -373,7 +371,7 @@ fn is_block(token: &TokenTree) -> bool {
     matches!(token, TokenTree::Group(group) if group.delimiter() == Delimiter::Brace)
 }
 
-/// `a/b.rs` and `a/b/mod.rs` are the module `a::b`; programs are not modules.
+/// Returns the module of a file: `a/b.rs` and `a/b/mod.rs` are `a::b`. Programs are not modules.
 fn module_of(file: &str) -> Option<Vec<String>> {
     let path = file.strip_suffix(".rs")?;
     if path == "main" || path.starts_with("bin/") {
@@ -442,7 +440,7 @@ fn names_that_the_root_reexports_count_as_their_module() {
     };
     assert!(with("mod a; mod b; pub use a::A as Renamed; pub use b::{B};").is_some());
     assert!(with("mod a; mod b; pub use b::B; pub struct Renamed;").is_none());
-    // What the root defines counts with what it uses.
+    // The root's definitions count together with its uses.
     assert!(with("mod a; mod b; pub use b::B; pub struct Renamed(crate::a::A);").is_some());
 }
 

@@ -1,4 +1,4 @@
-//! Several servers, as people set them up.
+//! Several servers, as users set them up.
 
 use expect_test::expect;
 

@@ -1,5 +1,5 @@
-//! Servers join over a real `sshd`, two of three die for good, and the third
-//! goes on: reading at once, writing after a recovery.
+//! Servers join over a real `sshd`. Two of three die for good, and the third continues: reading
+//! immediately, writing after a recovery.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use crate::cluster_support::{Cluster, healthy, status};
 use crate::ssh::SshServer;
 use crate::support::{Running, ServerProcess, eventually, told};
 
-/// Servers that may verify others over SSH, and the machine's `sshd`.
+/// Creates servers that may verify others over SSH, and the machine's `sshd`.
 fn over_ssh() -> (Cluster, SshServer) {
     let cluster = Cluster::new();
     let ssh = SshServer::start(&cluster.site.path("ssh"));
@@ -20,12 +20,12 @@ fn over_ssh() -> (Cluster, SshServer) {
     (cluster, ssh)
 }
 
-/// A cluster of three with an agent, and the servers that run.
+/// Starts a cluster of three with an agent. Returns the running servers.
 fn whole(cluster: &Cluster) -> ([ServerProcess; 3], Running) {
     let made = cluster.set_up(1, &["init"]);
     assert!(made.status.success(), "{}", told(&made));
     let first = cluster.server(1);
-    // It is connected while others join, and is told of them.
+    // It is connected while others join, and is notified of them.
     let agent = cluster.site.agent("web-1", &[&first], true);
     first.wait_for("web-1", "idle");
     let address = first.address.to_string();
@@ -53,7 +53,7 @@ fn whole(cluster: &Cluster) -> ([ServerProcess; 3], Running) {
         let known: Vec<String> = serde_json::from_slice(&known).unwrap_or_default();
         known.len() == 3
     });
-    // From here on it knows without asking who has a vote.
+    // From here on it knows the voters without asking.
     eventually("the first server keeps where the data is", || {
         let known = std::fs::read(cluster.directory(1).join("cluster/known.json"));
         let known: Value = serde_json::from_slice(&known.unwrap_or_default()).unwrap_or_default();
@@ -107,13 +107,13 @@ fn servers_join_over_ssh_and_the_last_of_three_reads_on_and_starts_anew() {
     );
     assert!(text.contains("nothing was done"), "{text}");
 
-    // Its datastore answers nobody now, and still it is what is recovered from.
+    // Its datastore no longer answers, but the recovery still starts from it.
     first.running.kill();
     let first = cluster.server(1);
     recovers(&cluster, first);
 }
 
-/// The survivor is recovered from, and works again.
+/// Recovers from the survivor, which then works again.
 fn recovers(cluster: &Cluster, mut first: ServerProcess) {
     let unnamed = cluster.recover(&["--yes"]);
     let text = told(&unnamed);
@@ -163,7 +163,7 @@ fn recovers(cluster: &Cluster, mut first: ServerProcess) {
     from_a_snapshot(cluster, first);
 }
 
-/// Nothing is left but a snapshot.
+/// Recovers when only a snapshot is left.
 fn from_a_snapshot(cluster: &Cluster, first: ServerProcess) {
     let snapshots = cluster.directory(1).join("cluster/snapshots");
     let newest = || {

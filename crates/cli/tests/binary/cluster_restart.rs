@@ -1,5 +1,5 @@
-//! Agents follow the servers, and a server that is started while two of three
-//! are gone serves what only looks.
+//! Agents follow the servers. A server that starts while two of three are gone serves read-only
+//! requests.
 
 use std::path::Path;
 use std::time::Instant;
@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::cluster_support::{Cluster, healthy, status};
 use crate::support::{Running, ServerProcess, eventually, run, told};
 
-/// The servers in the order in which a node of this name goes to them.
+/// Returns the servers in the order in which a node of this name tries them.
 fn order(cluster: &Cluster, node: &str) -> [usize; 4] {
     let mut order = [1, 2, 3, 4];
     order.sort_by_cached_key(|number| {
@@ -20,14 +20,14 @@ fn order(cluster: &Cluster, node: &str) -> [usize; 4] {
     order
 }
 
-/// A name whose order begins like this.
+/// Returns a name whose order begins with these servers.
 fn named(cluster: &Cluster, wanted: [usize; 2]) -> String {
     let names = (0..).map(|number| format!("node-{number}"));
     let fitting = |name: &String| order(cluster, name).starts_with(&wanted);
     names.into_iter().find(fitting).expect("there is one")
 }
 
-/// The server that an agent connected to last.
+/// Returns the server that an agent connected to last.
 fn server_of(cluster: &Cluster, agent: &Running) -> Option<usize> {
     let log = agent.log();
     let line = log.lines().rfind(|line| line.contains("connected"))?;
@@ -56,7 +56,7 @@ fn join(cluster: &Cluster, first: &ServerProcess, number: usize) -> ServerProces
     cluster.server(number)
 }
 
-/// Every node gets a file whose text is a file of the code.
+/// Releases a file for every node; its text is a file of the code.
 fn release(cluster: &Cluster, server: &ServerProcess, nodes: &[String]) {
     let code = cluster.site.path("code");
     std::fs::create_dir(&code).expect("made");
@@ -119,7 +119,7 @@ fn agents_move_when_their_server_dies_and_a_server_started_without_a_majority_re
         let places = agents.iter().map(|agent| server_of(&cluster, agent));
         places.eq(orders.map(|order| Some(order[0])))
     });
-    // This one misses the release, and comes back when two servers are gone.
+    // This one misses the release, and comes back after two servers are gone.
     let (away, stays) = (&names[3], &names[0]);
     drop(agents.pop());
     release(&cluster, &first, &names);
@@ -148,7 +148,7 @@ fn agents_move_when_their_server_dies_and_a_server_started_without_a_majority_re
 
     third.running.kill();
     fourth.running.kill();
-    // It keeps no data, and finds one datastore of three.
+    // It stores no data, and finds one datastore of three.
     let fourth = cluster.server(4);
     looks_but_changes_nothing(&fourth, stays);
 
@@ -161,8 +161,7 @@ fn agents_move_when_their_server_dies_and_a_server_started_without_a_majority_re
         page(away) == "from the code\n"
     });
 
-    // The datastore that is left answers whoever only looks, until it is
-    // started anew itself.
+    // The remaining datastore answers read-only requests until it is restarted itself.
     let view = cluster.directory(1).join("cluster/view");
     looks_but_changes_nothing(&first, stays);
     assert!(!view.exists(), "it needs no copy");
@@ -173,7 +172,7 @@ fn agents_move_when_their_server_dies_and_a_server_started_without_a_majority_re
     });
     looks_but_changes_nothing(&first, stays);
 
-    // And its server is started anew, alone.
+    // Its server restarts as well, alone.
     first.running.kill();
     let first = cluster.server(1);
     looks_but_changes_nothing(&first, stays);
@@ -202,7 +201,7 @@ fn agents_move_when_their_server_dies_and_a_server_started_without_a_majority_re
     assert!(!told(&listed).contains("old"), "{}", told(&listed));
 }
 
-/// Kills the etcd that keeps the data of the server in this directory.
+/// Kills the etcd that stores the data of the server in this directory.
 fn kill_datastore(directory: &Path) {
     let pid = std::fs::read_to_string(directory.join("cluster/etcd.pid")).expect("it runs one");
     let pid = pid.trim().parse().ok().and_then(Pid::from_raw);

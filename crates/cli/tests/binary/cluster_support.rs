@@ -29,7 +29,7 @@ impl Cluster {
         cluster
     }
 
-    /// With further lines below `[server.cluster]`.
+    /// Writes the configuration, with additional lines below `[server.cluster]`.
     pub(crate) fn configure(&self, further: &str) {
         let settings = format!(
             "[server.cluster]\nlisten = \"127.0.0.1\"\nprobe_period = \"500ms\"\n\
@@ -47,7 +47,7 @@ impl Cluster {
         self.site.path(&name(number))
     }
 
-    /// `cluster init` or `join` with this server's places.
+    /// Runs `cluster init` or `join` with this server's paths and addresses.
     pub(crate) fn set_up(&self, number: usize, what: &[&str]) -> Output {
         let mut command = bunraku();
         command.arg("cluster").args(what);
@@ -81,7 +81,7 @@ impl Cluster {
         command.output().expect("it runs")
     }
 
-    /// On a terminal, where this is typed when it is asked.
+    /// Runs the recovery on a terminal and types this text at the prompt.
     pub(crate) fn recover_on_terminal(&self, flags: &[&str], typed: &str) -> Output {
         let quoted = |text: &str| format!("'{text}'");
         let mut line = vec![quoted(env!("CARGO_BIN_EXE_bunraku"))];
@@ -107,7 +107,7 @@ impl Cluster {
             .expect("`script` runs; scripts/setup installs bsdutils");
         let mut terminal = script.stdin.take().expect("piped");
         writeln!(terminal, "{typed}").expect("it is typed");
-        // The terminal stays until the command ends: an end of input is no answer.
+        // The terminal stays open until the command ends: an end of input is not an answer.
         let output = script.wait_with_output().expect("it ends");
         drop(terminal);
         output
@@ -122,7 +122,7 @@ pub(crate) fn healthy(status: &Value) -> usize {
     fine.count()
 }
 
-/// `cluster status` says 3 while anything is not whole.
+/// Runs `cluster status`, which exits with 3 while the cluster is degraded.
 pub(crate) fn status(server: &ServerProcess) -> Option<Value> {
     let output = server.operator(&["cluster", "status", "--json"]);
     serde_json::from_slice(&output.stdout).ok()

@@ -1,5 +1,4 @@
-//! Code from git to catalogs, with a server that is killed, and repositories
-//! behind ssh and https.
+//! Code from git to catalogs, with a server that is killed, and repositories behind ssh and https.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -37,7 +36,7 @@ const SITE: &[(&str, &str)] = &[
     ),
 ];
 
-/// A server, and one node with facts.
+/// Starts a server and one node with facts.
 fn fleet(site: &Site, environment: &[(&str, &str)]) -> (ServerProcess, crate::support::Running) {
     let server = site.server_with("server", 0, &[], environment);
     let agent = site.agent("web-1", &[&server], true);
@@ -53,7 +52,7 @@ fn add(server: &ServerProcess, url: &str) {
     assert_eq!(added.status.code(), Some(0), "{}", told(&added));
 }
 
-/// What `deploy --wait` says, without the commit.
+/// Returns the exit code and output of `deploy --wait`, without the commit.
 fn deploy(server: &ServerProcess) -> (Option<i32>, String) {
     let output = server.operator(&["environment", "deploy", "production", "--wait"]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

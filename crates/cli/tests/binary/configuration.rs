@@ -1,4 +1,4 @@
-//! The configuration file, and what goes before it.
+//! The configuration file, and the sources that override it.
 
 use expect_test::{Expect, expect};
 
@@ -86,7 +86,7 @@ fn a_flag_goes_before_the_environment_and_that_before_the_file() {
         format!("[client]\nservers = [\"{}\"]\n", unreachable(3)),
     )
     .expect("written");
-    // Credentials are needed before anything is tried.
+    // Credentials are needed before any request.
     let credentials = crate::support::Site::new();
     let server = credentials.server("server", 0, &[]);
     let run = |environment: bool, flag: bool| {

@@ -1,4 +1,4 @@
-//! The console, as a browser asks for it.
+//! The console, as a browser requests it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -77,7 +77,7 @@ impl Console {
         self.ask("GET", path, &self.address.to_string())
     }
 
-    /// A page that is there.
+    /// Returns a page that must exist.
     fn page(&self, path: &str) -> String {
         let reply = self.get(path);
         assert_eq!(reply.status, 200, "{path}: {}", reply.body);
@@ -153,7 +153,7 @@ fn pages_show_the_fleet_to_whoever_has_the_key_and_to_nobody_else() {
     }
     console.cookie = cookie;
 
-    // The key opens any page, and leads to no other host.
+    // The key opens any page, and never redirects to another host.
     for (path, to) in [("/nodes", "/nodes"), ("//evil.example/", "/")] {
         let reply = console.get(&format!("{path}?key={}", console.key));
         assert_eq!(reply.status, 303, "{}", reply.body);
@@ -161,7 +161,7 @@ fn pages_show_the_fleet_to_whoever_has_the_key_and_to_nobody_else() {
         assert!(reply.headers.contains(&location), "{}", reply.headers);
     }
 
-    // A server that is away is told, and is found again.
+    // An unreachable server is reported, and found again later.
     let port = server.address.port();
     server.running.kill();
     let away = console.get("/");

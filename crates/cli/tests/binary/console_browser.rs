@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::console::Console;
 use crate::support::{Site, told};
 
-/// The driver, and the browser that it starts: one group, which ends with the test.
+/// The driver and the browser that it starts: one process group, which ends with the test.
 struct Driver(Child);
 
 impl Driver {

@@ -1,4 +1,4 @@
-//! Triggers through etcd: a real one, and no server of ours.
+//! Triggers through a real etcd, without a Bunraku server.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -20,7 +20,7 @@ impl Etcd {
         Self::start_with(&[])
     }
 
-    /// An etcd that serves the keyspace of the original module, too.
+    /// Starts an etcd that also serves the keyspace of the original module.
     fn start_with_v2() -> Self {
         Self::start_with(&["--enable-v2=true"])
     }
@@ -36,7 +36,7 @@ impl Etcd {
         }
     }
 
-    /// A watcher for this host whose runs are this script.
+    /// Starts a watcher for this host whose runs execute this script.
     fn watch(&self, host: &str, script: &str) -> Running {
         let mut command = bunraku();
         command.args([
@@ -77,7 +77,7 @@ impl Etcd {
         self.etcdctl_of("3", arguments)
     }
 
-    /// The command of the original module.
+    /// Runs the command that the original module uses.
     fn etcdctl_v2(&self, arguments: &[&str]) -> String {
         self.etcdctl_of("2", arguments)
     }
@@ -122,7 +122,7 @@ fn a_cue_starts_one_run_and_its_expiry_none() {
         etcd.etcdctl(&["get", "--prefix", "/puppet_trigger/events/"])
             .is_empty()
     });
-    // A second cue proves that the watcher has seen what was before it.
+    // A second cue proves that the watcher has seen everything before it.
     etcd.fire("last", "lb-1", &[]);
     eventually("the next ran", || text(&file).contains("last"));
     assert_eq!(text(&file), "refresh load balancers\nlast\n");
@@ -143,7 +143,7 @@ fn cues_of_the_original_layout_are_understood_and_ours_are_written_in_it() {
         message,
     ]);
     eventually("it ran", || lines(&file) == 1);
-    // For somebody else, and no cue at all.
+    // One is for another host, and one is not a cue.
     etcd.etcdctl(&[
         "put",
         "/puppet_trigger/events/hosts/lb-2",
@@ -180,7 +180,7 @@ fn what_is_fired_while_nobody_watches_is_seen_afterwards_also_twice_on_one_key()
     let script = format!("echo \"$BUNRAKU_TRIGGERS\" >> {}", file.display());
     let mut watcher = etcd.watch("lb-1", &script);
     assert_eq!(watcher.end(), Some(0), "{}", watcher.log());
-    // The second overwrites the first one's keys.
+    // The second firing overwrites the first one's keys.
     etcd.fire("refresh", "lb-1", &[]);
     etcd.fire("refresh", "lb-1", &[]);
     let _watcher = etcd.watch("lb-1", &script);
@@ -214,7 +214,7 @@ fn away_for_longer_than_etcd_remembers_what_is_still_there_is_seen_and_nothing_t
     etcd.etcdctl(&["put", "/elsewhere", "something newer"]);
     let status = etcd.etcdctl(&["get", "--write-out=json", "nothing"]);
     let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
-    // Everything up to now is forgotten: the revision where it stopped is gone.
+    // The history up to now is compacted: the revision where the watcher stopped is gone.
     etcd.etcdctl(&["compact", &status["header"]["revision"].to_string()]);
     let _watcher = etcd.watch("lb-1", &script);
     eventually("it ran", || text(&file).contains("missed"));
@@ -223,7 +223,7 @@ fn away_for_longer_than_etcd_remembers_what_is_still_there_is_seen_and_nothing_t
     assert_eq!(text(&file), "seen\nmissed\nlast\n");
 }
 
-/// A run that writes this to a file and then waits until it may go on.
+/// Returns a run that writes this to a file and then waits until it may continue.
 fn held_up(says: &str, file: &Path, go: &Path) -> String {
     format!(
         "echo {says} >> {}; while [ ! -e {} ]; do sleep 0.1; done",
@@ -330,7 +330,8 @@ fn providers_that_cannot_work_say_so() {
     assert!(told(&mco).contains("cannot run `mco`"), "{}", told(&mco));
 }
 
-/// What the original provider writes for `trigger { 'refresh load balancers': hosts => ['lb-1'] }`.
+/// Returns the message of the original provider for `trigger { 'refresh load balancers': hosts =>
+/// ['lb-1'] }`.
 fn original_message(uuid: &str, hosts: &[&str]) -> String {
     serde_json::json!({
         "hostname": "web", "tags": null, "hosts": hosts, "timestamp": 1_400_000_000, "uuid": uuid,
@@ -347,14 +348,14 @@ fn what_the_original_fires_starts_one_run_here() {
     eventually("it watches both", || {
         watcher.log().contains("watching the v2 API")
     });
-    // The original's own commands: first the trigger's key, then one for each host.
+    // The original's own commands: first the trigger's key, then one key for each host.
     let message = original_message("u1", &["lb-1", "lb-2"]);
     for key in ["refresh load balancers", "hosts/lb-1", "hosts/lb-2"] {
         let key = format!("/puppet_trigger/events/{key}");
         etcd.etcdctl_v2(&["set", "--ttl", "180", &key, &message]);
     }
     eventually("it ran", || lines(&file) == 1);
-    // Without hosts, every watcher is meant.
+    // Without hosts, the message is for every watcher.
     let message = original_message("u2", &[]);
     let key = "/puppet_trigger/events/rotate (all) / now";
     etcd.etcdctl_v2(&["set", "--ttl", "180", key, &message]);

@@ -1,4 +1,4 @@
-//! The demo, as a stranger runs it.
+//! The demo, as a new user runs it.
 
 use rustix::process::Signal;
 
@@ -27,7 +27,7 @@ fn the_demo_comes_to_its_end_and_leaves_nothing_behind() {
     // Each of the three web nodes cues the balancer.
     let cues = text.matches("Trigger[refresh load balancers]").count();
     assert!(cues >= 3, "{text}");
-    // A new release is a new wish, not drift.
+    // A new release is a new desired state, not drift.
     assert!(!text.contains("corrected"), "{text}");
     assert!(!directory.exists());
     assert!(left_over(&directory.display().to_string()).is_empty());
@@ -38,7 +38,7 @@ fn a_demo_that_fails_leaves_its_logs_and_says_where_they_are() {
     let site = Site::new();
     let directory = site.path("demo");
     let mut command = bunraku();
-    // No git, so no code.
+    // Without git, there is no code.
     command.env("PATH", site.path("nothing"));
     let output = command.arg("demo").arg("--dir").arg(&directory).output();
     let shown = told(&output.expect("it runs"));
@@ -74,7 +74,7 @@ fn a_killed_demo_takes_its_children_along() {
     eventually("its children end", || left_over(&place).is_empty());
 }
 
-/// Processes that were started with this directory, the demo itself apart.
+/// Returns the processes that were started with this directory, except for the demo itself.
 fn left_over(directory: &str) -> Vec<String> {
     let processes = std::fs::read_dir("/proc")
         .expect("proc")

@@ -1,4 +1,4 @@
-//! Facts through the binary: what changed, and what is too much.
+//! Facts through the binary: changes, and too many facts.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use expect_test::expect;
 
 use crate::support::{Running, ServerProcess, Site, eventually, told};
 
-/// An agent that takes further facts from `facts.json` in this directory.
+/// Starts an agent that reads additional facts from `facts.json` in this directory.
 fn agent_with_facts(site: &Site, server: &ServerProcess, directory: &Path) -> Running {
     let file = site.path("agent.toml");
     let text = format!(
@@ -45,7 +45,7 @@ fn what_changed_between_two_submissions_is_told_fact_by_fact() {
     eventually("facts are there", || {
         server.operator(&["facts", "show", "web-1", "role"]).stdout == b"web\n"
     });
-    // While they wait to be kept, the next ones would take their place.
+    // Facts that are not yet stored would be replaced by the next ones.
     eventually("they are kept", || {
         let found = server.json(&["query", r#"nodes { facts.role = "web" }"#]);
         found.as_array().is_some_and(|found| found.len() == 1)
@@ -63,7 +63,7 @@ fn what_changed_between_two_submissions_is_told_fact_by_fact() {
     );
     refresh(&server);
     let difference = server.json(&["facts", "diff", "web-1"]);
-    // The machine's own facts may have changed meanwhile: look at ours.
+    // The machine's own facts may have changed meanwhile, so check only ours.
     let changes = difference["changes"].as_array().expect("a list").iter();
     let ours = changes.filter(|change| {
         ["role", "site", "tier"]

@@ -1,4 +1,4 @@
-//! Servers and agents as processes: joining, losing, coming back.
+//! Servers and agents as processes: joining, disconnecting, reconnecting.
 
 use bunraku_store::testing::EtcdCluster;
 use rustix::process::Signal;
@@ -94,7 +94,7 @@ fn a_killed_server_loses_no_command_and_no_node() {
     server.wait_for("goes", "idle");
     goes.kill();
     server.wait_for("goes", "lost");
-    // Nobody answers in time for the caller, but the command stays.
+    // No answer arrives in time for the caller, but the command stays.
     let mut waiting = bunraku();
     waiting.args([
         "facts",
@@ -273,19 +273,19 @@ fn a_server_that_is_killed_has_its_nodes_buried_by_the_other() {
     let (_etcd, first, second) = two_servers(&site);
     let agent = site.agent("web-1", &[&first], true);
     second.wait_for("web-1", "idle");
-    // Server and agent at the same moment: nobody is left to say that it went.
+    // Kill server and agent at the same moment: nobody is left to report the disconnect.
     first.running.kill();
     agent.kill();
     second.wait_for("web-1", "lost");
 }
 
-/// A real etcd, for as long as this lives.
+/// A real etcd that runs for as long as this value lives.
 pub(crate) struct Etcd {
     _cluster: EtcdCluster,
     _runtime: tokio::runtime::Runtime,
 }
 
-/// Two servers on one etcd. The second one shares the authority, as in a cluster.
+/// Starts two servers on one etcd. The second one shares the authority, as in a cluster.
 pub(crate) fn two_servers(site: &Site) -> (Etcd, ServerProcess, ServerProcess) {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let cluster = runtime.block_on(EtcdCluster::start(1));

@@ -1,4 +1,4 @@
-//! `bunraku lock`, as processes that race, die and wake up late.
+//! `bunraku lock`, with processes that race, die and wake up late.
 
 use std::process::{Child, Command, Stdio};
 
@@ -162,7 +162,7 @@ fn a_server_that_restarts_takes_no_lock_away() {
     assert_eq!(told(&free), "exit 0\n--- stdout\n2\n--- stderr\n");
 }
 
-/// Code whose catalogs name the holder of a lock.
+/// Writes code whose catalogs name the holder of a lock.
 fn code_that_asks(site: &Site, motd: &std::path::Path) -> std::path::PathBuf {
     let code = site.path("code");
     std::fs::create_dir_all(&code).expect("a directory");
@@ -212,7 +212,7 @@ fn a_template_names_the_holder_of_a_lock_and_its_node_follows_every_change() {
     }
     let text = || std::fs::read_to_string(&motd).unwrap_or_default();
     eventually("nobody holds it", || text() == "master is nobody\n");
-    // A node takes it as itself, and renews it as long as somebody looks.
+    // A node takes the lock as itself, and renews it as long as the check runs.
     let take = || {
         let taken = bunraku()
             .args(["--server", &server.address.to_string(), "--credentials"])

@@ -1,4 +1,4 @@
-//! The binary as people use it: exit codes, output, real processes.
+//! The binary as users run it: exit codes, output, real processes.
 
 mod cluster;
 mod cluster_lost;

@@ -69,7 +69,7 @@ fn an_unknown_flag_or_subcommand_is_found() {
     );
 }
 
-/// The pages for users.
+/// Returns the pages for users.
 fn pages() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let docs = std::fs::read_dir(root.join("docs")).expect("docs exists");
@@ -82,7 +82,7 @@ fn pages() -> Vec<PathBuf> {
     pages
 }
 
-/// The words of every call of `bunraku` in code blocks and in backticks.
+/// Returns the words of every call of `bunraku` in code blocks and in backticks.
 fn calls_in(text: &str) -> Vec<Vec<String>> {
     let text = text.replace("\\\n", " ");
     let mut calls = Vec::new();
@@ -101,7 +101,7 @@ fn calls_in(text: &str) -> Vec<Vec<String>> {
     calls
 }
 
-/// The words before a comment, a pipe or the end of the flags.
+/// Returns the words before a comment, a pipe or the end of the flags.
 fn words(call: &str) -> Vec<String> {
     call.split_whitespace()
         .take_while(|word| !["--", "#", "|", "&&", ";", ">"].contains(word))
@@ -109,7 +109,7 @@ fn words(call: &str) -> Vec<String> {
         .collect()
 }
 
-/// The help of each command, asked for once.
+/// The help of each command, requested once.
 #[derive(Default)]
 struct Helps {
     texts: BTreeMap<Vec<String>, String>,

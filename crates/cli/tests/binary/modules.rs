@@ -1,6 +1,6 @@
-//! Extension modules from an author to a node, with a real server and a real
-//! agent: published, named by an environment in git, pinned, fetched,
-//! verified on the node, carried out; and everything that is refused.
+//! Extension modules from an author to a node, with a real server and a real agent: published,
+//! named by an environment in git, pinned, fetched, verified on the node and applied. Also covers
+//! every kind of refusal.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -14,7 +14,7 @@ const STATES: &str = "port:
     - value: '8150'
 ";
 
-/// A server, a node with a key of its own, and an author.
+/// A server, a node with its own key, and an author.
 struct World {
     site: Site,
     server: ServerProcess,
@@ -55,7 +55,7 @@ impl World {
         String::from_utf8(output.stdout).expect("text")
     }
 
-    /// The example in this version, packed; signed if somebody does.
+    /// Packs the example in this version, signed if a key is given.
     fn package(&self, version: &str, key: Option<&str>) -> PathBuf {
         let example =
             Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/modules/ini_setting");
@@ -89,7 +89,7 @@ impl World {
         assert_eq!(output.status.code(), Some(0), "{}", told(&output));
     }
 
-    /// Commits the states and what `modules.yaml` says.
+    /// Commits the states and this `modules.yaml`.
     fn commit(&self, modules: &str) {
         let code = self.site.path("code");
         if !code.exists() {
@@ -128,7 +128,7 @@ impl World {
         self.server.operator(&command)
     }
 
-    /// The run is refused, says why, and nothing of the module has run.
+    /// Checks that the run is refused with this reason, and that no part of the module has run.
     fn refused(&self, why: &str) {
         std::fs::write(self.app(), "[main]\nport = 1\n").expect("written");
         let output = self.run(&[]);
@@ -146,7 +146,7 @@ impl World {
     }
 }
 
-/// The file below a directory that begins with this content.
+/// Returns the file below a directory whose content begins like this.
 fn holding(directory: &Path, content: &[u8]) -> Option<PathBuf> {
     for entry in std::fs::read_dir(directory).ok()?.flatten() {
         let path = entry.path();
@@ -167,7 +167,7 @@ fn a_module_gets_from_its_author_to_a_node_and_what_must_not_run_is_refused() {
     let server = &world.server;
     let first = world.package("1.0.0", Some("author"));
 
-    // Nobody is trusted yet, and then only who signed.
+    // At first no one is trusted, and later only the signer.
     let refused = world.publish(&first);
     assert_eq!(refused.status.code(), Some(4), "{}", told(&refused));
     assert!(
@@ -220,7 +220,7 @@ fn a_module_gets_from_its_author_to_a_node_and_what_must_not_run_is_refused() {
     let pin = listed[0]["sha256"].as_str().expect("a hash");
     assert!(shown.to_string().contains(pin), "{shown}");
 
-    // A newer version, and then the older one again.
+    // A newer version, then the older one again.
     let second = world.package("1.1.0", Some("author"));
     world.published(&second);
     world.release("ini_setting: 1.1.0\n");
@@ -250,7 +250,7 @@ fn a_module_gets_from_its_author_to_a_node_and_what_must_not_run_is_refused() {
     assert_eq!(world.run(&[]).status.code(), Some(0));
     assert_eq!(std::fs::read(&cached).expect("readable"), package);
 
-    // The key is revoked on the server: the node stops, and so does compiling.
+    // The key is revoked on the server: the node stops, and compiling stops too.
     let key = listed[0]["signed_by"].as_str().expect("a fingerprint");
     let revoked = server.operator(&["module", "revoke", key, "--reason", "laptop stolen"]);
     assert_eq!(revoked.status.code(), Some(0), "{}", told(&revoked));
@@ -324,7 +324,7 @@ fn environments_take_modules_from_an_address_from_git_and_from_themselves() {
     let ran = world.run(&[]);
     assert_eq!(ran.status.code(), Some(0), "{}", told(&ran));
 
-    // A package in the code itself; signed by somebody whom nobody trusts.
+    // A package in the code itself, signed by an untrusted key.
     world.local(&["module", "keygen", "stranger"]);
     let strange = world.package("1.2.0", Some("stranger"));
     std::fs::copy(&strange, world.site.path("code/x.bunraku-module")).expect("copied");
@@ -337,7 +337,7 @@ fn environments_take_modules_from_an_address_from_git_and_from_themselves() {
         told(&deployed)
     );
 
-    // In git at a commit: here, that of the code itself.
+    // In git at a commit: here, the commit of the code itself.
     let good = world.package("1.3.0", Some("author"));
     std::fs::copy(&good, world.site.path("code/x.bunraku-module")).expect("copied");
     world.commit("ini_setting: {version: 1.3.0, path: x.bunraku-module}\n");

@@ -1,4 +1,4 @@
-//! `stat`, `init` and `once`, as processes on hosts that race.
+//! `stat`, `init` and `once`, with processes on hosts that race.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -36,7 +36,7 @@ impl Apps {
             .unwrap_or_else(|| panic!("{}", told(&output)))
     }
 
-    /// `bunraku` as the operator, started and not waited for.
+    /// Starts `bunraku` as the operator, without waiting for it.
     fn start(&self, arguments: &[&str]) -> Child {
         self.command(arguments).spawn().expect("it starts")
     }
@@ -81,7 +81,7 @@ fn stat_answers_with_its_exit_code_and_never_with_zero_by_accident() {
     assert_eq!(apps.code(&["stat", "app_1"]), 10);
     assert_eq!(apps.code(&["init", "app_1"]), 10);
     assert_eq!(apps.code(&["init", "app_1", "--wait"]), 0, "as the one did");
-    // Everything that goes wrong is 1, or a usage error.
+    // Every failure is 1, or a usage error.
     let wrong = apps.site.path("wrong.json");
     std::fs::write(&wrong, r#"{"command": 5}"#).expect("written");
     let wrong = wrong.display().to_string();
@@ -150,7 +150,7 @@ fn of_many_processes_one_does_it_and_the_others_can_wait_for_its_result() {
         .collect();
     for mut init in inits {
         let code = init.wait().expect("it ends").code();
-        // Whoever comes after the end finds a failure that may not be repeated.
+        // A caller after the end finds a failure that may not be repeated.
         assert!(matches!(code, Some(7 | 12)), "{code:?}");
     }
     assert_eq!(lines(&file), 1, "exactly once");
@@ -225,7 +225,7 @@ fn a_claimant_that_is_killed_takes_its_command_with_it_and_has_abandoned_it() {
         .trim()
         .parse()
         .expect("a pid");
-    // Long enough for a sign of life, which carries the log.
+    // Long enough for a heartbeat, which carries the log.
     eventually("the log is there", || {
         apps.server.json(&["once", "show", "app_1"])["log"]
             .as_str()
@@ -234,7 +234,7 @@ fn a_claimant_that_is_killed_takes_its_command_with_it_and_has_abandoned_it() {
     let mut waiter = apps.start(&["init", "app_1", "--wait"]);
     init.kill().expect("killed");
     init.wait().expect("it ended");
-    // Whenever it asked, before or after the end of the lease: never 0.
+    // The code is never 0, whether it asked before or after the end of the lease.
     let code = waiter.wait().expect("it ends").code();
     assert!(matches!(code, Some(1 | 12)), "{code:?}");
     eventually("the kernel ended the command", || {
@@ -285,7 +285,7 @@ fn nodes_ask_and_act_as_themselves() {
     apps.server.wait_for("web-1", "idle");
     let file = apps.site.path("app.json");
     std::fs::write(&file, r#"{"command": "echo done by a node"}"#).expect("written");
-    // As root on a node: the agent's own directory is found through the configuration.
+    // As root on a node, the agent's own directory is found through the configuration.
     let configuration = apps.site.path("node.toml");
     let text = format!(
         "[agent]\ndata_dir = {:?}\nservers = [\"{}\"]\n",

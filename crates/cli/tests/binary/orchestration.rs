@@ -23,13 +23,13 @@ fn site_file(site: &Site, text: &str) -> PathBuf {
     path
 }
 
-/// Four agents whose runs write their name into one file, in the order of their end.
+/// Starts four agents whose runs write their name into one file, in the order of their end.
 fn fleet(site: &Site, servers: &[&ServerProcess], script: &str) -> (Vec<Running>, PathBuf) {
-    // No runs of its own: whatever runs twice was asked for twice.
+    // The agents have no scheduled runs: a run that happens twice was requested twice.
     fleet_with(site, servers, script, "0s")
 }
 
-/// The same, with runs of their own.
+/// Starts the same fleet with scheduled runs.
 fn fleet_with(
     site: &Site,
     servers: &[&ServerProcess],
@@ -47,7 +47,7 @@ fn fleet_with(
     (agents.into(), order)
 }
 
-/// One agent of such a fleet.
+/// Starts one agent of such a fleet.
 fn worker(
     site: &Site,
     servers: &[&ServerProcess],
@@ -76,7 +76,7 @@ fn worker(
     site.agent_with(node, servers, true, &flags)
 }
 
-/// None while nobody has written any.
+/// Returns the lines of a file; none if it does not exist yet.
 fn lines(path: &Path) -> Vec<String> {
     match std::fs::read_to_string(path) {
         Ok(text) => text.lines().map(str::to_owned).collect(),
@@ -255,7 +255,7 @@ applications:
     let part = offline(&["--facts", file, "--query", filter]);
     assert!(told(&part).contains(left_out), "{}", told(&part));
 
-    // What a query finds is a part of the plan: with another answer, it is another plan.
+    // The answer to a query is part of the plan: with another answer, it is another plan.
     let id = server.json(&["run", "list"])[0]["id"].clone();
     let id = id.as_str().expect("an id");
     let fewer = std::fs::read_to_string(path)
@@ -388,12 +388,12 @@ fn runs_that_share_nodes_queue_in_the_order_of_their_creation() {
 fn another_server_takes_over_a_run_whose_leader_is_killed() {
     let site = Site::new();
     let (_etcd, first, second) = two_servers(&site);
-    // Every second each node runs by itself, unless a run has it for itself.
+    // Each node runs every second on its own schedule, unless an ordered run has reserved it.
     let script = "case \"$BUNRAKU_CAUSES\" in *schedule*) ;; *) \
         touch SITEat-NODE; while [ ! -e SITEgo ]; do sleep 0.05; done;; esac";
     let servers = [&second, &first];
     let (_agents, _) = fleet_with(&site, &servers, script, "1s");
-    // Nobody orders anything of this one.
+    // No ordered run includes this node.
     let _free = worker(&site, &servers, "free", script, "1s");
     let ran = |node: &str, cause: &str| {
         let all = lines(&site.path("order.runs"));
@@ -425,7 +425,7 @@ fn another_server_takes_over_a_run_whose_leader_is_killed() {
     };
     leader.running.kill();
     eventually("the other one takes over", || leads(&second));
-    // Several times their own interval, through the takeover and after it.
+    // This takes several times their own interval, through the takeover and after it.
     let free = ran("free", "schedule");
     eventually("a node that is not held goes on", || {
         ran("free", "schedule") > free + 3
@@ -469,7 +469,7 @@ fn a_run_for_later_survives_the_server_can_be_cancelled_fires_its_trigger_or_exp
         String::from_utf8_lossy(&taken.stdout).trim().to_owned()
     };
     let outcome = |server: &ServerProcess, id: &str| {
-        // One that did not succeed is shown with exit code 3.
+        // A run that did not succeed is shown with exit code 3.
         let shown = server.operator(&["run", "show", id, "--json"]);
         let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).expect("JSON");
         shown["phase"]["outcome"].as_str().map(str::to_owned)
@@ -481,7 +481,7 @@ fn a_run_for_later_survives_the_server_can_be_cancelled_fires_its_trigger_or_exp
     let tomorrow = asked(&server, &["--at", "+1h"]);
     let list = told(&server.operator(&["run", "list"]));
     assert!(list.contains("scheduled for"), "{list}");
-    // It holds nobody up.
+    // It blocks no other run.
     let window = "mon-sun 00:00-24:00 UTC";
     let open = asked(&server, &["--in-window", window]);
     eventually("a window that is open is now", || {

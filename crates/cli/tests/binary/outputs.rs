@@ -77,7 +77,7 @@ fn an_ordered_run_waits_for_the_node_that_gives_and_passes_its_outputs_on() {
             .to_owned()
     };
 
-    // Alone, and nothing was ever given.
+    // Alone, while no output was ever registered.
     let alone = server.operator(&["node", "run", "web1", "--wait"]);
     assert_eq!(alone.status.code(), Some(3), "{}", told(&alone));
     let said = failure("web1");
@@ -99,13 +99,13 @@ fn an_ordered_run_waits_for_the_node_that_gives_and_passes_its_outputs_on() {
     assert_eq!(done.status.code(), Some(0), "{}", told(&done));
     assert_eq!(conf(), "token = token-42\n");
 
-    // Outside of an ordered run, what was given last counts.
+    // Outside of an ordered run, the last registered output counts.
     std::fs::remove_file(site.path("conf")).expect("removed");
     let alone = server.operator(&["node", "run", "web1", "--wait"]);
     assert_eq!(alone.status.code(), Some(0), "{}", told(&alone));
     assert_eq!(conf(), "token = token-42\n");
 
-    // In one, only what was given in it: nobody registers the token any more.
+    // In an ordered run, only outputs from that run count: no state registers the token any more.
     release(
         &site,
         &server,
@@ -120,7 +120,7 @@ fn an_ordered_run_waits_for_the_node_that_gives_and_passes_its_outputs_on() {
         "node db1 has not given `token` in this run: no state of its catalog registers that"
     );
 
-    // A secret stays on its node, and is told nowhere.
+    // A secret stays on its node, and appears nowhere.
     let secret = format!("{DATABASE}    - no_log: True\n")
         .replace("token-$((40 + 2))", "whisper-$((50 + 5))");
     release(&site, &server, &secret, WEB);
@@ -144,7 +144,7 @@ fn an_ordered_run_waits_for_the_node_that_gives_and_passes_its_outputs_on() {
     assert_eq!(holding(&site.path("db1.engine"), "whisper-55"), None);
 }
 
-/// A file below a directory that has this text in it.
+/// Returns a file below a directory that contains this text.
 fn holding(directory: &Path, text: &str) -> Option<std::path::PathBuf> {
     for entry in std::fs::read_dir(directory).ok()?.flatten() {
         let path = entry.path();

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::support::{Running, ServerProcess, Site, bunraku, eventually, told};
 
-/// Puppet with directories of its own, and our binary in its path.
+/// Puppet with its own directories, and our binary in its path.
 struct Puppet {
     directory: PathBuf,
     environment: Vec<(&'static str, String)>,
@@ -234,7 +234,7 @@ fn the_hosts_of_a_trigger_come_from_a_query() {
     ended(&wrong, 1);
 }
 
-/// The layout of the deploy host: ten definitions, and what four hosts export.
+/// Returns the layout of the deploy host: ten definitions, and the exports of four hosts.
 fn deploy_manifest(definitions: &Path, programs: &str, apps: &[(&str, &str)]) -> String {
     let once = apps.iter().map(|(host, app)| {
         format!(
@@ -242,7 +242,7 @@ fn deploy_manifest(definitions: &Path, programs: &str, apps: &[(&str, &str)]) ->
             definitions.display()
         )
     });
-    // Everything that is exported here is collected here: what PuppetDB does between hosts.
+    // Everything that is exported here is collected here, as PuppetDB does between hosts.
     once.collect::<String>() + "Exec <| tag == 'bunraku_once' |>\n"
 }
 
@@ -299,7 +299,7 @@ fn each_instantiated_app_is_initialised_once_and_none_of_the_others() {
         "{}",
         told(&failed)
     );
-    // It keeps failing until someone looks at it, and is not repeated.
+    // It keeps failing until someone looks at it, and does not run again.
     let again = puppet.apply(&manifest, &[]);
     assert!(
         matches!(again.status.code(), Some(4 | 6)),
@@ -429,7 +429,7 @@ fn the_classes_of_the_original_module_exist_with_their_parameters() {
     }
 }
 
-/// Every file of a module that ends so.
+/// Returns every file of a module with this ending.
 fn files(module: &str, ending: &str) -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../puppet-module");
     let (mut found, mut open) = (Vec::new(), vec![root.join(module)]);
@@ -447,7 +447,7 @@ fn files(module: &str, ending: &str) -> Vec<PathBuf> {
     found
 }
 
-/// The parameters that a file of Puppet or Ruby declares.
+/// Returns the parameters that a Puppet or Ruby file declares.
 fn parameters(file: &Path) -> Vec<String> {
     let word = |text: &str| -> String {
         let plain = |letter: &char| letter.is_ascii_alphanumeric() || *letter == '_';

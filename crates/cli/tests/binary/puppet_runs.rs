@@ -1,4 +1,4 @@
-//! Ordered runs of the Puppet that is already on the nodes: Debian's, real.
+//! Ordered runs of the Puppet that is already installed on the nodes: Debian's real one.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ applications:
       web: {nodes: [dev2, dev3, dev4], consumes: [sql]}
 ";
 
-/// Nobody else has it among its arguments.
+/// A duration that no other process has among its arguments.
 const NAP: &str = "86397.25";
 
 fn write(site: &Site, name: &str, text: &str) -> PathBuf {
@@ -25,12 +25,12 @@ fn write(site: &Site, name: &str, text: &str) -> PathBuf {
     path
 }
 
-/// The file that stands for what a node's Puppet manages.
+/// Returns the file that represents what a node's Puppet manages.
 fn managed(site: &Site, node: &str) -> PathBuf {
     site.path("machine").join(node)
 }
 
-/// Web servers fail where there is no database yet.
+/// Returns a node's manifest. Web servers fail while there is no database.
 fn manifest(site: &Site, node: &str) -> String {
     let file = |node: &str| managed(site, node).display().to_string();
     let content = format!("file {{ '{}': content => \"{node}\\n\" }}\n", file(node));
@@ -43,7 +43,7 @@ fn manifest(site: &Site, node: &str) -> String {
     }
 }
 
-/// Directories of its own, as flags and as settings.
+/// Returns the node's own directories, as flags and as settings.
 fn places(site: &Site, node: &str) -> [(&'static str, String); 4] {
     ["confdir", "vardir", "publicdir", "ssldir"].map(|name| {
         let path = site.path(&format!("{node}.puppet")).join(name);
@@ -76,7 +76,7 @@ fn puppet(site: &Site, node: &str, arguments: &[&str]) {
     assert!(output.status.success(), "{}", told(&output));
 }
 
-/// Every file with its content.
+/// Returns every file with its content.
 fn tree(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let entries = std::fs::read_dir(directory).expect("readable");
     let files = entries.map(|entry| {
@@ -87,7 +87,7 @@ fn tree(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     files.collect()
 }
 
-/// The newest report of a node.
+/// Returns the newest report of a node.
 fn report(server: &ServerProcess, node: &str) -> Value {
     let all = server.json(&["report", "list", "--node", node]);
     all[0].clone()
@@ -113,7 +113,7 @@ fn puppet_runs_in_order_and_each_way_to_fail_is_told_as_what_it_is() {
         .iter()
         .map(|node| agent(&site, &server, node, ""))
         .collect();
-    // It has little time, and will not do with it.
+    // Its time limit is too short for its run.
     agents.push(agent(&site, &server, "dev5", "run_timeout = \"10s\""));
     for node in ["dev1", "dev2", "dev3", "dev4", "dev5"] {
         server.wait_for(node, "idle");

@@ -1,5 +1,5 @@
-//! Plans from a Puppet server's environment graph. No Puppet server of today
-//! has one any more, so a small one answers with what the old ones did.
+//! Plans from a Puppet server's environment graph. Current Puppet servers no longer have one, so a
+//! small server answers as the old ones did.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
@@ -47,7 +47,8 @@ fn identity(authority: &Authority, who: &str, role: Role) -> (String, PrivateKey
 }
 
 impl PuppetWorld {
-    /// Answers every request with this, and with no end if it does not end.
+    /// Creates a server that answers every request with this body, and never ends the body unless
+    /// `ends` is set.
     fn new(status: &'static str, body: Arc<Vec<u8>>, ends: bool) -> Self {
         let directory = TempDir::new().expect("a directory");
         let now = Timestamp::now();
@@ -141,7 +142,7 @@ fn answer(stream: &mut impl Write, status: &str, body: &[u8], ends: bool) -> std
     stream.flush()?;
     match (ends, body.is_empty()) {
         (true, _) => Ok(()),
-        // Says nothing more for as long as the test lasts.
+        // Sends nothing more for the rest of the test.
         (false, true) => loop {
             std::thread::park();
         },
@@ -202,7 +203,7 @@ fn a_server_of_another_authority_is_not_asked() {
     let output = world.plan("stranger.pem", &[]);
     check(&output, &["cannot be trusted", "hint: check `--puppet-ca`"]);
     assert!(world.asked.lock().expect("not poisoned").is_empty());
-    // Something that is no server at all.
+    // A listener that is not an HTTP server.
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let port = listener.local_addr().expect("bound").port();
     drop(listener);

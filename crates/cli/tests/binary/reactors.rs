@@ -1,4 +1,4 @@
-//! `bunraku reactor`: rules from git, tried out, and one that a real alert meets.
+//! `bunraku reactor`: rules from git, tested, and one that a real alert matches.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -54,14 +54,14 @@ fn repository(site: &Site) -> PathBuf {
     code
 }
 
-/// Exit code and standard output.
+/// Returns the exit code and standard output.
 fn said(server: &ServerProcess, words: &[&str]) -> (Option<i32>, String) {
     let output = server.operator(words);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     (output.status.code(), text)
 }
 
-/// Posts what Alertmanager would; gives the status.
+/// Posts an alert as Alertmanager does. Returns the status.
 fn post(server: &ServerProcess, secret: &str, body: &serde_json::Value) -> String {
     let output = Command::new("curl")
         .args(["--silent", "--insecure", "--max-time", "60"])
@@ -112,7 +112,7 @@ fn rules_come_from_git_are_shown_and_tried_out_and_an_alert_starts_a_run() {
     shown(&server);
     tried_out(&site, &server);
     alerted(&server, secret, &runs);
-    // A slip keeps the rules that there are, and says where it is.
+    // A mistake keeps the existing rules, and its location is reported.
     commit(
         &code,
         "mend:\n  when: {event: resorce}\n  then: {hosts: lb-1}\n",

@@ -32,7 +32,7 @@ fn a_command_run_is_followed_to_its_end_and_its_output_is_in_the_report() {
         "{}",
         told(&shown)
     );
-    // A noop run of a command that has no noop form is refused by the node.
+    // The node refuses a noop run of a command without a noop form.
     let noop = server.operator(&["node", "run", "web-1", "--configured", "--noop", "--wait"]);
     assert_eq!(noop.status.code(), Some(3), "{}", told(&noop));
     assert!(told(&noop).contains("not started"), "{}", told(&noop));
@@ -157,7 +157,7 @@ fn following_shows_events_as_they_happen_across_a_restart_of_the_server() {
         .spawn()
         .expect("it runs");
     let mut lines = BufReader::new(following.stdout.take().expect("piped")).lines();
-    // Until the stream is open, runs are asked for again and again.
+    // Runs are requested repeatedly until the stream is open.
     let mut until = |wanted: &str, server: &ServerProcess| {
         let (sender, receiver) = std::sync::mpsc::channel();
         std::thread::scope(|scope| {

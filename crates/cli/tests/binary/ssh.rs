@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::support::{Site, bunraku, eventually, told};
 
-/// An SSH server with a home of its own, ended by its process id.
+/// An SSH server with its own home directory, ended by its process id.
 pub(crate) struct SshServer {
     pub(crate) directory: PathBuf,
     pub(crate) port: u16,
@@ -35,7 +35,7 @@ impl SshServer {
              KbdInteractiveAuthentication no\n"
         );
         std::fs::write(directory.join("sshd_config"), settings).unwrap();
-        // The directory that Debian's service would make.
+        // The directory that Debian's service would create.
         std::fs::create_dir_all("/run/sshd").unwrap();
         let child = Command::new("/usr/sbin/sshd")
             .args(["-D", "-e", "-f"])
@@ -106,7 +106,7 @@ fn key(path: &Path) {
     assert!(status.success());
 }
 
-/// An SSH authority, for hosts and for users, and the host's certificate.
+/// Creates an SSH authority, for hosts and for users, and the host's certificate.
 fn certify_host(directory: &Path) {
     key(&directory.join("ca"));
     let status = Command::new("ssh-keygen")
@@ -255,7 +255,7 @@ fn a_machine_becomes_a_node_over_ssh_and_again_without_harm() {
     server.wait_for("added.test", "idle");
     let written = std::fs::read_to_string(&config).unwrap();
     assert!(written.contains(&server.fingerprint), "{written}");
-    // The token is used up, and was on no command line and in no file.
+    // The token is used up, and was not on any command line or in any file.
     assert_eq!(server.json(&["token", "list"]), serde_json::json!([]));
 
     drop(agent);

@@ -10,8 +10,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// The binary, with an environment that says nothing of its own. One job of the
-/// checks names another one, in which everything is late.
+/// Returns the binary, with a clean environment. One job of the checks sets another binary, in
+/// which everything is delayed.
 pub(crate) fn bunraku() -> Command {
     let program = std::env::var_os("BUNRAKU_TEST_PROGRAM");
     let program = program.unwrap_or_else(|| env!("CARGO_BIN_EXE_bunraku").into());
@@ -30,7 +30,7 @@ pub(crate) fn bunraku() -> Command {
     command
 }
 
-/// Exit code, standard output and standard error, as one text.
+/// Returns exit code, standard output and standard error as one text.
 pub(crate) fn told(output: &Output) -> String {
     format!(
         "exit {}\n--- stdout\n{}--- stderr\n{}",
@@ -43,7 +43,7 @@ pub(crate) fn told(output: &Output) -> String {
     )
 }
 
-/// Another program, which has to succeed.
+/// Runs another program, which must succeed.
 pub(crate) fn run(directory: &Path, program: &str, arguments: &[&str]) {
     let output = Command::new(program)
         .current_dir(directory)
@@ -80,7 +80,7 @@ impl Running {
         }
     }
 
-    /// What it prints; only once.
+    /// Returns the standard output; works only once.
     pub(crate) fn stdout(&mut self) -> ChildStdout {
         self.child.stdout.take().expect("piped")
     }
@@ -94,13 +94,13 @@ impl Running {
         kill_process(pid, signal).expect("it can be signalled");
     }
 
-    /// `kill -9`.
+    /// Kills the process with `kill -9`.
     pub(crate) fn kill(mut self) {
         self.child.kill().expect("it can be killed");
         self.child.wait().expect("it ended");
     }
 
-    /// Asks it to end, and gives its exit code.
+    /// Asks the process to end, and returns its exit code.
     pub(crate) fn end(&mut self) -> Option<i32> {
         self.signal(Signal::TERM);
         self.wait()
@@ -147,12 +147,12 @@ impl Site {
         self.directory.path().join(name)
     }
 
-    /// A server of this name; `port` 0 for any.
+    /// Starts a server with this name; `port` 0 selects any port.
     pub(crate) fn server(&self, name: &str, port: u16, flags: &[&str]) -> ServerProcess {
         self.server_with(name, port, flags, &[])
     }
 
-    /// A server with something in its environment.
+    /// Starts a server with additional environment variables.
     pub(crate) fn server_with(
         &self,
         name: &str,
@@ -161,7 +161,7 @@ impl Site {
         environment: &[(&str, &str)],
     ) -> ServerProcess {
         let data_dir = self.path(name);
-        // One that it can come back to, as no outgoing connection gets it.
+        // A port that the server can reuse later, because no outgoing connection gets it.
         let port = match port {
             0 => free_port(),
             port => port,
@@ -198,12 +198,12 @@ impl Site {
         }
     }
 
-    /// An agent of this name; with a token it is let in at once.
+    /// Starts an agent with this name. With a token it is accepted immediately.
     pub(crate) fn agent(&self, node: &str, servers: &[&ServerProcess], token: bool) -> Running {
         self.agent_with(node, servers, token, &[])
     }
 
-    /// An agent with further flags.
+    /// Starts an agent with additional flags.
     pub(crate) fn agent_with(
         &self,
         node: &str,
@@ -257,14 +257,14 @@ impl ServerProcess {
         serde_json::from_slice(&output.stdout).expect("JSON")
     }
 
-    /// The word that the list shows for a node.
+    /// Returns the status word of a node in the list.
     pub(crate) fn word(&self, node: &str) -> Option<String> {
         word_in(&self.json(&["node", "list"]), node)
     }
 
     pub(crate) fn wait_for(&self, node: &str, word: &str) {
         let is_so = || {
-            // A server that just came up may not have an answer for a moment.
+            // A server that has just started may not answer for a moment.
             let output = self.operator(&["node", "list", "--json"]);
             let nodes = serde_json::from_slice(&output.stdout).unwrap_or_default();
             output.status.success() && word_in(&nodes, node).as_deref() == Some(word)
@@ -285,8 +285,8 @@ fn word_in(nodes: &Value, node: &str) -> Option<String> {
     Some(node["word"].as_str()?.to_owned())
 }
 
-/// Waits for a demo's end, and gives what it printed. When it failed, the end of
-/// that and of every log is shown, as the cause is seldom at their beginning.
+/// Waits for the end of a demo and returns its output. If it failed, this shows the end of the
+/// output and of every log, because the cause is seldom at the beginning.
 pub(crate) fn demo_text(mut demo: Running, directory: &Path) -> String {
     let text = read_all(&mut demo);
     if demo.wait() != Some(0) {
@@ -321,7 +321,7 @@ fn last_lines(text: &str, count: usize) -> String {
     lines[lines.len().saturating_sub(count)..].join("\n") + "\n"
 }
 
-/// Everything that a child prints, until it ends.
+/// Reads everything that a child prints until it ends.
 fn read_all(running: &mut Running) -> String {
     let mut text = String::new();
     running.stdout().read_to_string(&mut text).expect("text");

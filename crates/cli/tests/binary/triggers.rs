@@ -12,7 +12,7 @@ fn lines(file: &Path) -> usize {
     text(file).lines().count()
 }
 
-/// An agent whose runs are this script, and that runs only when it is told to.
+/// Starts an agent whose runs execute this script, and that runs only on request.
 fn agent(site: &Site, server: &ServerProcess, node: &str, script: &str, token: bool) -> Running {
     let flags = [
         "--run-method",
@@ -100,7 +100,7 @@ fn agents_that_cue_each_other_from_their_runs_come_to_an_end() {
     server.wait_for("a", "idle");
     server.wait_for("b", "idle");
     fire(&server, "go", "a");
-    // Who fired may write down its code after the run that it started wrote its own.
+    // The firing command may record its code after the run that it started recorded its own.
     let codes = || {
         let mut codes: Vec<String> = text(&codes).lines().map(str::to_owned).collect();
         codes.sort();
@@ -116,7 +116,7 @@ fn agents_that_cue_each_other_from_their_runs_come_to_an_end() {
     );
 }
 
-/// Code whose runs always change something, and cue the other node.
+/// Returns code whose runs always change something, and cue the other node.
 fn code(site: &Site, runs: &Path) -> std::path::PathBuf {
     let place = site.path("code");
     std::fs::create_dir_all(&place).expect("a directory");
@@ -160,7 +160,7 @@ fn a_trigger_resource_hands_the_chain_of_its_run_on_and_one_node_holds_the_lock(
     let server = site.server("server", 0, &[]);
     let runs = site.path("runs");
     let code = code(&site, &runs);
-    // Who holds a lock is a fact of every node that asks.
+    // The holder of a lock is a fact of every node that asks for it.
     let facts = site.path("facts.d");
     std::fs::create_dir_all(&facts).expect("a directory");
     let script = format!(

@@ -1,4 +1,4 @@
-//! What the command line says, with which exit code, and where.
+//! The messages of the command line, with their exit code and stream.
 
 use expect_test::{Expect, expect};
 
