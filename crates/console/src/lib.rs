@@ -1,11 +1,10 @@
-//! The console: pages that people look at.
+//! The console: web pages for people.
 //!
-//! A page is made from a view value, which says everything in words already.
-//! Nothing here asks a server, and nothing here could change anything: there
-//! are no forms but filters, and no links but to other pages.
+//! A page is rendered from a view value, in which everything is already text. Nothing here sends
+//! requests to a server, and nothing here can change anything: the only forms are filters, and the
+//! only links lead to other pages.
 //!
-//! Every text is escaped: names and messages come from machines that nobody
-//! has to trust.
+//! Every text is escaped, because names and messages come from untrusted machines.
 
 mod view;
 
@@ -18,11 +17,11 @@ pub use view::{
     ServerLine, StepLine, Tone,
 };
 
-/// What every page needs, served as files of their own: the pages carry no
-/// scripts and no styles, so a browser can be told to accept none.
+/// The style sheet of every page, served as a separate file, like the script. The pages contain no
+/// inline scripts or styles, so a browser can be configured to accept none.
 pub const STYLE: &str = include_str!("../assets/console.css");
 pub const SCRIPT: &str = include_str!("../assets/console.js");
 
-/// For the `content-security-policy` header: nothing from anywhere else.
+/// The `content-security-policy` header: nothing from anywhere else.
 pub const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; \
      connect-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";

@@ -1,14 +1,14 @@
-//! The values that pages are made from.
+//! The values that pages are rendered from.
 
 use askama::Template;
 
-/// How good or bad something is: a colour and a word for those who see none.
+/// The severity of something: a colour, and a word for people who cannot see it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Tone {
     Good,
-    /// At work.
+    /// In progress.
     Busy,
-    /// Somebody should look at it.
+    /// Needs attention.
     Warn,
     Bad,
     #[default]
@@ -16,7 +16,7 @@ pub enum Tone {
 }
 
 impl Tone {
-    /// The class in the style sheet.
+    /// Returns the class in the style sheet.
     pub fn class(self) -> &'static str {
         match self {
             Self::Good => "good",
@@ -28,7 +28,7 @@ impl Tone {
     }
 }
 
-/// Where in the console a page is.
+/// The section of the console that a page belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Section {
     Overview,
@@ -59,31 +59,31 @@ impl Section {
     }
 }
 
-/// A step on the way to a page.
+/// An entry in the breadcrumb trail of a page.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Crumb {
     pub title: String,
     pub path: String,
 }
 
-/// What is around every page.
+/// The frame of every page.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Frame {
     pub title: String,
     pub section: Section,
     pub crumbs: Vec<Crumb>,
-    /// How the servers are, in a few words.
+    /// The health of the servers, in a few words.
     pub health: String,
     pub health_tone: Tone,
-    /// Who looks.
+    /// The operator's name.
     pub operator: String,
-    /// When it was asked.
+    /// The time of the request.
     pub at: String,
-    /// Above everything else.
+    /// A warning above everything else.
     pub warning: Option<String>,
 }
 
-/// A number that leads to what it counts.
+/// A number with a link to the items that it counts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Count {
     pub number: usize,
@@ -114,7 +114,7 @@ pub struct ReportLine {
     pub why: String,
     /// `3 changed, 1 failed of 40`.
     pub counts: String,
-    /// The first that failed.
+    /// The first resources that failed.
     pub failures: Vec<String>,
 }
 
@@ -156,7 +156,7 @@ pub struct ServerLine {
     pub address: String,
 }
 
-/// Something that happened to the datastores.
+/// An event of the datastores.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EventLine {
     pub at: String,
@@ -171,19 +171,19 @@ pub struct FactLine {
     pub value: String,
 }
 
-/// A node's part in an ordered run.
+/// A node's step in an ordered run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StepLine {
     pub mark: String,
     pub node: String,
-    /// Counted from 1.
+    /// The number of the group, from 1.
     pub group: u32,
     pub state: String,
     pub tone: Tone,
     pub detail: String,
 }
 
-/// Everything at a glance.
+/// The overview page.
 #[derive(Clone, PartialEq, Eq, Debug, Template)]
 #[template(path = "overview.html")]
 pub struct OverviewPage {
@@ -191,23 +191,23 @@ pub struct OverviewPage {
     pub counts: Vec<Count>,
     pub environments: Vec<EnvironmentLine>,
     pub runs: Vec<RunLine>,
-    /// The newest first.
+    /// The failed runs, newest first.
     pub failures: Vec<ReportLine>,
     pub reports: Vec<ReportLine>,
 }
 
-/// All nodes, what is unusual first.
+/// All nodes, unusual ones first.
 #[derive(Clone, PartialEq, Eq, Debug, Template)]
 #[template(path = "nodes.html")]
 pub struct NodesPage {
     pub frame: Frame,
     pub counts: Vec<Count>,
-    /// What is looked for in names.
+    /// The text to search for in names.
     pub wanted: String,
-    /// The status that is looked for, if one is.
+    /// The status to filter by, if any.
     pub word: String,
     pub nodes: Vec<NodeLine>,
-    /// How many there are beyond those that are shown.
+    /// The number of nodes beyond those shown.
     pub more: usize,
 }
 
@@ -239,20 +239,20 @@ pub struct RunPage {
     pub frame: Frame,
     pub run: RunLine,
     pub groups: usize,
-    /// Of all steps, in percent.
+    /// The finished share of all steps, in percent.
     pub done: u8,
-    /// A picture of when each node ran, once the run has begun.
+    /// True once the run has begun: the page then has a picture of the run times of the nodes.
     pub timeline: bool,
     pub steps: Vec<StepLine>,
     pub more: usize,
 }
 
-/// The servers among themselves.
+/// The cluster page.
 #[derive(Clone, PartialEq, Eq, Debug, Template)]
 #[template(path = "cluster.html")]
 pub struct ClusterPage {
     pub frame: Frame,
-    /// Nothing, where one server is all there is.
+    /// The name of the cluster; none for a single server.
     pub name: Option<String>,
     pub summary: String,
     pub tone: Tone,
@@ -261,11 +261,11 @@ pub struct ClusterPage {
     pub elected: String,
     pub waits: Option<String>,
     pub hints: Vec<String>,
-    /// The newest first.
+    /// The events, newest first.
     pub events: Vec<EventLine>,
 }
 
-/// What could not be shown, and why.
+/// The page for something that could not be shown, with the reason.
 #[derive(Clone, PartialEq, Eq, Debug, Template)]
 #[template(path = "problem.html")]
 pub struct ProblemPage {

@@ -1,4 +1,4 @@
-//! Pages from values that nobody has to trust.
+//! Pages from untrusted values.
 
 use bunraku_console::{
     ClusterPage, Count, Crumb, Frame, NodeLine, NodePage, NodesPage, ReportLine, Section,
@@ -47,7 +47,7 @@ fn report() -> ReportLine {
     }
 }
 
-/// What a browser would take for more than text.
+/// Checks that a page has nothing that a browser would treat as more than text.
 fn assert_harmless(page: &str) {
     assert!(!page.contains("<script>"), "{page}");
     assert!(!page.contains("alert(1)</"), "{page}");
@@ -111,7 +111,7 @@ fn no_page_carries_a_script_or_a_style_of_its_own() {
         events: Vec::new(),
     };
     let page = page.render().expect("a page");
-    // The policy forbids them: they would not work.
+    // The policy forbids inline styles, so they would not work.
     assert!(!page.contains(" style="), "{page}");
     for handler in ["onclick=", "onload=", "onerror=", "onsubmit="] {
         assert!(!page.contains(handler), "{page}");
