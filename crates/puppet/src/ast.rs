@@ -1,17 +1,17 @@
-//! The tree that the parser makes. Everything is an expression, as in Puppet.
+//! The tree that the parser builds. Everything is an expression, as in Puppet.
 
 use crate::source::Span;
 
-/// An expression and where it stands.
+/// An expression and its location.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Expression {
     pub kind: Kind,
     pub span: Span,
-    /// Levels below this one: kept, so that chains cannot grow past the limit.
+    /// The levels below this one, stored so that chains cannot grow past the limit.
     pub(crate) height: u16,
 }
 
-/// What an expression is.
+/// The kind of an expression.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Kind {
     Undef,
@@ -20,10 +20,10 @@ pub enum Kind {
     Integer(i64),
     Float(f64),
     String(String),
-    /// Text with expressions in it.
+    /// Text with embedded expressions.
     Interpolated(Vec<Segment>),
     Regex(String),
-    /// Without the `$`.
+    /// The name without the `$`.
     Variable(String),
     /// A bare word: `present`, `lamp::mysql`.
     Name(String),
@@ -40,7 +40,7 @@ pub enum Kind {
     If(Box<If>),
     Case(Box<Expression>, Vec<CaseOption>),
     Assign(Assignment, Box<Expression>, Box<Expression>),
-    /// Parentheses; the value is that of the last one.
+    /// Parentheses. The value is that of the last expression.
     Block(Vec<Expression>),
     Resource(Box<Resource>),
     /// `File { mode => '0644' }`
@@ -114,7 +114,7 @@ pub enum Assignment {
 pub struct Call {
     pub name: String,
     pub name_span: Span,
-    /// A type that is called (`Integer('1')`) instead of a name.
+    /// A called type (`Integer('1')`) instead of a name.
     pub callee: Option<Expression>,
     pub arguments: Vec<Expression>,
     pub lambda: Option<Lambda>,

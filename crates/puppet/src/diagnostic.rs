@@ -1,15 +1,15 @@
-//! What is wrong with some code: what, where, why, and what to do next.
+//! Problems in code: what, where, why, and what to do next.
 
 use crate::source::{Sources, Span};
 
-/// One problem, or for notes: something worth knowing.
+/// One problem, or a note.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Diagnostic {
     pub message: String,
     pub span: Span,
-    /// A few words below the mark.
+    /// A few words below the marked source.
     pub label: String,
-    /// Other places that matter.
+    /// Other relevant places.
     pub also: Vec<(Span, String)>,
     pub hint: Option<String>,
 }
@@ -40,7 +40,7 @@ impl Diagnostic {
         self
     }
 
-    /// A hint that names what was perhaps meant.
+    /// Adds a hint with similar names.
     pub(crate) fn near<'a>(self, wanted: &str, names: impl Iterator<Item = &'a str>) -> Self {
         let nearest = names
             .map(|name| (strsim::jaro_winkler(wanted, name), name))
@@ -55,7 +55,7 @@ impl Diagnostic {
         }
     }
 
-    /// The text for people, with the lines that it speaks of.
+    /// Renders the text for people, with the source lines that it refers to.
     pub fn render(&self, sources: &Sources) -> String {
         let mut text = self.message.clone();
         text.push_str(&sources.excerpt(self.span).primary(&self.label));
@@ -69,7 +69,7 @@ impl Diagnostic {
     }
 }
 
-/// Why code could not be read or evaluated, with the lines that say so.
+/// The reason why code could not be read or evaluated, with the source lines.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{rendered}")]
 pub struct PuppetError {

@@ -1,13 +1,11 @@
 //! Puppet's language: lexer, parser, and an evaluator for site orchestration.
 //!
-//! The parser takes the whole language of Puppet 4 to 8, and what Puppet 7
-//! removed: `application`, `site`, `produces`, `consumes`. The evaluator
-//! carries out expressions, functions, and applications; it does not compile
-//! catalogs of nodes.
+//! The parser accepts the whole language of Puppet 4 to 8, and the parts that Puppet 7 removed:
+//! `application`, `site`, `produces`, `consumes`. The evaluator evaluates expressions, functions,
+//! and applications; it does not compile catalogs of nodes.
 //!
-//! Absent: files, clocks, randomness. Sources come from a [`World`], and
-//! whatever text comes in, nothing panics, runs away or overflows a stack:
-//! depth, steps and sizes are bounded ([`Limits`]).
+//! Absent: files, clocks, randomness. Sources come from a [`World`]. No input makes the crate
+//! panic, run forever or overflow a stack: depth, steps and sizes are bounded ([`Limits`]).
 
 pub mod ast;
 mod diagnostic;

@@ -1,14 +1,14 @@
-//! Bounds that keep hostile or mistaken code from taking the process down.
+//! Limits that keep hostile or faulty code from taking the process down.
 
-/// How much one evaluation may use. Reaching a bound is an error with a place.
+/// The limits of one evaluation. Reaching a limit is an error with a location.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Bytes of one source file.
     pub source_bytes: usize,
-    /// Nesting and chain length of one expression. Parser, evaluator and
-    /// `Drop` recurse this deep at most.
+    /// The nesting and chain length of one expression. Parser, evaluator and `Drop` recurse at most
+    /// this deep.
     pub depth: usize,
-    /// Expressions that are evaluated, and elements that functions touch.
+    /// The evaluated expressions, plus the elements that functions touch.
     pub steps: u64,
     /// Elements of one collection.
     pub elements: usize,

@@ -5,7 +5,7 @@ use std::fmt;
 /// A resource by type and title.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Reference {
-    /// With capitals in each part: `Lamp::Mysql`.
+    /// The type, capitalized in each part: `Lamp::Mysql`.
     pub type_name: String,
     pub title: String,
 }
@@ -14,7 +14,7 @@ impl Reference {
     pub fn new(type_name: &str, title: impl Into<String>) -> Self {
         let type_name = capitalized(type_name);
         let title = title.into();
-        // A class is named by its title, which has no case of its own.
+        // A class is named by its title, which is case-insensitive.
         let title = match type_name.as_str() {
             "Class" => lower(&title),
             _ => title,
@@ -22,7 +22,7 @@ impl Reference {
         Self { type_name, title }
     }
 
-    /// The name of the define or class that this is an instance of: `lamp::mysql`.
+    /// Returns the name of the define or class that this is an instance of: `lamp::mysql`.
     pub fn definition_name(&self) -> String {
         match self.type_name.as_str() {
             "Class" => self.title.clone(),
@@ -37,7 +37,7 @@ impl fmt::Display for Reference {
     }
 }
 
-/// `lamp::mysql` or `LAMP::mySQL` as `Lamp::Mysql`, without a leading `::`.
+/// Converts `lamp::mysql` or `LAMP::mySQL` to `Lamp::Mysql`, without a leading `::`.
 pub(crate) fn capitalized(name: &str) -> String {
     let name = name.strip_prefix("::").unwrap_or(name);
     let parts = name.split("::").map(|part| {
@@ -52,7 +52,7 @@ pub(crate) fn capitalized(name: &str) -> String {
     parts.collect::<Vec<_>>().join("::")
 }
 
-/// `Lamp::Mysql` as `lamp::mysql`, without a leading `::`.
+/// Converts `Lamp::Mysql` to `lamp::mysql`, without a leading `::`.
 pub(crate) fn lower(name: &str) -> String {
     name.strip_prefix("::").unwrap_or(name).to_lowercase()
 }

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use bunraku_model::Excerpt;
 
-/// A source file, by its place in [`Sources`].
+/// A source file, by its index in [`Sources`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct FileId(u32);
 
-/// Some bytes of a source file.
+/// A byte range in a source file.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Span {
     pub file: FileId,
@@ -26,7 +26,7 @@ impl Span {
         }
     }
 
-    /// From the start of this to the end of the other.
+    /// Returns the span from the start of this one to the end of the other.
     pub(crate) fn to(self, other: Span) -> Self {
         match self.file == other.file && other.end >= self.start {
             true => Self {
@@ -38,7 +38,7 @@ impl Span {
     }
 }
 
-/// All files that were read, for messages that point into them.
+/// All source files, for messages that point into them.
 #[derive(Clone, Default, Debug)]
 pub struct Sources {
     files: Vec<(Arc<str>, Arc<str>)>,
@@ -54,7 +54,7 @@ impl Sources {
         self.files.get(file.0 as usize).map_or("", |(_, text)| text)
     }
 
-    /// The line that a span starts on.
+    /// Returns the line on which a span starts.
     pub fn excerpt(&self, span: Span) -> Excerpt {
         let (name, text) = self
             .files

@@ -11,10 +11,10 @@ use indexmap::IndexMap;
 use crate::reference::Reference;
 use types::Type;
 
-/// Keys in the order in which they were written.
+/// A hash, with its keys in the order of the source.
 pub type Hash = IndexMap<Value, Value>;
 
-/// A value. Collections are shared, so that a copy costs nothing.
+/// A value. Collections are shared, so a copy is cheap.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Value {
     Undef,
@@ -49,14 +49,14 @@ impl StdHash for Float {
     }
 }
 
-/// The items of an array, and how deep they nest.
+/// The items of an array, and their nesting depth.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct List {
     pub items: Vec<Value>,
     depth: usize,
 }
 
-/// The entries of a hash, and how deep they nest.
+/// The entries of a hash, and their nesting depth.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Table {
     pub entries: Hash,
@@ -65,7 +65,7 @@ pub struct Table {
 
 impl StdHash for Table {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        // Equal tables may differ in order: only what they share is hashed.
+        // Equal tables may differ in order: hash only what they have in common.
         self.entries.len().hash(state);
     }
 }
@@ -75,7 +75,8 @@ impl Value {
         Self::String(Arc::from(text.as_ref()))
     }
 
-    /// Only for values whose depth and length are checked, see `Evaluator::array`.
+    /// Creates a list. Use it only for values with checked depth and length; see
+    /// `Evaluator::array`.
     pub(crate) fn list(items: Vec<Value>) -> Self {
         let depth = 1 + items.iter().map(Value::depth).max().unwrap_or(0);
         Self::Array(Arc::new(List { items, depth }))
@@ -99,7 +100,7 @@ impl Value {
         }
     }
 
-    /// Only `undef` and `false` are not true.
+    /// Returns true for everything except `undef` and `false`.
     pub(crate) fn is_true(&self) -> bool {
         !matches!(self, Self::Undef | Self::Boolean(false))
     }
@@ -111,7 +112,7 @@ impl Value {
         }
     }
 
-    /// What people call this kind of value.
+    /// Returns the name of this kind of value, for people.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Self::Undef => "undef",
@@ -129,7 +130,7 @@ impl Value {
         }
     }
 
-    /// The value as JSON. Secrets are not in it.
+    /// Returns the value as JSON, without secrets.
     pub fn to_json(&self) -> serde_json::Value {
         use serde_json::Value as Json;
         match self {
@@ -148,7 +149,7 @@ impl Value {
         }
     }
 
-    /// JSON as a value.
+    /// Converts JSON to a value.
     pub fn from_json(json: &serde_json::Value) -> Self {
         use serde_json::Value as Json;
         match json {
@@ -168,7 +169,7 @@ impl Value {
         }
     }
 
-    /// Writes the text of a value, and stops when it gets longer than `most`.
+    /// Writes the text of a value. Stops when it becomes longer than `most`.
     pub(crate) fn write_bounded(&self, out: &mut String, most: usize) -> bool {
         let mut bounded = Bounded { out, most };
         fmt::write(&mut bounded, format_args!("{self}")).is_ok()

@@ -1,4 +1,4 @@
-//! Whatever comes in: an answer, no panic, no overflow, in bounded time.
+//! Any input gives an answer in bounded time, without a panic or an overflow.
 
 use bunraku_puppet::{Limits, NoModules, Sources, evaluate_site, parse};
 use proptest::prelude::*;

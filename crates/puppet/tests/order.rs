@@ -1,4 +1,4 @@
-//! Order and values between components: what comes first, and what capabilities carry.
+//! Order and values between components: predecessors, and the values of capabilities.
 
 use std::collections::HashMap;
 
@@ -35,7 +35,7 @@ impl World for Given {
     }
 }
 
-/// Each component with its nodes, what it waits for, and its parameters.
+/// Formats each component with its nodes, its predecessors and its parameters.
 fn shown(site: &Site) -> String {
     let mut text = String::new();
     let components = site.applications.iter().flat_map(|one| &one.components);
@@ -85,7 +85,7 @@ fn check(site: &str, expected: Expect) {
     check_in(&Given::default(), site, expected);
 }
 
-/// Three kinds of component without parameters, and the capabilities that they export.
+/// Three kinds of components without parameters, and the capabilities that they export.
 const KINDS: &str = "
 define db() { }
 define web() { }

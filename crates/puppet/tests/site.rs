@@ -1,4 +1,4 @@
-//! Sites as people write them: text in, text out.
+//! Sites as users write them: text in, text out.
 
 use bunraku_puppet::{Limits, NoModules, Site, evaluate_site};
 use expect_test::{Expect, expect};

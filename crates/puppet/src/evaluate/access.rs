@@ -81,7 +81,7 @@ impl Evaluator<'_> {
         }
     }
 
-    /// `Resource['file', '/x']`
+    /// Evaluates `Resource['file', '/x']`.
     fn generic_reference(&mut self, keys: Vec<Value>, span: Span) -> Evaluated {
         let mut keys = keys.into_iter();
         let name = match keys.next() {
@@ -97,7 +97,7 @@ impl Evaluator<'_> {
         }
     }
 
-    /// `Sql['a']`, or an array of references for more titles.
+    /// Returns `Sql['a']`, or an array of references for several titles.
     fn references(&mut self, name: &str, keys: Vec<Value>, span: Span) -> Evaluated {
         let mut references = Vec::with_capacity(keys.len());
         let mut waiting = keys;
@@ -130,7 +130,7 @@ impl Evaluator<'_> {
     }
 }
 
-/// An index, counted from the end when it is negative.
+/// Resolves an index. A negative one counts from the end.
 fn position(index: i64, length: usize) -> Option<usize> {
     match usize::try_from(index) {
         Ok(index) => Some(index),
@@ -138,7 +138,7 @@ fn position(index: i64, length: usize) -> Option<usize> {
     }
 }
 
-/// From and to of `[from, count]`; a negative count is a position from the end.
+/// Returns the start and end of `[from, count]`. A negative count is a position from the end.
 fn section(from: i64, count: i64, length: usize) -> (usize, usize) {
     let start = position(from, length).unwrap_or(0).min(length);
     let end = match usize::try_from(count) {

@@ -1,4 +1,4 @@
-//! Gives parameters their values.
+//! Binds parameters to their values.
 
 use super::{Evaluated, Evaluator, error};
 use crate::ast::Parameter;
@@ -7,7 +7,7 @@ use crate::source::Span;
 use crate::value::Value;
 
 impl Evaluator<'_> {
-    /// By position, for functions and lambdas.
+    /// Binds by position, for functions and lambdas.
     pub(super) fn bind(
         &mut self,
         parameters: &[Parameter],
@@ -52,7 +52,7 @@ impl Evaluator<'_> {
         Ok(())
     }
 
-    /// Refuses a value that the parameter's type does not take.
+    /// Refuses a value that the parameter's type does not accept.
     pub(crate) fn check_type(
         &mut self,
         parameter: &Parameter,
@@ -79,7 +79,7 @@ impl Evaluator<'_> {
             .into())
     }
 
-    /// A variable with a place for the message when it is set twice.
+    /// Declares a variable. The span is for the message when it is set twice.
     pub(crate) fn declare(&mut self, name: &str, value: Value, span: Span) -> Evaluated<()> {
         if self.scopes.set(name, value) {
             Ok(())
@@ -89,7 +89,7 @@ impl Evaluator<'_> {
     }
 }
 
-/// A value for a message: short, and no secret.
+/// Formats a value for a message: short, and without secrets.
 pub(crate) fn shown(value: &Value) -> String {
     let mut text = String::new();
     let whole = value.write_bounded(&mut text, 4_000);

@@ -1,10 +1,10 @@
-//! When values are equal, and which is smaller.
+//! Equality and order of values.
 
 use std::cmp::Ordering;
 
 use crate::value::{Float, Value};
 
-/// `==`: numbers by value, texts without regard to case.
+/// Implements `==`: numbers by value, texts case-insensitively.
 pub(crate) fn equal(left: &Value, right: &Value) -> bool {
     match (left, right) {
         (Value::String(one), Value::String(other)) => same_text(one, other),
@@ -40,7 +40,7 @@ fn same_text(one: &str, other: &str) -> bool {
     }
 }
 
-/// `<`, for numbers and texts; nothing where there is no order.
+/// Implements `<` for numbers and texts. Returns nothing if the values have no order.
 pub(crate) fn order(left: &Value, right: &Value) -> Option<Ordering> {
     match (left, right) {
         (Value::Integer(one), Value::Integer(other)) => Some(one.cmp(other)),

@@ -1,4 +1,4 @@
-//! What the code defines, by name. Definitions are loaded when they are asked for.
+//! The definitions of the code, by name. Definitions are loaded on demand.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::diagnostic::Diagnostic;
 use crate::reference::lower;
 use crate::source::Span;
 
-/// What a name stands for.
+/// The meaning of a name.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Role {
     Application,
@@ -24,7 +24,7 @@ pub(crate) struct Definitions {
     named: HashMap<(Role, String), (Arc<Definition>, Span)>,
     aliases: HashMap<String, Arc<Expression>>,
     mappings: HashMap<(MappingRole, String, String), (Arc<Mapping>, Span)>,
-    /// Names that were asked for outside already.
+    /// The names that were already requested from the world.
     asked: HashSet<String>,
 }
 
@@ -66,7 +66,7 @@ impl Definitions {
         Ok(())
     }
 
-    /// Takes in what these statements define, nested ones included.
+    /// Adds the definitions in these statements, including nested ones.
     pub(crate) fn collect(&mut self, statements: &[Expression]) -> Result<(), Diagnostic> {
         for statement in statements {
             let span = statement.span;
@@ -115,7 +115,7 @@ impl Definitions {
 }
 
 impl Evaluator<'_> {
-    /// A definition by name, loaded from outside if need be.
+    /// Returns a definition by name. Loads it from the world if needed.
     pub(crate) fn definition(
         &mut self,
         role: Role,
@@ -144,7 +144,7 @@ impl Evaluator<'_> {
         Ok(self.definitions.aliases.get(&key).cloned())
     }
 
-    /// How a component's parameters and a capability's attributes belong together.
+    /// Returns the mapping between a component's parameters and a capability's attributes.
     pub(crate) fn mapping(
         &mut self,
         kind: MappingKind,
@@ -181,7 +181,8 @@ impl Evaluator<'_> {
     }
 }
 
-/// The names whose files may define `a::b::c`: itself, `a::b`, and `a`, which is the module's `init.pp`.
+/// Returns the names whose files may define `a::b::c`: itself, `a::b`, and `a`, which is the
+/// module's `init.pp`.
 fn self_and_parents(name: &str) -> impl Iterator<Item = &str> {
     std::iter::successors(Some(name), |name| {
         name.rsplit_once("::").map(|(parent, _)| parent)

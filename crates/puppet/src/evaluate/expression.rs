@@ -1,4 +1,4 @@
-//! One expression to one value.
+//! Evaluates one expression to one value.
 
 use super::{Evaluated, Evaluator, Stop, equal, error};
 use crate::ast::{Call, CaseOption, Expression, If, Kind, Segment, UnaryOperator};
@@ -42,7 +42,7 @@ impl Evaluator<'_> {
         }
     }
 
-    /// Code for catalogs of nodes, where none is made.
+    /// Handles code for node catalogs, which this evaluator does not compile.
     fn unfit(&mut self, kind: &Kind, span: Span) -> Evaluated {
         let what = match kind {
             // Collected beforehand.
@@ -86,7 +86,7 @@ impl Evaluator<'_> {
         }
         let problem = Diagnostic::new(format!("`${name}` has no value here"), span)
             .near(name, self.scopes.names());
-        // One note says that the node's facts are not known, unless this is a slip.
+        // One note says that the node's facts are unknown, unless this is a typing mistake.
         let slip = problem.hint.is_some() && !name.starts_with("::");
         if self.lenient && !slip {
             self.missed_facts = true;
@@ -96,7 +96,7 @@ impl Evaluator<'_> {
         Ok(Value::Undef)
     }
 
-    /// Remembers something worth knowing, once per place.
+    /// Records a note, once per place.
     pub(crate) fn note(&mut self, note: Diagnostic) {
         const MOST: usize = 1_000;
         let known = self
@@ -116,7 +116,7 @@ impl Evaluator<'_> {
         self.array(values, span)
     }
 
-    /// A value, or all of them where `*` says so.
+    /// Adds a value, or all of its elements if it is marked with `*`.
     pub(crate) fn spread(&mut self, item: &Expression, values: &mut Vec<Value>) -> Evaluated<()> {
         match &item.kind {
             Kind::Unary(UnaryOperator::Splat, operand) => match self.value(operand)? {
@@ -189,7 +189,7 @@ impl Evaluator<'_> {
         }
     }
 
-    /// Does this option fit: equal, matching, of that type, or one of a list?
+    /// Returns true if this option matches: equal, matching, of that type, or one of a list.
     fn selects(&mut self, value: &Value, candidate: &Expression) -> Evaluated<bool> {
         if let Kind::Unary(UnaryOperator::Splat, operand) = &candidate.kind {
             return match self.value(operand)? {
@@ -218,7 +218,7 @@ impl Evaluator<'_> {
         }
     }
 
-    /// `=~` with a pattern; sets `$0`, `$1`, ….
+    /// Implements `=~` with a pattern. Sets `$0`, `$1`, ….
     pub(super) fn matches(&mut self, pattern: &str, text: &str, span: Span) -> Evaluated<bool> {
         let regex = match crate::pattern::regex(pattern) {
             Ok(regex) => regex,
@@ -278,7 +278,7 @@ impl Evaluator<'_> {
         super::functions::call(self, call, arguments, span)
     }
 
-    /// The type that an expression names.
+    /// Returns the type that an expression names.
     pub(crate) fn type_of(&mut self, expression: &Expression) -> Evaluated<Type> {
         match &expression.kind {
             Kind::TypeName(name) => self.named_type(name, expression.span),

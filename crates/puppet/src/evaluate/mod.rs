@@ -1,8 +1,7 @@
-//! Carries out expressions.
+//! Evaluates expressions.
 //!
-//! Values only: nothing here reads a file or changes a machine. Resources that
-//! code declares are collected in [`Evaluator::declared`]; who started the
-//! evaluation decides what they mean.
+//! It computes values only: nothing here reads a file or changes a machine. Resources that code
+//! declares are collected in [`Evaluator::declared`]; the caller decides what they mean.
 
 mod access;
 mod assign;
@@ -29,7 +28,7 @@ pub(crate) use definitions::{Definitions, Role};
 pub(crate) use resource::{Arrow, Declared, references_in};
 pub(crate) use scope::Scopes;
 
-/// Why an expression has no value of its own.
+/// The reason why an expression has no value.
 #[derive(Debug)]
 pub(crate) enum Stop {
     Error(Box<Diagnostic>),
@@ -48,7 +47,7 @@ impl From<Diagnostic> for Stop {
 }
 
 impl Stop {
-    /// What is wrong, where nothing catches a `next` or `return`.
+    /// Returns the problem if nothing catches a `next` or `return`.
     pub(crate) fn diagnostic(self) -> Diagnostic {
         let outside =
             |word: &str, span| Diagnostic::new(format!("`{word}` has nothing to leave here"), span);
@@ -73,15 +72,15 @@ pub(crate) struct Evaluator<'w> {
     pub(crate) world: &'w dyn World,
     pub(crate) definitions: Definitions,
     pub(crate) scopes: Scopes,
-    /// Resources in the order in which they were declared.
+    /// The resources in the order of their declaration.
     pub(crate) declared: Vec<Declared>,
-    /// Orders that arrows set, as they were met.
+    /// The order that arrows set, in the order of evaluation.
     pub(crate) arrows: Vec<Arrow>,
-    /// Only values depend on what is evaluated now, not which components there are or their order.
+    /// The current evaluation affects only values, not the set of components or their order.
     pub(crate) filling: bool,
-    /// Values may be missing because facts are not known: `undef` fits everywhere.
+    /// Values may be missing because facts are unknown: `undef` fits everywhere.
     pub(crate) lenient: bool,
-    /// Some value was missing for this reason.
+    /// A value was missing for this reason.
     pub(crate) missed_facts: bool,
     pub(crate) notes: Vec<Diagnostic>,
     steps: u64,
@@ -107,7 +106,7 @@ impl<'w> Evaluator<'w> {
         }
     }
 
-    /// Statements in order; the value is that of the last one.
+    /// Evaluates statements in order. The value is that of the last one.
     pub(crate) fn all(&mut self, statements: &[Expression]) -> Evaluated {
         let mut value = Value::Undef;
         for statement in statements {
@@ -116,13 +115,13 @@ impl<'w> Evaluator<'w> {
         Ok(value)
     }
 
-    /// One level deeper, for as long as `work` runs.
+    /// Runs `work` one level deeper.
     fn deeper<T>(
         &mut self,
         span: Span,
         work: impl FnOnce(&mut Self) -> Evaluated<T>,
     ) -> Evaluated<T> {
-        // Calls nest expressions of their own: three times what one may have.
+        // Calls nest expressions of their own: allow three times the depth of one expression.
         if self.depth >= self.limits.depth * 3 {
             return Err(Diagnostic::new("calls are nested too deeply", span)
                 .hint("does a function call itself without an end?")
@@ -134,7 +133,7 @@ impl<'w> Evaluator<'w> {
         outcome
     }
 
-    /// Counts work, and ends code that does not end.
+    /// Counts work, and stops code that does not end.
     pub(crate) fn work(&mut self, amount: usize, span: Span) -> Evaluated<()> {
         self.steps = self.steps.saturating_add(amount as u64);
         if self.steps > self.limits.steps {
@@ -186,7 +185,7 @@ impl<'w> Evaluator<'w> {
         }
     }
 
-    /// Adds the text of a value to a string.
+    /// Appends the text of a value to a string.
     pub(crate) fn append(&mut self, out: &mut String, value: &Value, span: Span) -> Evaluated<()> {
         let before = out.len();
         if !value.write_bounded(out, self.limits.string_bytes) {
@@ -195,7 +194,7 @@ impl<'w> Evaluator<'w> {
         self.work((out.len() - before) / 64 + 1, span)
     }
 
-    /// Calls a lambda; `next` gives its value.
+    /// Calls a lambda. `next` sets its value.
     pub(crate) fn call_lambda(&mut self, lambda: &Lambda, arguments: Vec<Value>) -> Evaluated {
         self.deeper(lambda.span, |evaluator| {
             evaluator.scopes.push(false);
@@ -210,7 +209,7 @@ impl<'w> Evaluator<'w> {
         })
     }
 
-    /// Calls a function that was written in the language.
+    /// Calls a function written in the language.
     pub(crate) fn call_function(
         &mut self,
         definition: &Arc<crate::ast::Definition>,

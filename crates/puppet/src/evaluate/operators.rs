@@ -222,7 +222,7 @@ fn calculate(operator: Op, one: &Value, other: &Value, span: Span) -> Evaluated 
     }
 }
 
-/// A number, or a text that is one.
+/// Returns a number, also from a text that is one.
 fn numeric(value: &Value, span: Span) -> Evaluated {
     match value {
         Value::Integer(_) | Value::Float(_) => Ok(value.clone()),
@@ -241,7 +241,7 @@ fn integers(operator: Op, one: i64, other: i64, span: Span) -> Evaluated {
         Op::Divide | Op::Modulo if other == 0 => {
             return error("nothing can be divided by 0", span);
         }
-        // Ruby rounds down, also below zero.
+        // Ruby rounds down, even below zero.
         Op::Divide => one.checked_div_euclid(other).map(|quotient| {
             let exact = one.wrapping_rem_euclid(other) == 0;
             if other < 0 && !exact {

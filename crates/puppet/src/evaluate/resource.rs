@@ -11,7 +11,7 @@ use crate::reference::Reference;
 use crate::source::Span;
 use crate::value::Value;
 
-/// A resource with its parameters, and where each was said.
+/// A resource with its parameters, and the location of each.
 #[derive(Clone, Debug)]
 pub(crate) struct Declared {
     pub(crate) reference: Reference,
@@ -19,7 +19,7 @@ pub(crate) struct Declared {
     pub(crate) span: Span,
 }
 
-/// An order that an arrow sets: `Db['a'] -> Web['a']`.
+/// An order set by an arrow: `Db['a'] -> Web['a']`.
 #[derive(Clone, Debug)]
 pub(crate) struct Arrow {
     pub(crate) first: Vec<Reference>,
@@ -27,7 +27,7 @@ pub(crate) struct Arrow {
     pub(crate) span: Span,
 }
 
-/// The references in a value: one, none, or a list of them.
+/// Returns the references in a value: one, none, or a list of them.
 pub(crate) fn references_in(value: &Value, what: &str, span: Span) -> Evaluated<Vec<Reference>> {
     match value {
         Value::Reference(reference) => Ok(vec![(**reference).clone()]),
@@ -110,7 +110,7 @@ impl Evaluator<'_> {
         }
     }
 
-    /// The values of attributes, each with its place.
+    /// Evaluates attributes, each with its location.
     pub(crate) fn attributes(
         &mut self,
         list: &[Attribute],

@@ -1,4 +1,4 @@
-//! Variables: frames that see each other, up to the next closed one.
+//! Variables: nested frames. Lookup stops at the next closed frame.
 
 use std::collections::HashMap;
 
@@ -7,16 +7,17 @@ use crate::value::Value;
 #[derive(Default)]
 struct Frame {
     variables: HashMap<String, Value>,
-    /// Texts that the last `=~` matched: `$0`, `$1`.
+    /// The texts of the last `=~` match: `$0`, `$1`.
     matches: Option<Vec<Value>>,
-    /// Nothing below is seen from here, except the top.
+    /// Frames below are not visible from here, except for the top scope.
     closed: bool,
 }
 
 /// All frames; the first is the top scope.
 pub(crate) struct Scopes {
     frames: Vec<Frame>,
-    /// The facts of the node that is looked at: variables of the top scope, for as long as it is.
+    /// The facts of the current node. They are variables of the top scope while that node is
+    /// evaluated.
     facts: HashMap<String, Value>,
 }
 
@@ -30,7 +31,7 @@ impl Default for Scopes {
 }
 
 impl Scopes {
-    /// Gives the top scope the facts of a node, instead of those of another one.
+    /// Replaces the facts in the top scope with those of another node.
     pub(crate) fn set_facts(&mut self, facts: HashMap<String, Value>) {
         self.facts = facts;
     }
@@ -48,7 +49,7 @@ impl Scopes {
         }
     }
 
-    /// The value of a variable. `::name` is the top scope's.
+    /// Returns the value of a variable. `::name` is the top scope's.
     pub(crate) fn get(&self, name: &str) -> Option<&Value> {
         if let Some(top) = name.strip_prefix("::") {
             return self.top(top);
@@ -69,7 +70,7 @@ impl Scopes {
         set.or_else(|| self.facts.get(name))
     }
 
-    /// Sets a variable here. False if this frame has it already.
+    /// Sets a variable in this frame. Returns false if the frame already has it.
     pub(crate) fn set(&mut self, name: &str, value: Value) -> bool {
         let Some(frame) = self.frames.last_mut() else {
             return false;
@@ -99,7 +100,7 @@ impl Scopes {
         None
     }
 
-    /// Names that can be seen, for suggestions.
+    /// Returns the visible names, for suggestions.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         let frames = self.frames.iter();
         let set = frames.flat_map(|frame| frame.variables.keys());

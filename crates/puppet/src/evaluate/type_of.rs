@@ -9,7 +9,7 @@ use crate::value::types::{Bounds, Member, Type};
 use crate::value::{Float, Value};
 
 impl Evaluator<'_> {
-    /// A type by its name alone.
+    /// Returns a type by its name alone.
     pub(super) fn named_type(&mut self, name: &str, span: Span) -> Evaluated<Type> {
         let any = || Arc::new(Type::Any);
         let open = Bounds::default();
@@ -49,7 +49,7 @@ impl Evaluator<'_> {
         })
     }
 
-    /// An alias, or a resource type.
+    /// Returns an alias or a resource type.
     fn other_type(&mut self, name: &str, span: Span) -> Evaluated<Type> {
         match self.alias(name, span)? {
             Some(alias) => self.deeper(span, |evaluator| evaluator.type_of(&alias)),
@@ -141,7 +141,7 @@ fn patterns(keys: &[Value], span: Span) -> Evaluated<Vec<Arc<str>>> {
     keys.iter().map(pattern).collect()
 }
 
-/// A type; a string stands for the type that takes just this string.
+/// Returns a type. A string stands for the type that accepts only this string.
 fn as_type(key: &Value, span: Span) -> Evaluated<Type> {
     match key {
         Value::Type(of) => Ok((**of).clone()),
@@ -164,7 +164,7 @@ fn single_type(keys: &[Value], span: Span) -> Evaluated<Type> {
     }
 }
 
-/// The type in front, if there is one: `Array[1, 2]` has none.
+/// Returns the leading type, if there is one: `Array[1, 2]` has none.
 fn leading_type(keys: &[Value], span: Span) -> Evaluated<(Type, &[Value])> {
     match keys {
         [] | [Value::Integer(_) | Value::Default, ..] => Ok((Type::Any, keys)),

@@ -58,7 +58,7 @@ impl Lexer<'_> {
     }
 }
 
-/// What stands between the parentheses.
+/// The part between the parentheses.
 struct Head<'a> {
     tag: &'a str,
     interpolate: bool,
@@ -70,7 +70,7 @@ impl<'a> Head<'a> {
         let (name, flags) = text
             .rsplit_once('/')
             .map_or((text, None), |(name, flags)| (name, Some(flags)));
-        // `:json` names a syntax; it changes nothing.
+        // `:json` names a syntax and has no effect.
         let name = name.split_once(':').map_or(name, |(name, _)| name).trim();
         let quoted = name
             .strip_prefix('"')
@@ -88,7 +88,7 @@ impl<'a> Head<'a> {
     }
 }
 
-/// The text up to the end tag, and where the source goes on.
+/// Returns the text up to the end tag, and the position where the source continues.
 fn body(text: &str, tag: &str) -> Option<(String, usize)> {
     let mut at = 0;
     let mut lines: Vec<&str> = Vec::new();
@@ -110,7 +110,7 @@ fn body(text: &str, tag: &str) -> Option<(String, usize)> {
     None
 }
 
-/// The margin and whether the last line end goes, if this line ends the heredoc.
+/// If this line ends the heredoc, returns the margin and whether the last newline is removed.
 fn end_line(line: &str, tag: &str) -> Option<(usize, bool)> {
     let content = line.trim_start_matches([' ', '\t']);
     let indent = line.len() - content.len();

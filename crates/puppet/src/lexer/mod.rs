@@ -1,8 +1,8 @@
 //! Text to tokens.
 //!
-//! Lexing depends on context in three places: `/` starts a regular expression
-//! only where a value may start, strings hold expressions, and a heredoc's
-//! text starts on the line after it. Words are not told from keywords here.
+//! Lexing depends on context in three places: `/` starts a regular expression only where a value
+//! may start, strings hold expressions, and a heredoc's text starts on the line after it. The lexer
+//! does not distinguish words from keywords.
 
 mod heredoc;
 mod number;
@@ -15,14 +15,14 @@ use crate::source::{FileId, Span};
 pub(crate) use number::number;
 pub(crate) use token::{Token, TokenKind, TokenSegment};
 
-/// Longest first, so that `->` is not `-` and `>`.
+/// The symbols, longest first, so that `->` is not `-` and `>`.
 const SYMBOLS: &[&str] = &[
     "<<|", "|>>", "->", "~>", "<-", "<~", "=>", "+>", "==", "!=", "=~", "!~", "<=", ">=", "<<",
     ">>", "+=", "-=", "<|", "|>", "@@", "{", "}", "(", ")", "[", "]", ",", ";", ":", ".", "?", "=",
     "<", ">", "+", "-", "*", "/", "%", "!", "|", "@",
 ];
 
-/// All tokens of a text, with [`TokenKind::End`] last.
+/// Returns all tokens of a text, with [`TokenKind::End`] last.
 pub(crate) fn tokens(text: &str, file: FileId, limits: &Limits) -> Result<Vec<Token>, Diagnostic> {
     if text.len() > limits.source_bytes {
         let message = format!("the file is larger than {} bytes", limits.source_bytes);
@@ -40,11 +40,11 @@ pub(crate) struct Lexer<'a> {
     limits: &'a Limits,
     position: usize,
     tokens: Vec<Token>,
-    /// Where the text goes on after the heredocs of this line.
+    /// The position after the heredocs of this line, where the text continues.
     after_heredocs: Option<usize>,
-    /// Strings in expressions in strings.
+    /// The nesting depth of strings in expressions in strings.
     nesting: usize,
-    /// Set for texts that are not in the file as they are (heredocs).
+    /// Set for texts that differ from the file (heredocs).
     fixed_span: Option<Span>,
 }
 
@@ -69,7 +69,7 @@ impl<'a> Lexer<'a> {
         Ok(self.tokens)
     }
 
-    /// Tokens up to the `}` that closes an interpolation; the position is after it.
+    /// Reads tokens up to the `}` that closes an interpolation. The position is then after it.
     fn until_closing_brace(&mut self, opened: Span) -> Result<Vec<Token>, Diagnostic> {
         let outer = std::mem::take(&mut self.tokens);
         let mut depth = 0usize;
@@ -107,7 +107,7 @@ impl<'a> Lexer<'a> {
         });
     }
 
-    /// Reads one token. False at the end of the text.
+    /// Reads one token. Returns false at the end of the text.
     fn next_token(&mut self) -> Result<bool, Diagnostic> {
         let before = self.position;
         self.skip_space()?;
@@ -161,7 +161,7 @@ impl<'a> Lexer<'a> {
         after.is_some_and(|byte| byte.is_ascii_alphabetic() || *byte == b'_')
     }
 
-    /// `name`, `a::b`, `foo-bar`, `Type::Name`.
+    /// Reads `name`, `a::b`, `foo-bar`, `Type::Name`.
     fn word(&mut self) -> TokenKind {
         let length = qualified_length(self.rest());
         let mut word = &self.rest()[..length];
@@ -208,7 +208,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// After a value, `/` divides; elsewhere it starts a regular expression.
+    /// Returns true if `/` starts a regular expression. After a value, it divides.
     fn regex_may_start(&self) -> bool {
         match self.tokens.last().map(|token| &token.kind) {
             None => true,
@@ -238,7 +238,7 @@ impl<'a> Lexer<'a> {
     }
 }
 
-/// The length of `a::b::c`, with or without `::` in front.
+/// Returns the length of `a::b::c`, with or without a leading `::`.
 fn qualified_length(text: &str) -> usize {
     let part = |from: usize| -> usize {
         text.as_bytes()[from..]
@@ -257,7 +257,7 @@ fn qualified_length(text: &str) -> usize {
     length
 }
 
-/// The length of a variable's name.
+/// Returns the length of a variable's name.
 fn variable_length(text: &str) -> usize {
     match qualified_length(text) {
         2 if text.starts_with("::") => 0,
@@ -265,7 +265,7 @@ fn variable_length(text: &str) -> usize {
     }
 }
 
-/// A bare word may have dashes inside (`foo-bar`), not at its end.
+/// Returns the length of a bare word, which may have dashes inside (`foo-bar`), not at its end.
 fn dashed_length(text: &str, length: usize) -> usize {
     let bytes = text.as_bytes();
     let mut end = length;

@@ -14,7 +14,7 @@ impl Lexer<'_> {
     }
 }
 
-/// What a text says as a number, as Puppet reads it.
+/// Parses a text as a number, as Puppet reads it.
 pub(crate) fn number(text: &str) -> Option<TokenKind> {
     let integer = |digits: &str, radix| i64::from_str_radix(digits, radix).ok();
     let lower = text.to_ascii_lowercase();
@@ -41,7 +41,7 @@ pub(crate) fn number(text: &str) -> Option<TokenKind> {
     }
 }
 
-/// The characters that belong to the number at the start of the text.
+/// Returns the characters that belong to the number at the start of the text.
 fn number_text(text: &str) -> &str {
     let bytes = text.as_bytes();
     let mut at = 0;

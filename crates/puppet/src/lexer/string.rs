@@ -3,7 +3,7 @@
 use super::{Lexer, TokenKind, TokenSegment, variable_length};
 use crate::diagnostic::Diagnostic;
 
-/// Which escapes a text knows.
+/// The escapes that a text supports.
 #[derive(Clone, Copy)]
 pub(super) struct Escapes<'a> {
     pub(super) known: &'a str,
@@ -11,7 +11,7 @@ pub(super) struct Escapes<'a> {
 }
 
 impl Lexer<'_> {
-    /// `'…'`: only `\\` and `\'` mean something.
+    /// Reads `'…'`: only `\\` and `\'` are escapes.
     pub(super) fn single_quoted(&mut self) -> Result<TokenKind, Diagnostic> {
         let start = self.position;
         let body = &self.rest()[1..];
@@ -50,7 +50,7 @@ impl Lexer<'_> {
         })
     }
 
-    /// Text, variables and expressions up to the closing character, or the end.
+    /// Reads text, variables and expressions up to the closing character or the end.
     pub(super) fn segments(
         &mut self,
         closing: Option<char>,
@@ -94,7 +94,7 @@ impl Lexer<'_> {
         Ok(segments)
     }
 
-    /// `$name` or `${…}`; nothing if the `$` is just a `$`.
+    /// Reads `$name` or `${…}`. Returns nothing if the `$` is literal.
     fn insertion(&mut self) -> Result<Option<TokenSegment>, Diagnostic> {
         let start = self.position;
         if self.rest().starts_with("${") {
@@ -126,7 +126,7 @@ impl Lexer<'_> {
             self.position += 1;
             return;
         };
-        // A heredoc's `\L` joins lines: the line end goes.
+        // A heredoc's `\L` joins lines: the newline is removed.
         if escaped == '\n' && escapes.known.contains('L') {
             self.position += 2;
             return;
@@ -157,7 +157,7 @@ impl Lexer<'_> {
     }
 }
 
-/// `1F600` of `\u{1F600}`, or four digits.
+/// Reads `1F600` of `\u{1F600}`, or four digits.
 fn unicode(text: &str) -> Option<(char, usize)> {
     let (digits, length) = match text.strip_prefix('{') {
         Some(inner) => {

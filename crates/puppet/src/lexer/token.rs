@@ -6,13 +6,13 @@ use crate::source::Span;
 pub(crate) struct Token {
     pub(crate) kind: TokenKind,
     pub(crate) span: Span,
-    /// White space stands before it: `$a [1]` is not `$a[1]`.
+    /// White space precedes it: `$a [1]` is not `$a[1]`.
     pub(crate) after_space: bool,
 }
 
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum TokenKind {
-    /// A bare word, keywords included: what a word means depends on its place.
+    /// A bare word, including keywords: its meaning depends on its place.
     Name(String),
     TypeName(String),
     Variable(String),
@@ -36,7 +36,7 @@ pub(crate) enum TokenSegment {
 }
 
 impl TokenKind {
-    /// As messages name it.
+    /// Describes the token for messages.
     pub(crate) fn describe(&self) -> String {
         match self {
             Self::Name(name) | Self::TypeName(name) => format!("`{name}`"),

@@ -5,7 +5,7 @@ use crate::ast::{Attribute, AttributeOperator};
 use crate::lexer::TokenKind;
 
 impl Parser<'_> {
-    /// Attributes up to `}` or `;`, which stays.
+    /// Reads attributes up to `}` or `;`, which is not consumed.
     pub(super) fn attributes(&mut self) -> Parsed<Vec<Attribute>> {
         let mut attributes = Vec::new();
         while !self.is("}") && !self.is(";") && !self.at_end() {
@@ -17,7 +17,7 @@ impl Parser<'_> {
         Ok(attributes)
     }
 
-    /// `{ … }` with attributes only.
+    /// Reads `{ … }` with attributes only.
     pub(super) fn attribute_block(&mut self, what: &str) -> Parsed<Vec<Attribute>> {
         let opened = self.expect("{", &format!("at the start of {what}"))?;
         self.braces(false, |parser| {
@@ -52,7 +52,7 @@ impl Parser<'_> {
         })
     }
 
-    /// Attributes, not titles, follow the `{` at this distance.
+    /// Returns true if attributes, not titles, follow the `{` at this distance.
     pub(super) fn attributes_follow(&self, ahead: usize) -> bool {
         self.is_at(ahead, "}") || matches!(self.kind_at(ahead + 1), TokenKind::Symbol("=>" | "+>"))
     }

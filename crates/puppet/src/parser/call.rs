@@ -1,4 +1,4 @@
-//! Calls, and the lambdas that they take.
+//! Calls and their lambdas.
 
 use super::{Parsed, Parser};
 use crate::ast::{Call, Expression, Kind, Lambda, Parameter};
@@ -11,7 +11,7 @@ const STATEMENT_CALLS: &[&str] = &[
 ];
 
 impl Parser<'_> {
-    /// `name(…)`, with or without a lambda.
+    /// Reads `name(…)`, with or without a lambda.
     pub(super) fn call(&mut self, name: &str) -> Parsed<Expression> {
         let name_span = self.span();
         self.bump();
@@ -62,7 +62,7 @@ impl Parser<'_> {
         self.make(Kind::Call(Box::new(call)), start.to(self.last_span()))
     }
 
-    /// `f('a' => 1)` passes a hash.
+    /// Reads an argument. `f('a' => 1)` passes a hash.
     fn argument(&mut self) -> Parsed<Expression> {
         let argument = self.element()?;
         if !self.eat("=>") {
@@ -73,7 +73,7 @@ impl Parser<'_> {
         self.make(Kind::Hash(vec![(argument, value)]), span)
     }
 
-    /// `include a, b`, if this is such a call.
+    /// Reads `include a, b`, if this is such a call.
     pub(super) fn statement_call(&mut self) -> Parsed<Option<Expression>> {
         let TokenKind::Name(name) = self.kind() else {
             return Ok(None);
@@ -139,7 +139,7 @@ impl Parser<'_> {
         })
     }
 
-    /// `(…)` of a definition; nothing there means no parameters.
+    /// Reads the `(…)` of a definition. Without it there are no parameters.
     pub(super) fn parameters(&mut self) -> Parsed<Vec<Parameter>> {
         let opened = self.span();
         match self.eat("(") {

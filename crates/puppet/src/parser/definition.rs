@@ -1,7 +1,7 @@
 //! Classes, defines, applications, functions, nodes, sites and mappings.
 //!
-//! None of these words is reserved everywhere: `class { 'x': }` is a resource,
-//! and `site` may be a name. So each rule looks at what follows.
+//! None of these words is reserved everywhere: `class { 'x': }` is a resource, and `site` may be a
+//! name. So each rule looks at the next tokens.
 
 use super::{Parsed, Parser};
 use crate::ast::{Definition, Expression, Kind, Mapping, MappingKind, NodeDefinition};
@@ -115,7 +115,7 @@ impl Parser<'_> {
         self.make(Kind::Node(Box::new(node)), start.to(self.last_span()))
     }
 
-    /// A string, a regular expression, `default`, or bare words with dots.
+    /// Reads a string, a regular expression, `default`, or bare words with dots.
     fn node_name(&mut self) -> Parsed<Expression> {
         let start = self.span();
         let piece = |kind: &TokenKind| match kind {
@@ -149,7 +149,7 @@ impl Parser<'_> {
         self.make(Kind::Site(body), start.to(self.last_span()))
     }
 
-    /// `Lamp::Mysql produces Sql { … }`, or `Class[lamp] produces Sql { … }`.
+    /// Reads `Lamp::Mysql produces Sql { … }`, or `Class[lamp] produces Sql { … }`.
     fn mapping(&mut self) -> Parsed<Option<Expression>> {
         let TokenKind::TypeName(component) = self.kind() else {
             return Ok(None);
@@ -182,7 +182,7 @@ impl Parser<'_> {
         self.make(Kind::Mapping(Box::new(mapping)), span).map(Some)
     }
 
-    /// The class in `Class[lamp]`, if the current tokens are that.
+    /// Returns the class in `Class[lamp]`, if the current tokens form one.
     fn class_reference(&self, word: &str) -> Option<String> {
         if word != "Class" || !self.is_at(1, "[") || !self.is_at(3, "]") {
             return None;

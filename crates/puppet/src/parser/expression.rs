@@ -1,4 +1,4 @@
-//! Expressions: operators, and what follows a value (`[…]`, `.name`, `? { }`).
+//! Expressions: operators and postfix forms (`[…]`, `.name`, `? { }`).
 
 use super::operator::{self, Infix};
 use super::{Parsed, Parser};
@@ -6,17 +6,17 @@ use crate::ast::{Expression, Kind, UnaryOperator};
 use crate::lexer::TokenKind;
 
 impl Parser<'_> {
-    /// A whole expression, assignments and chains included.
+    /// Reads a whole expression, including assignments and chains.
     pub(super) fn expression(&mut self) -> Parsed<Expression> {
         self.binding(0)
     }
 
-    /// An expression inside a list: no chain, no assignment.
+    /// Reads an expression inside a list: no chain, no assignment.
     pub(super) fn element(&mut self) -> Parsed<Expression> {
         self.binding(operator::ASSIGNMENT + 1)
     }
 
-    /// Operators that bind at least this strongly.
+    /// Reads operators that bind at least this strongly.
     fn binding(&mut self, least: u8) -> Parsed<Expression> {
         self.deeper(|parser| {
             let mut left = parser.prefix()?;
@@ -84,7 +84,7 @@ impl Parser<'_> {
         self.make(Kind::Access(Box::new(target), keys), span)
     }
 
-    /// `$x ? { a => b, default => c }`, or one `a => b` without braces.
+    /// Reads `$x ? { a => b, default => c }`, or one `a => b` without braces.
     fn selector(&mut self, target: Expression) -> Parsed<Expression> {
         self.bump();
         let opened = self.span();

@@ -1,8 +1,8 @@
-//! How many levels an expression has.
+//! The height of an expression, in levels.
 
 use crate::ast::{Attribute, Definition, Expression, Kind, Lambda, Parameter, Segment};
 
-/// One more than the highest part.
+/// Returns one more than the height of the highest part.
 pub(super) fn of(kind: &Kind) -> u16 {
     parts(kind).saturating_add(1)
 }

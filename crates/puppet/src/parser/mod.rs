@@ -1,7 +1,7 @@
 //! Tokens to expressions: a Pratt parser.
 //!
-//! Nesting and chain length are bounded, so that neither this recursion nor
-//! any later one over the tree overflows a stack.
+//! Nesting and chain length are bounded, so that neither this recursion nor any later one over the
+//! tree overflows a stack.
 
 mod attribute;
 mod call;
@@ -77,7 +77,7 @@ impl<'t> Parser<'t> {
             .map_or(self.fallback, |token| token.span)
     }
 
-    /// Of the token before the current one.
+    /// Returns the span of the token before the current one.
     fn last_span(&self) -> Span {
         match self.at {
             0 => self.span(),
@@ -137,7 +137,7 @@ impl<'t> Parser<'t> {
         Err(self.unexpected(&format!("`{symbol}` {place}")))
     }
 
-    /// The closing one of a pair, with the opening one shown when it is missing.
+    /// Reads the closing symbol of a pair. If it is missing, the error shows the opening one.
     fn expect_closing(&mut self, symbol: &str, opened: Span, what: &str) -> Parsed<Span> {
         if self.eat(symbol) {
             return Ok(self.last_span());
@@ -152,7 +152,7 @@ impl<'t> Parser<'t> {
             .label(format!("expected {wanted}"))
     }
 
-    /// One level deeper, for as long as `work` runs.
+    /// Runs `work` one level deeper.
     fn deeper<T>(&mut self, work: impl FnOnce(&mut Self) -> Parsed<T>) -> Parsed<T> {
         if self.depth >= self.limits.depth {
             return Err(self.too_deep(self.span()));
@@ -163,7 +163,7 @@ impl<'t> Parser<'t> {
         outcome
     }
 
-    /// With another meaning of `{` after words, for as long as `work` runs.
+    /// Runs `work` with another meaning of `{` after words.
     fn braces<T>(&mut self, is_body: bool, work: impl FnOnce(&mut Self) -> Parsed<T>) -> Parsed<T> {
         let outer = std::mem::replace(&mut self.brace_is_body, is_body);
         let outcome = work(self);
@@ -176,7 +176,7 @@ impl<'t> Parser<'t> {
         Diagnostic::new(message, span).hint("split it with variables or functions")
     }
 
-    /// An expression from its parts, refused when it is too high.
+    /// Creates an expression from its parts. Refuses one that is too high.
     fn make(&self, kind: Kind, span: Span) -> Parsed<Expression> {
         let height = height::of(&kind);
         if height as usize > self.limits.depth {
@@ -185,7 +185,7 @@ impl<'t> Parser<'t> {
         Ok(Expression { kind, span, height })
     }
 
-    /// Things between commas up to a closing symbol; the comma after the last is optional.
+    /// Reads a comma-separated list up to a closing symbol. The trailing comma is optional.
     fn list<T>(
         &mut self,
         closing: &str,
@@ -206,7 +206,7 @@ impl<'t> Parser<'t> {
         Ok(items)
     }
 
-    /// `{ … }` with statements inside.
+    /// Reads `{ … }` with statements inside.
     fn body(&mut self, what: &str) -> Parsed<Vec<Expression>> {
         let opened = self.expect("{", &format!("at the start of {what}"))?;
         self.deeper(|parser| {

@@ -1,4 +1,4 @@
-//! Which operator binds how strongly.
+//! The binding strength of operators.
 
 use super::Parser;
 use crate::ast::{Assignment, BinaryOperator};
@@ -6,7 +6,7 @@ use crate::lexer::TokenKind;
 
 /// Operands of `!`, `-` and `*` bind tighter than every infix operator.
 pub(super) const UNARY: u8 = 90;
-/// Below this are assignments and chains; lists and attributes stop above.
+/// The strength of assignments and chains is below this; lists and attributes stop above.
 pub(super) const ASSIGNMENT: u8 = 20;
 const CHAIN: u8 = 10;
 
@@ -15,7 +15,7 @@ pub(super) enum Infix {
     Assign(Assignment),
 }
 
-/// An infix operator with how strongly it binds.
+/// Returns an infix operator with its binding strength.
 pub(super) fn infix(parser: &Parser<'_>) -> Option<(Infix, u8)> {
     use BinaryOperator as Op;
     let (operator, strength) = match parser.kind() {

@@ -1,4 +1,4 @@
-//! The values that expressions are made of.
+//! The primary values of expressions.
 
 use super::{Parsed, Parser};
 use crate::ast::{Expression, Kind, Segment};
@@ -65,7 +65,7 @@ impl Parser<'_> {
         self.make(Kind::Block(vec![inner]), opened.to(self.last_span()))
     }
 
-    /// A word in value position: a literal, a choice, a call, a resource or itself.
+    /// Reads a word in value position: a literal, a choice, a call, a resource or itself.
     fn word(&mut self, word: &str) -> Parsed<Expression> {
         let span = self.span();
         let kind = match word {
@@ -113,7 +113,7 @@ impl Parser<'_> {
         Ok(Kind::Interpolated(parts))
     }
 
-    /// `${name}`, `${name[0]}` and `${name.upcase}` mean the variable.
+    /// Reads an interpolation: `${name}`, `${name[0]}` and `${name.upcase}` mean the variable.
     fn inserted(&self, tokens: &[Token], string: Span) -> Parsed<Expression> {
         let mut tokens = tokens.to_vec();
         let call = matches!(
@@ -130,7 +130,7 @@ impl Parser<'_> {
         {
             first.kind = TokenKind::Variable(word.clone());
         }
-        // `${0}`-like names of matches.
+        // Names of matches, such as `${0}`.
         if let [
             Token {
                 kind: TokenKind::Integer(number @ 0..),

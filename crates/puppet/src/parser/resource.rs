@@ -5,7 +5,7 @@ use crate::ast::{Collector, Expression, Kind, Resource, ResourceBody, ResourceFo
 use crate::lexer::TokenKind;
 
 impl Parser<'_> {
-    /// `type { title: … }`; the current token is the type's name.
+    /// Reads `type { title: … }`. The current token is the type's name.
     pub(super) fn resource(&mut self) -> Parsed<Expression> {
         self.resource_of(ResourceForm::Regular)
     }
@@ -67,7 +67,7 @@ impl Parser<'_> {
         self.make(Kind::ResourceDefaults(name.to_owned(), attributes), span)
     }
 
-    /// Does the `{` after this value belong to it?
+    /// Returns true if the `{` after this value belongs to it.
     pub(super) fn is_override(&self, target: &Expression) -> bool {
         let Kind::Access(base, _) = &target.kind else {
             return false;
@@ -76,7 +76,7 @@ impl Parser<'_> {
         named && !self.brace_is_body
     }
 
-    /// `File['x'] { mode => '0644' }`, or `Resource[$type] { title: … }`.
+    /// Reads `File['x'] { mode => '0644' }`, or `Resource[$type] { title: … }`.
     pub(super) fn override_of(&mut self, target: Expression) -> Parsed<Expression> {
         if !self.attributes_follow(1) {
             return self.resource_bodies(ResourceForm::Regular, target);

@@ -1,4 +1,4 @@
-//! Statements: what stands on its own in a file or body.
+//! Statements of a file or body.
 
 use super::{Parsed, Parser};
 use crate::ast::{CaseOption, Expression, If, Kind};
@@ -15,7 +15,7 @@ impl Parser<'_> {
         self.expression()
     }
 
-    /// `if`, `unless`, with `elsif` and `else`.
+    /// Reads `if` or `unless`, with `elsif` and `else`.
     pub(super) fn choice(&mut self) -> Parsed<Expression> {
         let start = self.span();
         let negated = self.is_word("unless");

@@ -13,7 +13,7 @@ use crate::reference::Reference;
 use crate::source::Span;
 use crate::value::Value;
 
-/// What every resource takes besides its own parameters.
+/// The attributes that every resource accepts besides its own parameters.
 const METAPARAMETERS: &[&str] = &[
     "alias",
     "audit",
@@ -76,8 +76,8 @@ impl Evaluator<'_> {
         })
     }
 
-    /// Gives parameters their values by name, in the current scope: given ones
-    /// first, then defaults, which may use those before them.
+    /// Binds parameters by name in the current scope: given values first, then defaults, which may
+    /// use earlier parameters.
     pub(super) fn bind_named(
         &mut self,
         parameters: &[Parameter],
@@ -97,7 +97,7 @@ impl Evaluator<'_> {
                 (None, Some(default)) => (self.value(default)?, span),
                 (None, None) if self.is_optional(parameter)? => (Value::Undef, span),
                 (None, None) => {
-                    // No fact could change this.
+                    // Facts cannot change this.
                     self.lenient = false;
                     let message = format!("`{what}` needs a value for `{}`", parameter.name);
                     return Err(Diagnostic::new(message, span)
@@ -169,7 +169,7 @@ fn part(mut component: Declared) -> Evaluated<Part> {
     })
 }
 
-/// Takes the references out of an attribute, each with its place.
+/// Removes the references from an attribute. Returns each with its location.
 pub(super) fn taken(
     attributes: &mut IndexMap<String, (Value, Span)>,
     name: &str,

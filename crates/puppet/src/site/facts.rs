@@ -1,7 +1,7 @@
-//! What is known of the node that a component runs on.
+//! The known data of the node that a component runs on.
 //!
 //! `$trusted`, `$clientcert` and `$environment` follow from the site itself. Facts come from the
-//! [`World`](crate::World). Where it has none, they are undefined: only values depend on them, never
+//! [`World`](crate::World). Without them, facts are undefined: only values depend on them, never
 //! order.
 
 use std::collections::{BTreeSet, HashMap};
@@ -13,7 +13,8 @@ use crate::source::Span;
 use crate::value::{Hash, Value};
 
 impl Evaluator<'_> {
-    /// Makes the facts of a component's node variables of the top scope. Returns whether there are any.
+    /// Sets the facts of a component's node as variables of the top scope. Returns true if there
+    /// are any.
     pub(super) fn enter_node(&mut self, part: &Part) -> Evaluated<bool> {
         let [(node, _)] = part.nodes.as_slice() else {
             self.scopes.set_facts(HashMap::new());
@@ -39,7 +40,7 @@ impl Evaluator<'_> {
         Ok(found)
     }
 
-    /// What the certificate says, as far as it is known.
+    /// Returns the data of the certificate, as far as it is known.
     fn trusted(&mut self, node: &str, known: Option<&Value>, span: Span) -> Evaluated {
         let mut trusted = match known {
             Some(Value::Hash(table)) => table.entries.clone(),
@@ -49,7 +50,7 @@ impl Evaluator<'_> {
         self.hash(trusted, span)
     }
 
-    /// One note for all nodes without facts.
+    /// Adds one note for all nodes without facts.
     pub(super) fn note_unknown_facts(&mut self, instances: &[Instance]) {
         const MOST: usize = 5;
         let parts = || instances.iter().flat_map(|instance| &instance.parts);

@@ -1,13 +1,11 @@
-//! Sites: applications, their components, and what these pass to each other.
+//! Sites: applications, their components, and the values that these pass to each other.
 //!
-//! `site { }` declares applications; an application's body declares
-//! components; `export` and `consume` tie them together through capabilities;
-//! `nodes` says where each component runs. The outcome names everything with
-//! its place and leaves it to the plan to judge the whole: who produces what
-//! twice, what nobody produces, what runs nowhere.
+//! `site { }` declares applications. An application's body declares components. `export` and
+//! `consume` connect them through capabilities. `nodes` maps each component to its node. The result
+//! names everything with its location and leaves it to the plan to judge the whole: capabilities
+//! with two producers or none, and components that run nowhere.
 //!
-//! Outside of `site`, only assignments are carried out: the rest is code for
-//! catalogs of nodes.
+//! Outside of `site`, only assignments are evaluated: the rest is code for catalogs of nodes.
 
 mod application;
 mod facts;
@@ -29,11 +27,11 @@ use crate::source::{Sources, Span};
 use crate::value::Value;
 use crate::world::World;
 
-/// Everything that the sites in some files declare.
+/// All declarations of the sites in some files.
 #[derive(Clone, Debug)]
 pub struct Site {
     pub applications: Vec<Application>,
-    /// What is worth knowing: messages of the code, variables without a value.
+    /// Notes: messages of the code, variables without a value.
     pub notes: Vec<String>,
 }
 
@@ -50,7 +48,7 @@ pub struct Application {
 pub struct Component {
     pub reference: Reference,
     pub place: Excerpt,
-    /// Where it runs, as `nodes` says: one, if all is well.
+    /// The nodes on which it runs, from `nodes`: exactly one if the site is valid.
     pub nodes: Vec<NamedAt<String>>,
     pub produces: Vec<NamedAt<Reference>>,
     pub consumes: Vec<NamedAt<Reference>>,
@@ -58,13 +56,13 @@ pub struct Component {
     pub requires: Vec<NamedAt<Reference>>,
     /// Components that come first: `require`, `before`, arrows.
     pub waits_for: Vec<NamedAt<Reference>>,
-    /// With defaults, and with what capabilities brought.
+    /// The parameters, including defaults and values from capabilities.
     pub parameters: IndexMap<String, Value>,
-    /// What it tells those that consume from it.
+    /// The capabilities that it passes to its consumers.
     pub capabilities: Vec<Capability>,
 }
 
-/// A name and where it was said.
+/// A name and its location.
 #[derive(Clone, PartialEq, Debug)]
 pub struct NamedAt<T> {
     pub name: T,

@@ -1,8 +1,8 @@
 //! Order without values: `require`, `subscribe`, `before`, `notify` and arrows.
 //!
 //! Each names components, capabilities or whole applications. A capability stands for the component
-//! that exports it, an application for all of its components. What is required but not declared
-//! stays in the outcome: the plan names it, together with everything else that is missing.
+//! that exports it, an application for all of its components. Undeclared requirements stay in the
+//! result: the plan reports them together with everything else that is missing.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ use crate::reference::Reference;
 use crate::source::Span;
 use crate::value::Value;
 
-/// What the attributes of one component or application say about order.
+/// The order from the attributes of one component or application.
 #[derive(Default)]
 pub(super) struct Order {
     /// `require`, `subscribe`: these come first.
@@ -26,7 +26,7 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// Takes them out of the attributes.
+    /// Removes them from the attributes.
     pub(super) fn of(attributes: &mut IndexMap<String, (Value, Span)>) -> Evaluated<Self> {
         let mut order = Self::default();
         for name in ["require", "subscribe"] {
@@ -39,10 +39,10 @@ impl Order {
     }
 }
 
-/// A component by its place: application and component.
+/// A component by its indices: application and component.
 type PartAt = (usize, usize);
 
-/// What references of the site stand for.
+/// The meaning of the site's references.
 struct Known {
     components: HashMap<Reference, Vec<PartAt>>,
     producers: HashMap<Reference, PartAt>,
@@ -69,7 +69,7 @@ impl Known {
         known
     }
 
-    /// The components that a reference stands for.
+    /// Returns the components that a reference stands for.
     fn parts(&self, reference: &Reference) -> Option<Vec<PartAt>> {
         let producer = || self.producers.get(reference).map(|part| vec![*part]);
         self.components.get(reference).cloned().or_else(producer)
@@ -77,7 +77,7 @@ impl Known {
 }
 
 impl Evaluator<'_> {
-    /// Gives each component what comes before it.
+    /// Sets the predecessors of each component.
     pub(super) fn apply_order(&mut self, instances: &mut [Instance]) -> Evaluated<()> {
         let known = Known::of(instances);
         for arrow in wishes(instances).into_iter().chain(self.arrows.drain(..)) {
@@ -96,7 +96,7 @@ impl Evaluator<'_> {
     }
 }
 
-/// The attributes of all components and applications, as arrows.
+/// Returns the attributes of all components and applications as arrows.
 fn wishes(instances: &mut [Instance]) -> Vec<Arrow> {
     let mut arrows = Vec::new();
     let mut add = |order: Order, of: &Reference| {
@@ -133,7 +133,7 @@ fn wait(
     span: Span,
 ) {
     let Some(parts) = known.components.get(first) else {
-        // A capability, or nothing that the site declares: the plan says so.
+        // A capability, or something that the site does not declare: the plan reports it.
         instances[at].parts[place]
             .requires
             .push((first.clone(), span));

@@ -1,11 +1,11 @@
-//! What components pass to each other.
+//! The values that components pass to each other.
 //!
-//! `X produces Y { a => $b }` sets the capability's `a` from the parameter `b` of the producer;
-//! `X consumes Y { c => $a }` sets the consumer's parameter `c`. Equal names belong together without
-//! being mapped. What the application sets itself wins.
+//! `X produces Y { a => $b }` sets the capability's `a` from the parameter `b` of the producer; `X
+//! consumes Y { c => $a }` sets the consumer's parameter `c`. Equal names match without a mapping.
+//! A value that the application sets itself wins.
 //!
-//! Nothing here changes the order. So a value that cannot be evaluated, because it needs facts or a
-//! function that is not known here, is left out with a note.
+//! Nothing here changes the order. So a value that cannot be evaluated, because it needs facts or
+//! an unknown function, is left out with a note.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -23,16 +23,16 @@ use crate::value::Value;
 
 type Values = IndexMap<String, Value>;
 
-/// Values that capabilities carry, as far as they are known.
+/// The values that capabilities carry, as far as they are known.
 #[derive(Default)]
 struct Carried {
     values: HashMap<Reference, Values>,
-    /// Capabilities with values that depend on what is not known.
+    /// Capabilities with values that depend on unknown data.
     partial: HashSet<Reference>,
 }
 
 impl Carried {
-    /// All values of the capability are known.
+    /// Returns true if all values of the capability are known.
     fn is_whole(&self, capability: &Reference) -> bool {
         self.values.contains_key(capability) && !self.partial.contains(capability)
     }
@@ -82,7 +82,7 @@ impl Evaluator<'_> {
         outcome
     }
 
-    /// What a component is given: by the application, then by capabilities.
+    /// Collects a component's values: from the application, then from capabilities.
     fn given(
         &mut self,
         part: &Part,
@@ -101,7 +101,7 @@ impl Evaluator<'_> {
         let mut consumed = part.consumes.iter();
         let unknown = consumed.find(|(one, _)| !carried.values.contains_key(one));
         if let (Some(definition), Some((_, span))) = (definition, unknown) {
-            // The capability would bring them, if its values were known.
+            // The capability would set them if its values were known.
             let parameters = definition.parameters.iter();
             for parameter in parameters.filter(|one| one.default.is_none()) {
                 let missing = given.entry(parameter.name.clone());
@@ -111,7 +111,7 @@ impl Evaluator<'_> {
         Ok(given)
     }
 
-    /// Binds the parameters, then says what the component produces.
+    /// Binds the parameters, then evaluates the component's capabilities.
     fn in_scope_of(
         &mut self,
         part: &mut Part,
@@ -138,7 +138,7 @@ impl Evaluator<'_> {
         Ok(())
     }
 
-    /// A component whose definition was not given: its parameters are taken as they are.
+    /// Binds a component without a known definition: its parameters are used as they are.
     fn bind_unchecked(
         &mut self,
         part: &Part,
@@ -164,7 +164,7 @@ impl Evaluator<'_> {
         Ok(bound)
     }
 
-    /// What a capability brings to a component.
+    /// Returns the values that a capability passes to a component.
     fn brought(
         &mut self,
         part: &Part,
@@ -205,7 +205,7 @@ impl Evaluator<'_> {
             self.declare(name, value.clone(), span)?;
         }
         for name in ["title", "name"] {
-            // The capability may have an attribute of that name itself.
+            // The capability itself may have an attribute of that name.
             self.scopes.set(name, Value::text(&capability.title));
         }
         let set = self.attributes(attributes)?;
@@ -215,7 +215,7 @@ impl Evaluator<'_> {
             .collect())
     }
 
-    /// What a component says with a capability; its parameters are in scope.
+    /// Returns the values that a component gives to a capability. Its parameters are in scope.
     fn produced(&mut self, part: &Part, capability: &Reference, span: Span) -> Evaluated<Values> {
         let component = part.reference.definition_name();
         let mapping = self.mapping(
@@ -248,8 +248,8 @@ impl Evaluator<'_> {
         Ok(values)
     }
 
-    /// Variables of the producer that have the names of the capability's parameters. Where the
-    /// capability's type is not known, these are the producer's own parameters.
+    /// Returns the producer's variables that have the names of the capability's parameters. If the
+    /// capability's type is unknown, these are the producer's own parameters.
     fn same_names(&self, part: &Part, capability: &Reference) -> Values {
         let Some(names) = self.world.type_parameters(&lower(&capability.type_name)) else {
             return part.parameters.clone();
@@ -264,8 +264,7 @@ impl Evaluator<'_> {
     }
 }
 
-/// Components in an order in which producers come first. Those on a cycle come
-/// last: the plan refuses them.
+/// Returns the components with producers first. Those on a cycle come last: the plan refuses them.
 fn producers_first(instances: &[Instance]) -> Vec<(usize, usize)> {
     let all: Vec<(usize, usize)> = instances
         .iter()

@@ -1,11 +1,11 @@
-//! The types that parameters are declared with, and which values they take.
+//! The types of parameters, and the values that they accept.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::value::{Float, Value};
 
-/// A type, as far as parameters are checked with it.
+/// A type, as far as it is needed to check parameters.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Type {
     Any,
@@ -35,11 +35,11 @@ pub enum Type {
     CatalogEntry,
     /// A resource type without a title (`Sql`), or any (`Resource`).
     Resource(Option<Arc<str>>),
-    /// A type that this crate does not know: it takes everything.
+    /// A type that this crate does not know. It accepts everything.
     Unknown(Arc<str>),
 }
 
-/// From and to, either of which may be open.
+/// A lower and an upper bound, either of which may be open.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Bounds {
     pub from: Option<i64>,
@@ -65,7 +65,7 @@ impl Bounds {
 }
 
 impl Type {
-    /// Does the type take this value?
+    /// Returns true if the type accepts this value.
     pub fn takes(&self, value: &Value) -> bool {
         match (self, value) {
             (Self::Any | Self::Unknown(_), _) => true,

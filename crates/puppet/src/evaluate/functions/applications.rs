@@ -1,4 +1,4 @@
-//! Functions that people use to declare applications: those of the module `app_modeling`, which are
+//! Functions that declare applications: those of the module `app_modeling`, which are written in
 //! Ruby there, and `create_resources`.
 
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(super) const FUNCTIONS: &[(&str, Function)] = &[
     ("create_resources", create_resources),
 ];
 
-/// Components by node, as `nodes` maps them, and the type that is wanted.
+/// Components by node, as `nodes` maps them, and the requested type.
 type Mapped = Vec<(Value, Vec<Reference>)>;
 
 fn mapped(mut arguments: Arguments<'_>) -> Evaluated<(Mapped, String)> {
@@ -162,7 +162,7 @@ fn create_resources(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> 
     Ok(Value::Undef)
 }
 
-/// All texts in nested arrays.
+/// Collects all texts in nested arrays.
 fn texts(value: &Value) -> Vec<String> {
     match value {
         Value::Array(list) => list.items.iter().flat_map(texts).collect(),

@@ -223,7 +223,7 @@ fn sort(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evaluate
     }) {
         return arguments.unfit(&odd);
     }
-    // Numbers among themselves, or texts among themselves: a total order.
+    // All are numbers or all are texts: a total order.
     items.sort_by(|one, other| order(one, other).unwrap_or(std::cmp::Ordering::Equal));
     evaluator.array(items, arguments.span)
 }
@@ -314,7 +314,7 @@ fn member(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evalua
     Ok(Value::Boolean(found))
 }
 
-/// One step into a collection.
+/// Takes one step into a collection.
 fn step_into(value: &Value, key: &Value) -> Value {
     match (value, key) {
         (Value::Hash(table), key) => table.entries.get(key).cloned().unwrap_or(Value::Undef),

@@ -1,4 +1,4 @@
-//! From one kind of value to another.
+//! Conversions between kinds of values.
 
 use super::{Arguments, Function};
 use crate::diagnostic::Diagnostic;
@@ -28,7 +28,7 @@ pub(super) const FUNCTIONS: &[(&str, Function)] = &[
     }),
 ];
 
-/// A number that a text says.
+/// Parses a text as a number.
 pub(crate) fn text_to_number(text: &str) -> Option<Value> {
     use crate::lexer::{TokenKind, number};
     let text = text.trim();
@@ -156,7 +156,7 @@ fn assert_type(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> E
     }
 }
 
-/// A secret stays one outside of the lambda.
+/// Unwraps a secret for the lambda. It stays secret outside of the lambda.
 fn unwrap(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evaluated {
     match (arguments.exactly()?, arguments.lambda) {
         ([Value::Sensitive(inner)], Some(lambda)) => evaluator.call_lambda(lambda, vec![*inner]),

@@ -1,6 +1,6 @@
-//! Functions that ask the world for data.
+//! Functions that read data from the world.
 //!
-//! What the world does not know is `undef`, or an empty answer, with a note.
+//! Data that the world does not know is `undef` or an empty answer, with a note.
 
 use super::{Arguments, Function};
 use crate::diagnostic::Diagnostic;
@@ -18,7 +18,7 @@ pub(super) const FUNCTIONS: &[(&str, Function)] = &[
     ("get_compiler_environment", environment),
 ];
 
-/// Hiera is not asked: the default counts.
+/// Returns the default: Hiera is not queried.
 fn lookup(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> Evaluated {
     arguments.at_least(1)?;
     if let Some(lambda) = arguments.lambda {
@@ -31,12 +31,13 @@ fn lookup(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> Evaluated 
     let message = format!("`{}` of `{name}` is undefined", arguments.name);
     let hint = "plans do not read Hiera: give a default, or set the value in the site";
     evaluator.note(Diagnostic::new(message, arguments.span).hint(hint));
-    // Whatever takes the value has to accept that it is missing.
+    // The consumer of the value must accept that it is missing.
     evaluator.lenient |= evaluator.filling;
     Ok(Value::Undef)
 }
 
-/// `hiera(name, default)`, `lookup(name, type, merge, default)`, `lookup(name, { default_value => … })`.
+/// Returns the default of `hiera(name, default)`, `lookup(name, type, merge, default)`,
+/// `lookup(name, { default_value => … })`.
 fn default_value(arguments: &Arguments<'_>) -> Option<Value> {
     let values = &arguments.values;
     if arguments.name != "lookup" {

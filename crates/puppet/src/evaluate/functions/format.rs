@@ -6,7 +6,7 @@ use crate::value::{Float, Value};
 
 pub(super) const FUNCTIONS: &[(&str, Function)] = &[("sprintf", sprintf)];
 
-/// The widest field and the most digits that a format may ask for.
+/// The maximum field width and number of digits in a format.
 const WIDEST: usize = 4_096;
 
 #[derive(Default)]

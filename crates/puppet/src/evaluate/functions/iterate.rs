@@ -23,7 +23,7 @@ pub(super) const FUNCTIONS: &[(&str, Function)] = &[
     ("group_by", group_by),
 ];
 
-/// One element: what a lambda with one parameter gets, and what one with two.
+/// One element, in the form for a lambda with one parameter and for one with two.
 struct Element {
     key: Value,
     value: Value,
@@ -41,7 +41,7 @@ impl Element {
     }
 }
 
-/// The elements of what can be walked over.
+/// Returns the elements of an iterable value.
 fn elements(
     evaluator: &mut Evaluator<'_>,
     arguments: &Arguments<'_>,
@@ -94,7 +94,7 @@ fn integers(
     Ok((from..=to).map(Value::Integer).collect())
 }
 
-/// Calls the lambda for each element until `visit` says that it is enough.
+/// Calls the lambda for each element until `visit` ends the loop.
 fn visit(
     evaluator: &mut Evaluator<'_>,
     arguments: &Arguments<'_>,
@@ -228,7 +228,7 @@ fn all(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> Evaluated {
     Ok(Value::Boolean(!found.is_true()))
 }
 
-/// Is there an element whose truth is this one?
+/// Returns true if the lambda's truth for some element equals `wanted`.
 fn found(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>, wanted: bool) -> Evaluated {
     let [value] = arguments.exactly()?;
     let elements = elements(evaluator, &arguments, &value)?;

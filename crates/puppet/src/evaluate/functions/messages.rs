@@ -1,4 +1,4 @@
-//! Functions that say something. Messages become notes; the library prints nothing.
+//! Functions that print messages. Messages become notes; the library prints nothing.
 
 use super::{Arguments, Function};
 use crate::diagnostic::Diagnostic;

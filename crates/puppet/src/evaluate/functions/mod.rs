@@ -1,5 +1,5 @@
-//! Functions that the language has built in, and those of its standard library
-//! that need nothing but their arguments.
+//! Built-in functions of the language, and those of its standard library that need only their
+//! arguments.
 
 mod applications;
 mod collections;
@@ -18,7 +18,7 @@ use crate::source::Span;
 use crate::value::Value;
 pub(crate) use convert::text_to_number;
 
-/// What a function gets.
+/// The arguments of a function.
 pub(crate) struct Arguments<'a> {
     pub(crate) name: &'a str,
     pub(crate) values: Vec<Value>,
@@ -28,7 +28,7 @@ pub(crate) struct Arguments<'a> {
 
 type Function = fn(&mut Evaluator<'_>, Arguments<'_>) -> Evaluated;
 
-/// Every table of functions: name, and what it does.
+/// All tables of functions: name and implementation.
 const TABLES: &[&[(&str, Function)]] = &[
     applications::FUNCTIONS,
     data::FUNCTIONS,
@@ -84,7 +84,7 @@ pub(crate) fn call(
 }
 
 impl<'a> Arguments<'a> {
-    /// Exactly this many values.
+    /// Returns exactly this many values.
     fn exactly<const COUNT: usize>(&mut self) -> Evaluated<[Value; COUNT]> {
         let values = std::mem::take(&mut self.values);
         let given = values.len();
@@ -109,7 +109,7 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// The lambda, which this function cannot do without.
+    /// Returns the lambda, which this function requires.
     fn needed_lambda(&self) -> Evaluated<&'a Lambda> {
         match self.lambda {
             Some(lambda) => Ok(lambda),

@@ -1,4 +1,4 @@
-//! Texts.
+//! Strings.
 
 use super::{Arguments, Function};
 use crate::evaluate::{Evaluated, Evaluator, error};
@@ -64,7 +64,7 @@ fn chop(text: &str) -> String {
     characters.as_str().to_owned()
 }
 
-/// A change to one text, or to each of an array.
+/// Applies a change to one text, or to each text of an array.
 fn each_text(
     evaluator: &mut Evaluator<'_>,
     mut arguments: Arguments<'_>,
@@ -112,7 +112,7 @@ fn join(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> Evaluated {
     evaluator.string(text, arguments.span)
 }
 
-/// A pattern: a text is a regular expression, too.
+/// Returns a pattern. A text is a regular expression, too.
 fn pattern(arguments: &Arguments<'_>, value: &Value) -> Evaluated<regex::Regex> {
     let source = match value {
         Value::Regex(pattern) | Value::String(pattern) => pattern,
@@ -183,7 +183,7 @@ fn regsubst(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Eval
     }
 }
 
-/// Ruby's `\1` and `\0` as `${1}`.
+/// Converts Ruby's `\1` and `\0` to `${1}`.
 fn rust_replacement(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut characters = text.chars().peekable();
@@ -271,7 +271,7 @@ fn end_with(_: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evaluated {
     one_of(&mut arguments, |text, wanted| text.ends_with(wanted))
 }
 
-/// -1, 0 or 1: numbers in versions count as numbers.
+/// Returns -1, 0 or 1. Numbers in versions compare as numbers.
 fn versioncmp(_: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evaluated {
     let [one, other] = arguments.exactly()?;
     let (Some(one), Some(other)) = (one.as_str(), other.as_str()) else {
@@ -281,7 +281,7 @@ fn versioncmp(_: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evaluated 
     Ok(Value::Integer(ordering as i64))
 }
 
-/// Numbers sort by value and before words.
+/// Splits a version. Numbers sort by value and before words.
 fn pieces(version: &str) -> Vec<(u8, u64, String)> {
     let mut pieces = Vec::new();
     let mut rest = version;
