@@ -1,13 +1,12 @@
-//! Beside real Salt, the same files in one run:
+//! Compares with real Salt, using the same files in one run:
 //!
 //!     cargo bench -p bunraku-states --bench states
 //!
-//! - rendering and ordering ten thousand states, which is what
-//!   `state.show_lowstate` does;
+//! - rendering and ordering ten thousand states, as `state.show_lowstate` does;
 //! - applying a tree of files and guarded commands, twice.
 //!
-//! Salt's times are those of its own work in a process whose modules are
-//! loaded: its start, which takes longer, is not counted.
+//! Salt's times cover its own work in a process with loaded modules. Its startup, which takes
+//! longer, is not counted.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -37,7 +36,7 @@ impl World for OneFile {
     }
 }
 
-/// Ten thousand states by a loop, each with five requisites.
+/// Returns ten thousand states from a loop, each with five requisites.
 fn big() -> String {
     let mut text = String::from(
         "{% for n in range(10000) %}\nstate {{ n }}:\n  test.nop:\n    - comment: number {{ n }} on {{ grains['id'] }}\n",
@@ -68,7 +67,7 @@ fn ours(text: &str) -> (f64, usize) {
     (best, count)
 }
 
-/// The answers of real Salt for a file, asked several times.
+/// Returns the answers of real Salt for a file, repeated several times.
 fn salts(text: &str, mode: &str, times: usize) -> Vec<serde_json::Value> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let script = here.join("../../scripts/peer-salt");
@@ -131,7 +130,7 @@ fn told(own: f64, salt: f64) {
     println!("  ratio   {:>8.1}", salt / own);
 }
 
-/// Files with contents and guarded commands below a directory.
+/// Creates files with contents and guarded commands below a directory.
 fn tree(root: &Path) -> String {
     let root = root.display();
     format!(

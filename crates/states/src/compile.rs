@@ -1,4 +1,4 @@
-//! The whole way from a tree to a catalog.
+//! The whole path from a tree to a catalog.
 
 use std::sync::Arc;
 
@@ -17,12 +17,12 @@ use crate::sls::Files;
 use crate::top;
 use crate::world::{Tree, World};
 
-/// What is to be compiled, and for whom.
+/// The input of a compilation: the target and the node.
 #[derive(Clone, Debug, Default)]
 pub struct Input {
     /// The node's name; Salt's minion id.
     pub node: String,
-    /// In Facter's names.
+    /// The facts, under Facter's names.
     pub facts: Map<String, Value>,
     /// Data that wins over the data files.
     pub pillar: Map<String, Value>,
@@ -30,32 +30,32 @@ pub struct Input {
     pub other_nodes: OtherNodes,
 }
 
-/// Which state files.
+/// The state files to compile.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub enum Target {
-    /// What the top file chooses.
+    /// The files that the top file selects.
     #[default]
     Highstate,
-    /// These, by name.
+    /// These files, by name.
     Files(Vec<String>),
-    /// This text, under a name of its own.
+    /// This text, under its own name.
     Text { name: String, source: String },
 }
 
-/// A catalog and how it came about.
+/// A catalog, and details of its compilation.
 pub struct Compiled {
     pub catalog: Catalog,
     /// Every state in the order of the run.
     pub low: Vec<LowState>,
     pub pillar: Map<String, Value>,
     pub grains: Map<String, Value>,
-    /// What is worth knowing and did not prevent a catalog.
+    /// Notes that did not prevent a catalog.
     pub notes: Vec<Problem>,
     /// The state files that were read.
     pub files: Vec<String>,
 }
 
-/// Compiles. Either everything is right, or there is no catalog.
+/// Compiles. There is a catalog only if everything is valid.
 pub fn compile(world: &Arc<dyn World>, input: &Input) -> Result<Compiled, CompileError> {
     let grains = grains(&input.node, &input.facts);
     let pillar = crate::pillar::read(world, &input.node, &grains, &input.pillar)?;

@@ -1,4 +1,4 @@
-//! A file of data for a run, outside the tree: YAML or JSON.
+//! A data file for a run, outside the tree: YAML or JSON.
 
 use serde_json::{Map, Value};
 
@@ -23,7 +23,7 @@ pub fn read_document(name: &str, text: &str) -> Result<Node, Problem> {
     })
 }
 
-/// Reads a map of data. JSON is YAML, too.
+/// Reads a map of data. JSON works as well, because it is YAML.
 pub fn read_data(name: &str, text: &str) -> Result<Map<String, Value>, Problem> {
     let node = read_document(name, text)?;
     match (&node.value, node.to_json()) {

@@ -1,11 +1,11 @@
-//! Facts under the names that Salt's users know ("grains").
+//! Facts under the names that Salt users know ("grains").
 //!
-//! What the node calls itself in Facter's structured names is mapped; facts
-//! that have no counterpart in Salt keep their own names, so nothing is lost.
+//! The node's facts in Facter's structured names are mapped. Facts without a counterpart in Salt
+//! keep their own names, so nothing is lost.
 
 use serde_json::{Map, Value, json};
 
-/// The grains of a node.
+/// Returns the grains of a node.
 pub fn grains(node: &str, facts: &Map<String, Value>) -> Map<String, Value> {
     let mut grains = facts.clone();
     let at = |path: &str| look(facts, path);
@@ -77,7 +77,7 @@ fn look<'a>(facts: &'a Map<String, Value>, path: &str) -> Option<&'a Value> {
 
 fn operating_system(facts: &Map<String, Value>, put: &mut impl FnMut(&str, Option<Value>)) {
     let text = |path: &str| look(facts, path).and_then(Value::as_str).map(str::to_owned);
-    // `os` is a map in Facter's names and a word in Salt's.
+    // `os` is a map in Facter's facts and a word in Salt's grains.
     let name = text("os.name");
     let family = text("os.family");
     let release = text("os.release.full");

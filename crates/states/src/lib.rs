@@ -1,14 +1,13 @@
 //! Salt-style states: SLS files (YAML and Jinja) become a catalog.
 //!
-//! The way: `pillar` data is rendered and merged, the top file or names
-//! choose state files, `high` renders them and applies `include`, `extend`,
-//! `exclude` and every `_in` form, `low` cuts them into single states, finds
-//! what each requisite means and puts them in Salt's order, and `resource`
-//! says each in the engine's words.
+//! The steps: `pillar` data is rendered and merged. The top file or names select state files.
+//! `high` renders them and applies `include`, `extend`, `exclude` and every `_in` form. `low`
+//! splits them into single states, resolves each requisite and puts the states in Salt's order.
+//! `resource` translates each one for the engine.
 //!
-//! Pure: files, functions and facts come from a [`World`]; no clock, no
-//! randomness, no I/O. Every error has a place in a file, and there is no
-//! catalog unless everything is right: so nothing runs that was half read.
+//! Pure: files, functions and facts come from a [`World`]; no clock, no randomness, no I/O. Every
+//! error has a location in a file. There is no catalog unless everything is valid, so a partly
+//! understood tree never runs.
 
 mod compile;
 mod data;

@@ -1,10 +1,10 @@
-//! Whether a node is meant: globs, lists, grains, pillar, compounds.
+//! Node matching: globs, lists, grains, pillar, compounds.
 
 use bunraku_model::Glob;
 use regex::Regex;
 use serde_json::{Map, Value};
 
-/// Who is asked about.
+/// The node to match.
 #[derive(Clone, Copy)]
 pub(crate) struct Subject<'a> {
     pub(crate) node: &'a str,
@@ -17,18 +17,18 @@ pub(crate) struct Subject<'a> {
 #[error("`{0}` is not a target: {1}")]
 pub(crate) struct MatchError(String, String);
 
-/// Whether one name fits a pattern.
+/// Returns true if a name matches a glob pattern.
 pub(crate) fn matches_glob(pattern: &str, text: &str) -> bool {
     Glob::with_sets(pattern).matches(text)
 }
 
-/// Whether text has wildcards, by Salt's rule.
+/// Returns true if the text has wildcards, by Salt's rule.
 pub(crate) fn is_pattern(text: &str) -> bool {
     text.contains(['*', '?', '[', ']'])
 }
 
-/// One kind of match: `glob`, `pcre`, `grain`, `grain_pcre`, `pillar`,
-/// `pillar_pcre`, `pillar_exact`, `list`, `compound`.
+/// Evaluates one kind of match: `glob`, `pcre`, `grain`, `grain_pcre`, `pillar`, `pillar_pcre`,
+/// `pillar_exact`, `list`, `compound`.
 pub(crate) fn matches(
     kind: &str,
     expression: &str,
@@ -65,7 +65,7 @@ fn pattern(expression: &str, text: &str) -> Result<bool, MatchError> {
         .map_err(|error| MatchError(expression.to_owned(), error.to_string()))
 }
 
-/// `os_family:Debian`, `roles:web`, `a:b:c*`: a path and a pattern.
+/// Matches `os_family:Debian`, `roles:web`, `a:b:c*`: a path and a pattern.
 fn data(
     expression: &str,
     data: &Map<String, Value>,
@@ -109,7 +109,7 @@ fn any_value(
             }
             Ok(wanted == "*")
         }
-        // Salt compares without regard to case.
+        // Salt compares case-insensitively.
         Value::String(text) => test(&wanted.to_lowercase(), &text.to_lowercase()),
         Value::Bool(truth) => test(
             &wanted.to_lowercase(),
@@ -120,7 +120,7 @@ fn any_value(
     }
 }
 
-/// `G@os:Debian and not ( web* or L@a,b )`.
+/// Evaluates `G@os:Debian and not ( web* or L@a,b )`.
 pub(crate) fn matches_compound(expression: &str, subject: Subject<'_>) -> Result<bool, MatchError> {
     let mut words = Words {
         expression,

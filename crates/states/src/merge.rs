@@ -1,9 +1,9 @@
-//! Merging data: maps into maps, everything else replaces.
+//! Merging data: maps merge into maps, everything else replaces.
 
 use serde_json::Value;
 
-/// Puts `over` onto `base`. A map merges into a map; a list or a scalar takes
-/// the place of what was there, as Salt's `smart` strategy has it.
+/// Merges `over` into `base`. A map merges into a map. A list or a scalar replaces the previous
+/// value, as in Salt's `smart` strategy.
 pub(crate) fn merge(base: &mut Value, over: Value) {
     match (base, over) {
         (Value::Object(base), Value::Object(over)) => {

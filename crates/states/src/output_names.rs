@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use regex::Regex;
 use serde_json::Value;
 
-/// Calls for each text inside a value.
+/// Calls `act` for each text inside a value.
 pub(crate) fn each_text(value: &Value, act: &mut impl FnMut(&str)) {
     match value {
         Value::String(text) => act(text),
@@ -19,7 +19,7 @@ pub(crate) fn pattern(cell: &'static OnceLock<Regex>, text: &str) -> &'static Re
     cell.get_or_init(|| Regex::new(text).expect("a valid pattern"))
 }
 
-/// The names in all `${ NAME… }` inside a value.
+/// Collects the names in all `${ NAME… }` inside a value.
 pub(crate) fn output_names(value: &Value, names: &mut Vec<String>) {
     static USE: OnceLock<Regex> = OnceLock::new();
     let pattern = pattern(&USE, r"\$\{\s*([A-Za-z_][\w-]*)");

@@ -1,4 +1,4 @@
-//! Data for states ("pillar"): files chosen by a top file and merged.
+//! Data for states ("pillar"): files selected by a top file and merged.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::world::{Tree, World};
 
 const DEEPEST_INCLUDE: usize = 64;
 
-/// Renders and merges the data of a node; `over` wins over all files.
+/// Renders and merges the data of a node. `over` wins over all files.
 pub(crate) fn read(
     world: &Arc<dyn World>,
     node: &str,
@@ -66,7 +66,7 @@ fn missing(files: &Files<'_>, sls: &str, spot: &Spot) -> Problem {
         .near(sls, names.iter().map(String::as_str))
 }
 
-/// One file with what it includes; its own data wins over that.
+/// Reads one file with its includes. Its own data wins over theirs.
 fn one(
     files: &Files<'_>,
     sls: &str,
@@ -118,7 +118,7 @@ fn one(
     Ok(Some(data))
 }
 
-/// `- web: {key: sites}` puts the file's data below `sites`.
+/// Returns the key of `- web: {key: sites}`, which puts the file's data below `sites`.
 fn nested_key(item: &crate::yaml::Node) -> Option<String> {
     let [(_, options)] = item.as_map()? else {
         return None;

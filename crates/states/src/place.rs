@@ -1,23 +1,22 @@
-//! Where something stands in a state file, for people.
+//! Locations in state files, for people.
 
 use std::fmt;
 
 /// A position in a file of the state tree.
 ///
-/// The position is in the file as it was written. Where rendering moved the
-/// text so that it cannot be told exactly, the line is the nearest one known,
-/// and `rendered` shows the text that came out of the template.
+/// The position is in the file as written. If rendering moved the text so that the exact line is
+/// unknown, the line is the nearest known one, and `rendered` shows the rendered text.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Location {
     pub file: String,
-    /// From 1; 0 means the file as a whole.
+    /// The line, from 1; 0 means the whole file.
     pub line: usize,
-    /// From 1; 0 means the whole line.
+    /// The column, from 1; 0 means the whole line.
     pub column: usize,
     pub rendered: Option<Box<Rendered>>,
 }
 
-/// A line of rendered text, where it differs from the template's.
+/// A line of rendered text that differs from the template's.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Rendered {
     pub line: usize,
@@ -25,7 +24,7 @@ pub struct Rendered {
 }
 
 impl Location {
-    /// The file as a whole.
+    /// Returns the location of the whole file.
     pub fn of_file(file: impl Into<String>) -> Self {
         Self {
             file: file.into(),

@@ -1,20 +1,20 @@
-//! What is wrong with a state tree, said with places, before anything runs.
+//! Problems in a state tree, reported with locations before anything runs.
 
 use std::fmt;
 
 use crate::place::Location;
 
-/// Why a tree gives no catalog. Nothing has run.
+/// The reason why a tree has no catalog. Nothing has run.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", shown(.0))]
 pub struct CompileError(pub Vec<Problem>);
 
-/// One thing that is wrong, or for notes: worth knowing.
+/// One problem, or a note.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Problem {
     pub message: String,
     pub at: Location,
-    /// Other places that matter, each with what is there.
+    /// Other relevant locations, each with a description.
     pub also: Vec<(String, Location)>,
     pub hint: Option<String>,
 }
@@ -39,7 +39,7 @@ impl Problem {
         self
     }
 
-    /// A hint that names what was perhaps meant.
+    /// Adds a hint with similar names.
     pub(crate) fn near<'a>(self, wanted: &str, names: impl Iterator<Item = &'a str>) -> Self {
         let near = near_names(wanted, names);
         if near.is_empty() {
@@ -106,7 +106,7 @@ fn shown(problems: &[Problem]) -> String {
     text
 }
 
-/// Up to three names that look most like the wanted one.
+/// Returns up to three names that are most similar to the wanted one.
 fn near_names<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Vec<String> {
     let lower = wanted.to_lowercase();
     let mut scored: Vec<(f64, &str)> = names

@@ -1,4 +1,4 @@
-//! One SLS file: finding it by name, rendering it, reading its YAML.
+//! One SLS file: finds it by name, renders it, and parses its YAML.
 
 use std::sync::Arc;
 
@@ -12,15 +12,15 @@ use crate::yaml::{Node, Yaml, YamlError, parse};
 
 /// A rendered file.
 pub(crate) struct Sls {
-    /// `web.nginx`.
+    /// The name, such as `web.nginx`.
     pub(crate) name: String,
-    /// Whether the file is an `init.sls`: then relative includes start inside.
+    /// True for an `init.sls`: its relative includes start inside the directory.
     pub(crate) is_init: bool,
     pub(crate) root: Node,
     pub(crate) text: Arc<Text>,
 }
 
-/// Something in a rendered file; cheap to keep.
+/// A position in a rendered file; cheap to keep.
 #[derive(Clone)]
 pub(crate) struct Spot {
     text: Arc<Text>,
@@ -42,7 +42,7 @@ impl Spot {
     }
 }
 
-/// Where each file of a tree is, and how to read it.
+/// The files of a tree: their paths, and access to them.
 pub(crate) struct Files<'a> {
     pub(crate) tree: Tree,
     pub(crate) world: &'a dyn World,
@@ -50,7 +50,7 @@ pub(crate) struct Files<'a> {
 }
 
 impl Files<'_> {
-    /// The path of an SLS: `web.sls`, else `web/init.sls`.
+    /// Returns the path of an SLS: `web.sls`, else `web/init.sls`.
     pub(crate) fn find(&self, sls: &str) -> Result<Option<(String, String)>, Problem> {
         let path = sls.replace('.', "/");
         for candidate in [format!("{path}.sls"), format!("{path}/init.sls")] {
@@ -64,7 +64,7 @@ impl Files<'_> {
         Ok(None)
     }
 
-    /// The names of all files, for wildcards.
+    /// Returns the names of all files, for wildcards.
     pub(crate) fn names(&self) -> Result<Vec<String>, Problem> {
         let files = self.world.state_files(self.tree);
         let files = files.map_err(|error| {
@@ -76,7 +76,7 @@ impl Files<'_> {
         Ok(names)
     }
 
-    /// Renders and parses a file that was found.
+    /// Renders and parses a file.
     pub(crate) fn read(&self, sls: &str, path: &str, source: String) -> Result<Sls, Problem> {
         let variables = variables(sls, path);
         let text = match pipeline(&source) {
@@ -104,7 +104,7 @@ impl Files<'_> {
     }
 }
 
-/// `web/init.sls` is `web`; `top.sls` is `top`.
+/// Returns the name for a path: `web/init.sls` is `web`; `top.sls` is `top`.
 fn name_of(path: &str) -> Option<String> {
     let path = path.strip_suffix(".sls")?;
     let path = path.strip_suffix("/init").unwrap_or(path);
@@ -134,7 +134,7 @@ enum Pipeline {
     Plain,
 }
 
-/// What the first line says: `#!jinja|yaml`, `#!yaml`, `#!py`. JSON is YAML.
+/// Reads the pipeline from the first line: `#!jinja|yaml`, `#!yaml`, `#!py`. JSON is YAML.
 fn pipeline(source: &str) -> Result<Pipeline, String> {
     let first = source.lines().next().unwrap_or_default();
     let Some(line) = first
@@ -168,7 +168,7 @@ pub(crate) fn yaml_problem(text: &Text, error: &YamlError) -> Problem {
     }
 }
 
-/// The pairs of the root; nothing is an empty file.
+/// Returns the pairs of the root. An empty file has none.
 pub(crate) fn root_map(sls: &Sls) -> Result<&[(Node, Node)], Problem> {
     match &sls.root.value {
         Yaml::Map(pairs) => Ok(pairs),

@@ -1,4 +1,4 @@
-//! Top files: which SLS files a node gets.
+//! Top files: the SLS files for each node.
 
 use crate::jinja::Text;
 use crate::matcher::{Subject, is_pattern, matches, matches_glob};
@@ -7,14 +7,14 @@ use crate::sls::{Files, Spot, root_map};
 use crate::yaml::Node;
 use std::sync::Arc;
 
-/// One chosen SLS and the line that chose it.
+/// A selected SLS, and the line that selects it.
 pub(crate) struct Chosen {
     pub(crate) sls: String,
     pub(crate) spot: Spot,
     pub(crate) ignore_missing: bool,
 }
 
-/// Reads `top.sls`; nothing if there is none.
+/// Reads `top.sls`. Returns nothing if there is none.
 pub(crate) fn read(
     files: &Files<'_>,
     subject: Subject<'_>,

@@ -1,12 +1,12 @@
-//! What compiling asks of the outside. The crate itself reads no file, no
-//! clock and no machine.
+//! The compiler's interface to the outside. The crate itself reads no file, no clock and no
+//! machine.
 
 use serde_json::{Map, Value};
 
-/// Which tree of files is meant.
+/// A tree of files.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Tree {
-    /// State files and what they import.
+    /// State files and their imports.
     States,
     /// Data files ("pillar").
     Pillar,
@@ -14,24 +14,24 @@ pub enum Tree {
 
 /// Files, data and functions for one compilation.
 pub trait World: Send + Sync {
-    /// The text of a file by its path below the tree's root, with slashes;
-    /// nothing if there is none.
+    /// Returns the text of a file by its path below the tree's root, with slashes. Returns nothing
+    /// if there is none.
     fn source(&self, tree: Tree, path: &str) -> Result<Option<String>, WorldError>;
 
-    /// The paths of all files below the tree's root that end in `.sls`, for
-    /// wildcards in top files and includes.
+    /// Returns the paths of all files below the tree's root that end in `.sls`, for wildcards in
+    /// top files and includes.
     fn state_files(&self, tree: Tree) -> Result<Vec<String>, WorldError>;
 
-    /// What a state function (`file.managed`) means to the engine.
+    /// Returns the engine's equivalent of a state function (`file.managed`).
     fn function(&self, name: &str) -> Lookup;
 
-    /// Names of all known state functions, to suggest near ones.
+    /// Returns the names of all known state functions, to suggest similar ones.
     fn functions(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// An execution function (`cmd.run`) that a template calls and that this
-    /// crate does not answer itself. A world that must stay pure refuses.
+    /// Calls an execution function (`cmd.run`) for a template, if this crate does not answer it
+    /// itself. A world that must stay pure refuses.
     fn call(
         &self,
         function: &str,
@@ -44,7 +44,7 @@ pub trait World: Send + Sync {
     }
 }
 
-/// Whether a state function is known, and how it is said to the engine.
+/// The result of looking up a state function, with its translation for the engine.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Lookup {
     Known(Function),
@@ -53,22 +53,22 @@ pub enum Lookup {
     UnknownModule,
 }
 
-/// How one state function is said with a resource type.
+/// The translation of one state function to a resource type.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Function {
     /// The resource type.
     pub type_name: String,
-    /// Parameters that the function implies; an argument of the state wins.
+    /// The parameters that the function implies. An argument of the state wins.
     pub implies: Vec<(String, String)>,
-    /// Arguments whose name differs: Salt's and ours. All others keep their name.
+    /// The arguments with different names: Salt's and ours. All others keep their name.
     pub arguments: Vec<(String, String)>,
-    /// The parameter that names the thing.
+    /// The parameter for the name of the resource.
     pub name_parameter: String,
     /// The parameters of the type.
     pub parameters: Vec<String>,
 }
 
-/// Why the outside gave no answer.
+/// The reason why the outside gave no answer.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct WorldError(String);

@@ -1,4 +1,4 @@
-//! What could hurt: bombs, loops without end, halves of templates, size.
+//! Harmful input: bombs, infinite loops, incomplete templates, size.
 
 use std::fmt::Write as _;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! State trees, and what Salt makes of the same ones.
+//! State trees, and Salt's results for the same ones.
 
 mod generate;
 mod hard_cases;

@@ -1,4 +1,4 @@
-//! What people see when a tree is wrong: what, where, why, and what to do.
+//! The errors for an invalid tree: what, where, why, and what to do.
 
 use std::sync::Arc;
 

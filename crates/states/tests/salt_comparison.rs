@@ -1,8 +1,7 @@
-//! Every file of the corpus, and as many made by a generator, in real Salt
-//! and here: the same states run, with the same results and changes, in the
-//! same order, and the same files are refused.
+//! Every file of the corpus, and as many from a generator, in real Salt and here: the same states
+//! run, with the same results and changes, in the same order, and the same files are refused.
 //!
-//! Salt comes from PyPI by `scripts/peer-salt`; without it this test fails.
+//! `scripts/peer-salt` installs Salt from PyPI; without it this test fails.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,8 +14,8 @@ use crate::support::{Memory, compiled, look, run};
 use bunraku_states::World;
 use serde_json::Value;
 
-/// Files whose answers differ, with the reason: `docs/from-salt.md` has the
-/// same list for people.
+/// The files with different results, with the reason. `docs/from-salt.md` has the same list for
+/// people.
 const KNOWN: &[(&str, &str)] = &[
     (
         "known_listen_missing",
@@ -48,7 +47,7 @@ const KNOWN: &[(&str, &str)] = &[
     ),
 ];
 
-/// Where looking only differs, with the reason: as above, for people too.
+/// The differences in noop mode, with the reason. As above, people find the same list in the docs.
 const KNOWN_WHEN_LOOKING: &[(&str, &[&str])] = &[
     (
         "a refresh that would come is `null`, a change to come, as of Salt's own services; Salt's \
@@ -81,7 +80,7 @@ const KNOWN_WHEN_LOOKING: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// What happened to one state.
+/// The result of one state.
 #[derive(Clone, PartialEq, Debug)]
 struct Row {
     result: Option<bool>,
@@ -98,7 +97,7 @@ enum Answer {
 }
 
 impl Answer {
-    /// 1: nothing ran. 2: something failed. 0: all is well.
+    /// Returns 1 if nothing ran, 2 if something failed, 0 if all succeeded.
     fn exit_code(&self) -> u8 {
         match self {
             Self::Refused(_) => 1,
@@ -128,7 +127,7 @@ fn salt_python() -> PathBuf {
     PathBuf::from(String::from_utf8(output.stdout).expect("a path").trim())
 }
 
-/// For real, or only looking (Salt's `test=True`, our `--noop`).
+/// A real run, or a noop run (Salt's `test=True`, our `--noop`).
 #[derive(Clone, Copy, PartialEq)]
 enum Mode {
     Apply,
@@ -190,7 +189,7 @@ fn salt_answer(mode: Mode, line: &str) -> (String, Answer) {
             panic!("an unusual tag: {tag}");
         };
         let result = state["result"].as_bool();
-        // In a run for real, null is a state that its failed prereq held back.
+        // In a real run, null is a state that its failed prereq held back.
         let ran = state["__state_ran__"] != Value::Bool(false)
             && (result.is_some() || mode == Mode::Test);
         let row = Row {
@@ -229,7 +228,7 @@ fn our_answer(mode: Mode, world: &Arc<dyn World>, work: &Path, sls: &str) -> Ans
         ) {
             continue;
         }
-        // Salt shows what a listener did as a state of its own.
+        // Salt shows the action of a listener as a separate state.
         let key = if again {
             let module = state.function.split('.').next().unwrap_or_default();
             format!("{module}.mod_watch|listener_{}|{}", state.id, state.name)
@@ -238,7 +237,7 @@ fn our_answer(mode: Mode, world: &Arc<dyn World>, work: &Path, sls: &str) -> Ans
         };
         let row = Row {
             result: outcome.result(),
-            // As in Salt, a state that its guards leave alone was looked at.
+            // As in Salt, a state that its guards skip was checked.
             ran: !outcome.kept_from_running() && (outcome.result().is_some() || mode == Mode::Test),
             changes: outcome.made_changes(),
             number: finished.number,
@@ -248,7 +247,7 @@ fn our_answer(mode: Mode, world: &Arc<dyn World>, work: &Path, sls: &str) -> Ans
     Answer::Rows(rows)
 }
 
-/// What differs, in words; nothing if they agree.
+/// Describes the difference. Returns nothing if they agree.
 fn difference(salt: &Answer, ours: &Answer) -> Option<String> {
     let (salt_rows, our_rows) = match (salt, ours) {
         (Answer::Refused(_), Answer::Refused(_)) => return None,
@@ -261,7 +260,7 @@ fn difference(salt: &Answer, ours: &Answer) -> Option<String> {
         (Answer::Rows(salt), Answer::Rows(ours)) => (salt, ours),
     };
     let mut text = String::new();
-    // A listener whose refresh does nothing is only listed by Salt.
+    // Salt only lists a listener whose refresh does nothing.
     let silent = |key: &str| key.contains("mod_watch|listener_") && !salt_rows[key].changes;
     for key in salt_rows
         .keys()
@@ -291,8 +290,8 @@ fn difference(salt: &Answer, ours: &Answer) -> Option<String> {
         }
     }
     let by_number = |rows: &BTreeMap<String, Row>| {
-        // Salt lists a state that a `prereq` looked at, and that may not run,
-        // where it was looked at: only what ran has a place in the order.
+        // Salt lists a state that a `prereq` checked, and that may not run, at the position of the
+        // check: only states that ran have a position in the order.
         let mut keys: Vec<(usize, String)> = rows
             .iter()
             .filter(|(key, row)| row.ran && !key.contains("mod_watch|listener_"))

@@ -1,4 +1,4 @@
-//! Top files and data: who gets what, and what wins.
+//! Top files and data: the selection of nodes, and the precedence of data.
 
 use std::sync::Arc;
 

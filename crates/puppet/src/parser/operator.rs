@@ -6,7 +6,7 @@ use crate::lexer::TokenKind;
 
 /// Operands of `!`, `-` and `*` bind tighter than every infix operator.
 pub(super) const UNARY: u8 = 90;
-/// The strength of assignments and chains is below this; lists and attributes stop above.
+/// The strength of assignments; chains bind less strongly. Lists and attributes stop above it.
 pub(super) const ASSIGNMENT: u8 = 20;
 const CHAIN: u8 = 10;
 

@@ -1,11 +1,10 @@
-//! `extend`: changing a declaration from another file.
+//! `extend`: changes a declaration from another file.
 
 use super::{ArgumentValue, Declared, High, Item, StateDeclaration};
 use crate::problem::Problem;
 
 impl High {
-    /// Applies all extensions; `strict` also asks for the module, as the `_in`
-    /// forms do.
+    /// Applies all extensions. `strict` also requires the module, as the `_in` forms do.
     pub(super) fn apply_extends(&mut self, strict: bool, problems: &mut Vec<Problem>) {
         for extension in std::mem::take(&mut self.extends) {
             let Some(first) = extension.states.first() else {
@@ -57,7 +56,8 @@ impl High {
 }
 
 impl StateDeclaration {
-    /// Requisites grow, other arguments and the function are replaced.
+    /// Extends the declaration: requisites are added, other arguments and the function are
+    /// replaced.
     fn extend(&mut self, by: Self) {
         for item in by.items {
             let mut taken = false;

@@ -1,4 +1,4 @@
-//! Rendering the chosen files and what they include.
+//! Renders the selected files and their includes.
 
 use std::collections::HashSet;
 
@@ -11,7 +11,7 @@ use crate::problem::Problem;
 use crate::sls::{Files, Sls, Spot, root_map};
 
 const DEEPEST_INCLUDE: usize = 100;
-/// Salt numbers declarations from here, so that `order: 1` comes before all.
+/// The first number of declarations in Salt, so that `order: 1` comes before all.
 const FIRST_ORDER: i64 = 10_000;
 
 /// Reads files into one [`High`].
@@ -24,7 +24,7 @@ pub(crate) struct Loader<'a> {
     pub(crate) high: High,
 }
 
-/// What one file and its includes declare.
+/// The declarations of one file and its includes.
 #[derive(Default)]
 struct Batch {
     declared: Vec<Declared>,
@@ -42,7 +42,7 @@ impl<'a> Loader<'a> {
         }
     }
 
-    /// Reads one chosen file, unless it was read already.
+    /// Reads one selected file, unless it was already read.
     pub(crate) fn take(&mut self, sls: &str, from: Option<&Spot>, ignore_missing: bool) {
         if self.seen.contains(sls) {
             return;
@@ -61,7 +61,7 @@ impl<'a> Loader<'a> {
         }
     }
 
-    /// Takes a file that was read already.
+    /// Adds a file that was already read.
     pub(crate) fn take_file(&mut self, file: Result<Sls, Problem>) {
         let mut batch = Batch::default();
         match file {
@@ -132,7 +132,7 @@ impl<'a> Loader<'a> {
             self.number(declared);
         }
         for declared in own {
-            // Included ones may clash with those of this file.
+            // Included declarations may clash with those of this file.
             batch.declared.push(declared);
         }
         batch.declared.extend(included);
@@ -191,7 +191,7 @@ impl<'a> Loader<'a> {
         }
     }
 
-    /// A state without `order` gets the next number.
+    /// Gives the next number to a state without `order`.
     fn number(&mut self, declared: &mut Declared) {
         for state in &mut declared.states {
             let given = state.items.iter().any(|item| {
@@ -210,7 +210,7 @@ impl<'a> Loader<'a> {
     }
 }
 
-/// The name that an include means: `.x` is beside the file, `..x` above.
+/// Resolves the name of an include: `.x` is beside the file, `..x` above.
 pub(crate) fn absolute(file: &Sls, name: &str, spot: &Spot) -> Result<String, Problem> {
     let levels = name.len() - name.trim_start_matches('.').len();
     if levels == 0 {

@@ -1,8 +1,8 @@
-//! The high state: every declaration of all chosen files, in one place.
+//! The high state: every declaration of all selected files, in one place.
 //!
-//! Order of work, as in Salt: files are rendered with their includes,
-//! `extend` is applied, everything is checked, the `_in` forms and `use` are
-//! turned around, and what is excluded goes.
+//! The order of work is Salt's: files are rendered with their includes, `extend` is applied,
+//! everything is checked, the `_in` forms and `use` are reversed, and excluded declarations are
+//! removed.
 
 mod extend;
 mod load;
@@ -51,7 +51,7 @@ pub(crate) struct High {
     by_id: HashMap<String, usize>,
     extends: Vec<Declared>,
     excludes: Vec<Exclude>,
-    /// Files that were read, also those that declare nothing.
+    /// The files that were read, including those without declarations.
     pub(crate) files: Vec<String>,
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct Declared {
     pub(crate) spot: Spot,
 }
 
-/// `file` with `managed` and its arguments.
+/// A state declaration: `file` with `managed` and its arguments.
 #[derive(Clone)]
 pub(crate) struct StateDeclaration {
     pub(crate) module: String,
@@ -93,7 +93,7 @@ pub(crate) enum ArgumentValue {
     References(Vec<Wanted>),
 }
 
-/// What a requisite names.
+/// The target of a requisite.
 #[derive(Clone)]
 pub(crate) struct Wanted {
     /// The state module, `sls`, or `id` for a bare name.
@@ -102,7 +102,7 @@ pub(crate) struct Wanted {
     pub(crate) spot: Spot,
 }
 
-/// What is taken out again.
+/// A declaration to exclude.
 pub(crate) enum Exclude {
     Sls(String),
     Id(String),
@@ -164,8 +164,8 @@ impl High {
             .any(|exclude| matches!(exclude, Exclude::Sls(name) if name == sls))
     }
 
-    /// Salt's search for what an `extend` or an `_in` names: the id, or a
-    /// state that has the name among its arguments.
+    /// Searches, as Salt does, for the target of an `extend` or an `_in`: the id, or a state that
+    /// has the name among its arguments.
     fn find_name(&self, name: &str, module: &str, strict: bool) -> Vec<String> {
         if let Some(declared) = self.get(name)
             && (!strict || declared.state(module).is_some())

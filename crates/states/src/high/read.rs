@@ -1,4 +1,4 @@
-//! From YAML to declarations, and the checks that need no other file.
+//! From YAML to declarations, with the checks that need no other file.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::problem::Problem;
 use crate::sls::{Sls, Spot};
 use crate::yaml::{Node, Yaml};
 
-/// What one key of a file is.
+/// The kind of one top-level key of a file.
 pub(super) enum Part {
     Includes(Vec<(String, Spot)>),
     Extends(Vec<Declared>),
@@ -302,7 +302,7 @@ impl Reader<'_> {
     }
 }
 
-/// Each state has exactly one function.
+/// Checks that each state has exactly one function.
 pub(super) fn verify(high: &High, problems: &mut Vec<Problem>) {
     for declared in &high.ids {
         for state in &declared.states {
@@ -349,7 +349,7 @@ pub(super) fn verify(high: &High, problems: &mut Vec<Problem>) {
     }
 }
 
-/// Plain text of an argument, where it is one.
+/// Returns the plain text of an argument, if it is one.
 pub(super) fn text_of(argument: &Argument) -> Option<&str> {
     match &argument.value {
         ArgumentValue::Plain(Value::String(text)) => Some(text),

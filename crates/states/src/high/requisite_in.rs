@@ -1,11 +1,11 @@
-//! `require_in`, `watch_in` and their kin, turned around; `use` and `use_in`.
+//! Reverses `require_in`, `watch_in` and similar forms; handles `use` and `use_in`.
 
 use super::{
     Argument, ArgumentValue, Declared, High, Item, REQUISITES_IN, StateDeclaration, Wanted, read,
 };
 use crate::problem::Problem;
 
-/// What `use` leaves where it is: Salt's list.
+/// The arguments that `use` does not copy: Salt's list.
 const NOT_BORROWED: [&str; 15] = [
     "name",
     "names",
@@ -25,7 +25,8 @@ const NOT_BORROWED: [&str; 15] = [
 ];
 
 impl High {
-    /// After this no state has an `_in` form (but `listen_in`) or `use` that matters.
+    /// Reverses the forms. After this, no state has a relevant `_in` form (except `listen_in`) or
+    /// `use`.
     pub(super) fn turn_around(&mut self, problems: &mut Vec<Problem>, notes: &mut Vec<Problem>) {
         let mut extends: Vec<Declared> = Vec::new();
         for declared in &self.ids {
@@ -58,7 +59,7 @@ impl High {
             return;
         }
         let Some(targets) = self.targets(wanted) else {
-            // Salt passes these by without a word.
+            // Salt silently ignores these.
             let message = format!(
                 "`{word}` names `{}`, which is not there: it has no effect",
                 wanted.name
@@ -125,7 +126,7 @@ impl High {
         }
     }
 
-    /// The ids and modules that are meant.
+    /// Returns the ids and modules that the requisite refers to.
     fn targets(&self, wanted: &Wanted) -> Option<Vec<(String, String)>> {
         match wanted.module.as_str() {
             "sls" => {
@@ -160,7 +161,8 @@ impl High {
     }
 }
 
-/// What `use` takes over: everything but names, requisites and what is there.
+/// Returns the items that `use` copies: all except names, requisites and arguments that already
+/// exist.
 fn borrowed(from: &StateDeclaration, to: &StateDeclaration) -> Vec<Item> {
     let has = |name: &str| to.arguments().any(|argument| argument.name == name);
     (from.items.iter())

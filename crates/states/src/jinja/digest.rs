@@ -26,7 +26,7 @@ pub(super) fn add(environment: &mut Environment<'_>) {
     environment.add_filter("uuid", |text: &str| uuid(text));
 }
 
-/// Version 5 in the DNS name space, as Python's `uuid.uuid5` makes it.
+/// Returns a version 5 UUID in the DNS name space, like Python's `uuid.uuid5`.
 fn uuid(text: &str) -> String {
     let mut hasher = sha1::Sha1::new();
     hasher.update([

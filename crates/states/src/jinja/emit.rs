@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::yaml::{Yaml, float_text, resolve};
 
-/// One line: `{a: 1, b: [x, y]}`.
+/// Formats on one line: `{a: 1, b: [x, y]}`.
 pub(super) fn flow(value: &Value) -> String {
     match value {
         Value::Array(items) => format!(
@@ -22,7 +22,7 @@ pub(super) fn flow(value: &Value) -> String {
     }
 }
 
-/// Many lines, indented by two.
+/// Formats on many lines, indented by two.
 pub(super) fn block(value: &Value) -> String {
     let mut out = String::new();
     block_into(&mut out, value, 0);
@@ -87,7 +87,7 @@ fn scalar_of(value: &Value) -> String {
     }
 }
 
-/// Plain where that reads back as the same text, quoted elsewhere.
+/// Formats a text plainly if that reads back as the same text, and quoted otherwise.
 fn scalar_text(text: &str) -> String {
     let plain = !text.is_empty()
         && matches!(resolve(text), Yaml::Text(_))
@@ -112,7 +112,7 @@ fn looks_like_a_time(text: &str) -> bool {
 }
 
 pub(super) fn double_quoted(text: &str) -> String {
-    // YAML reads JSON's escapes.
+    // YAML understands JSON's escapes.
     Value::from(text).to_string()
 }
 

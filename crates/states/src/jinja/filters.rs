@@ -1,4 +1,4 @@
-//! The filters, tests and globals that Salt adds and people use.
+//! The filters, tests and globals that Salt adds and that are in common use.
 
 use minijinja::value::{Kwargs, Rest, ValueKind, ValueOrKwargs};
 use minijinja::{Environment, Error, ErrorKind, Value};
@@ -107,7 +107,8 @@ fn data(environment: &mut Environment<'_>) {
     environment.add_function("__own", |value: &Value| within_limits(owned(value)));
 }
 
-/// A text that doubles with each turn of a loop must have an end.
+/// Refuses a value that is too large: a text that doubles with each loop iteration must have a
+/// limit.
 fn within_limits(value: Value) -> Result<Value, Error> {
     let length = value.as_str().map(str::len).or_else(|| value.len());
     if length.is_some_and(|length| length > super::LONGEST_VALUE) {
@@ -134,7 +135,7 @@ fn json(value: &Value, options: &Kwargs) -> Result<String, Error> {
     }
 }
 
-/// JSON with Python's spaces after `,` and `:`.
+/// Formats JSON with Python's spaces after `,` and `:`.
 fn python_json(value: &serde_json::Value) -> String {
     match value {
         serde_json::Value::Array(items) => {
@@ -213,7 +214,7 @@ fn to_number(value: &Value) -> Value {
         .unwrap_or_else(|_| value.clone())
 }
 
-/// Condition, value, condition, value, …, default.
+/// Implements `ifelse`: condition, value, condition, value, …, default.
 fn ifelse(arguments: &[Value]) -> Result<Value, Error> {
     let mut rest = arguments;
     while let [condition, value, after @ ..] = rest {
@@ -294,7 +295,7 @@ fn text(environment: &mut Environment<'_>) {
     });
 }
 
-/// As `shlex.quote`.
+/// Quotes like `shlex.quote`.
 fn quote(text: &str) -> String {
     let safe = |c: char| c.is_ascii_alphanumeric() || "@%+=:,./-_".contains(c);
     if !text.is_empty() && text.chars().all(safe) {
@@ -492,7 +493,7 @@ fn groups(captures: regex::Captures<'_>) -> Value {
     )
 }
 
-/// `\1` and `\g<name>` as the pattern engine writes them.
+/// Converts `\1` and `\g<name>` to the syntax of the regex engine.
 fn python_replacement(text: &str) -> String {
     let mut out = String::new();
     let mut characters = text.chars().peekable();

@@ -1,8 +1,7 @@
 //! `salt['grains.get'](…)`: the execution functions that templates call.
 //!
-//! Functions over data are answered here. Everything else is asked of the
-//! world, once for each set of arguments, so that rendering a file again
-//! gives the same text.
+//! Functions over data are answered here. Everything else goes to the world, once for each set of
+//! arguments, so that rendering a file again gives the same text.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,7 +18,7 @@ use crate::matcher::{Subject, matches_compound, matches_glob};
 use crate::merge::merge;
 use crate::world::World;
 
-/// What the functions know.
+/// The data that the functions can access.
 pub(crate) struct Scope {
     pub(crate) world: Arc<dyn World>,
     pub(crate) node: String,
@@ -129,7 +128,7 @@ impl Object for Function {
     }
 }
 
-/// Arguments as a Python function takes them: by position or by name.
+/// Arguments of a Python function: by position or by name.
 struct Arguments {
     positional: Vec<Value>,
     named: Kwargs,
@@ -196,7 +195,7 @@ fn call(scope: &Arc<Scope>, name: &str, args: &[Value]) -> Result<Value, Error> 
     }
 }
 
-/// `get(key, default='', merge=False, delimiter=':')`.
+/// Implements `get(key, default='', merge=False, delimiter=':')`.
 fn get(data: &Value, arguments: &Arguments) -> Result<Value, Error> {
     let key = arguments.text(0, "key")?;
     let default = arguments
@@ -243,7 +242,7 @@ fn items(scope: &Scope, name: &str, arguments: &Arguments) -> Result<Value, Erro
     Ok(Dict::value(pairs))
 }
 
-/// `filter_by(lookup, grain='os_family', merge=None, default='default', base=None)`.
+/// Implements `filter_by(lookup, grain='os_family', merge=None, default='default', base=None)`.
 fn filter_by(scope: &Scope, arguments: &Arguments) -> Result<Value, Error> {
     let lookup = arguments
         .get(0, "lookup_dict")

@@ -1,9 +1,9 @@
-//! From a line of rendered text back to the template's line.
+//! Maps a line of rendered text back to the template's line.
 
 use super::rewrite::{MARK_BEGIN, MARK_END};
 
-/// Where a rendered line came from: the file's number, its line, and whether
-/// the line has a mark of its own.
+/// The origin of a rendered line: the file's number, its line, and whether the line has its own
+/// mark.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Origin {
     pub(crate) file: usize,
@@ -11,7 +11,7 @@ pub(crate) struct Origin {
     pub(crate) own: bool,
 }
 
-/// Takes the marks out. The answer has one origin for each line.
+/// Removes the marks. The result has one origin for each line.
 pub(crate) fn take(rendered: &str) -> (String, Vec<Origin>) {
     let mut text = String::with_capacity(rendered.len());
     let mut origins = Vec::new();
@@ -45,7 +45,7 @@ pub(crate) fn take(rendered: &str) -> (String, Vec<Origin>) {
     (text, origins)
 }
 
-/// The text without marks.
+/// Returns the text without marks.
 pub(super) fn without(text: &str) -> std::borrow::Cow<'_, str> {
     if text.contains(MARK_BEGIN) {
         take(text).0.into()

@@ -1,5 +1,5 @@
-//! Jinja as Salt has it: rendering a file of a tree to text, with limits, and
-//! with a way back from a rendered line to the template's line.
+//! Salt's Jinja: renders a file of a tree to text, with limits, and maps a rendered line back to
+//! the template's line.
 
 mod digest;
 mod emit;
@@ -26,12 +26,12 @@ use crate::place::{Location, Rendered};
 use crate::problem::Problem;
 use crate::world::{Tree, World};
 
-/// Steps that rendering one file may take: ten thousand states made by a loop
-/// need about a hundredth.
+/// The number of steps for rendering one file. Ten thousand states from a loop need about a
+/// hundredth of it.
 const FUEL: u64 = 50_000_000;
-/// Bytes that all expressions of one file may put out together.
+/// The bytes that all expressions of one file may output together.
 const MOST_OUTPUT: usize = 256 << 20;
-/// The longest text or list that a variable may hold.
+/// The maximum length of a text or list in a variable.
 const LONGEST_VALUE: usize = 64 << 20;
 
 /// Renders the files of one tree.
@@ -55,7 +55,7 @@ struct File {
     rewritten: Rewritten,
 }
 
-/// Where each line of a text begins, so that one of many is found at once.
+/// The start of each line of a text, so that any line is found immediately.
 struct Lines(Vec<usize>);
 
 impl Lines {
@@ -64,7 +64,7 @@ impl Lines {
         Self(std::iter::once(0).chain(ends).collect())
     }
 
-    /// A line, from 1, without its end.
+    /// Returns a line, counted from 1, without its newline.
     fn get<'t>(&self, text: &'t str, line: usize) -> &'t str {
         let Some(begin) = line.checked_sub(1).and_then(|index| self.0.get(index)) else {
             return "";
@@ -74,7 +74,7 @@ impl Lines {
     }
 }
 
-/// Text that came out of a template.
+/// The output of a template.
 pub(crate) struct Text {
     pub(crate) text: String,
     lines: Lines,
@@ -119,7 +119,7 @@ impl Renderer {
         }
     }
 
-    /// The variable `facts`, in Facter's names.
+    /// Sets the variable `facts`, with Facter's names.
     pub(crate) fn set_facts(&mut self, facts: &Map<String, Json>) {
         self.environment
             .add_global("facts", mutable::from_json(&Json::Object(facts.clone())));
@@ -149,7 +149,7 @@ impl Renderer {
         })
     }
 
-    /// Renders a source that is no file of the tree under a name of its own.
+    /// Renders a source that is not a file of the tree, under its own name.
     pub(crate) fn render_source(
         &self,
         name: &str,
@@ -160,7 +160,7 @@ impl Renderer {
         self.render(name, variables)
     }
 
-    /// A file that is not to be rendered, as text with places.
+    /// Returns a file that must not be rendered, as text with locations.
     pub(crate) fn plain(&self, name: &str, source: String) -> Text {
         let number = put(&self.files, name, source.clone());
         let lines = source.lines().count().max(1);
@@ -179,7 +179,7 @@ impl Renderer {
         }
     }
 
-    /// Where the innermost error is, and what it is.
+    /// Returns the innermost error and its location.
     fn problem(&self, path: &str, error: &Error) -> Problem {
         let mut chain = vec![error];
         let mut next = std::error::Error::source(error);
@@ -241,7 +241,7 @@ fn column_of(source: &str, at: usize) -> usize {
 }
 
 impl Text {
-    /// The place in a source file of a place in this text (both from 1).
+    /// Returns the location in the source file for a location in this text (both from 1).
     pub(crate) fn locate(&self, line: usize, column: usize) -> Location {
         let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(origin) = self
@@ -330,7 +330,7 @@ fn put(files: &Mutex<Files>, name: &str, source: String) -> usize {
     number
 }
 
-/// `salt://a/b` and `a/b` are the same file.
+/// Normalizes a path: `salt://a/b` and `a/b` are the same file.
 fn normal(name: &str) -> String {
     let path = name.strip_prefix("salt://").unwrap_or(name);
     path.split('?')
@@ -340,7 +340,7 @@ fn normal(name: &str) -> String {
         .to_owned()
 }
 
-/// The variables that tell a template where it stands.
+/// Returns the variables that tell a template its own location.
 fn preamble(path: &str) -> String {
     let directory = path
         .rsplit_once('/')
@@ -357,7 +357,7 @@ fn preamble(path: &str) -> String {
     )
 }
 
-/// `./x` and `../x` are relative to the template that names them.
+/// Joins paths: `./x` and `../x` are relative to the template that names them.
 fn join(name: &str, parent: &str) -> String {
     if !name.starts_with("./") && !name.starts_with("../") {
         return name.to_owned();
@@ -376,7 +376,7 @@ fn join(name: &str, parent: &str) -> String {
     parts.join("/")
 }
 
-/// What `{% import_yaml 'x' as y %}` becomes.
+/// Adds the functions that `{% import_yaml 'x' as y %}` is rewritten to.
 fn add_imports(environment: &mut Environment<'_>) {
     fn rendered(state: &minijinja::State<'_, '_>, path: &str) -> Result<String, Error> {
         let text = state.get_template(path)?.render(())?;

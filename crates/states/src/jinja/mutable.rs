@@ -1,9 +1,8 @@
-//! Lists and maps that `{% do x.append(…) %}` and `{% do x.update(…) %}` change.
+//! Mutable lists and maps, for `{% do x.append(…) %}` and `{% do x.update(…) %}`.
 //!
-//! The template engine's own are immutable. Values become these at the places
-//! where a template gets hold of them: assignments, arguments of the methods
-//! here, and the variables that a template is given. As in Python, two names
-//! may mean the same list.
+//! The template engine's own values are immutable. They are converted to these wherever a template
+//! gets hold of them: assignments, arguments of the methods here, and the variables of a template.
+//! As in Python, two names may refer to the same list.
 
 use std::cell::Cell;
 use std::cmp::Ordering as CmpOrdering;
@@ -14,9 +13,9 @@ use minijinja::value::{DynObject, Enumerator, Kwargs, Object, ObjectRepr, ValueK
 use minijinja::{Error, ErrorKind, State, Value};
 use serde_json::{Map, Value as Json};
 
-/// The most items of one list.
+/// The maximum number of items in one list.
 const MOST_ITEMS: usize = 5_000_000;
-/// The deepest nesting of lists and maps that a template may build.
+/// The maximum nesting of lists and maps that a template may build.
 pub(crate) const DEEPEST: usize = 128;
 
 #[derive(Debug, Default)]
@@ -25,16 +24,17 @@ pub(crate) struct List {
     height: Height,
 }
 
-/// In the order of insertion, as Python's.
+/// A map in insertion order, like Python's.
 #[derive(Debug, Default)]
 pub(crate) struct Dict {
     entries: Mutex<Entries>,
     height: Height,
 }
 
-/// The levels of lists and maps in a container, itself included, when something was last put into
-/// it. A container that grows after it was put into another one does not raise the other's height:
-/// what walks values stops at [`DEEPEST`] on its own, and dropping does not recurse.
+/// The levels of lists and maps in a container, including itself, at the time of the last
+/// insertion. A container that grows after it was inserted into another one does not raise the
+/// other's height: code that walks values stops at [`DEEPEST`] on its own, and dropping does not
+/// recurse.
 #[derive(Debug, Default)]
 struct Height(AtomicUsize);
 
@@ -44,7 +44,7 @@ impl Height {
     }
 }
 
-/// The levels of lists and maps in a value; 0 for a scalar.
+/// Returns the levels of lists and maps in a value; 0 for a scalar.
 fn height(value: &Value) -> usize {
     let Some(object) = value.as_object() else {
         return 0;
@@ -69,8 +69,8 @@ pub(crate) fn within_depth(value: Value) -> Result<Value, Error> {
     Ok(value)
 }
 
-/// Drops containers one after the other. Dropped recursively, a chain of lists would need a stack
-/// as deep as the chain is long.
+/// Drops containers one by one. A recursive drop of a chain of lists would need a stack as deep as
+/// the chain is long.
 fn drop_flat(values: &mut Vec<Value>) {
     while let Some(value) = values.pop() {
         let list = value.downcast_object::<List>();
@@ -119,7 +119,7 @@ impl Drop for Dict {
 #[derive(Debug, Default, Clone)]
 struct Entries {
     pairs: Vec<(Value, Value)>,
-    /// Positions by text, for maps that are large.
+    /// The positions by text, for large maps.
     by_text: std::collections::HashMap<String, usize>,
 }
 
@@ -185,7 +185,7 @@ impl Dict {
     }
 }
 
-/// A value with changeable lists and maps in place of the engine's own.
+/// Returns the value with mutable lists and maps in place of the engine's own.
 pub(crate) fn owned(value: &Value) -> Value {
     let Some(object) = value.as_object() else {
         return value.clone();
@@ -209,7 +209,7 @@ pub(crate) fn owned(value: &Value) -> Value {
     }
 }
 
-/// Whether an object is a map literal and not a module, a namespace or such.
+/// Returns true if an object is a map literal and not a module, a namespace or similar.
 fn is_plain_map(type_name: &str) -> bool {
     ["IndexMap<", "BTreeMap<", "HashMap<"]
         .iter()
@@ -285,12 +285,12 @@ fn index_of(index: &Value, length: usize) -> Option<usize> {
 }
 
 thread_local! {
-    /// How deep the comparison under way is.
+    /// The depth of the current comparison.
     static COMPARED: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Compares two containers, unless that went [`DEEPEST`] levels down already: then they count as
-/// different, in the order of their addresses.
+/// Compares two containers. At [`DEEPEST`] levels they count as different, in the order of their
+/// addresses.
 fn bounded_cmp<T>(
     one: &Arc<T>,
     other: &T,
@@ -432,7 +432,7 @@ impl Object for List {
 }
 
 impl Object for Dict {
-    /// Equal maps have equal values under the same keys, in any order.
+    /// Compares maps. Equal maps have equal values under the same keys, in any order.
     fn custom_cmp(self: &Arc<Self>, other: &DynObject) -> Option<CmpOrdering> {
         let other = other.downcast_ref::<Self>()?;
         bounded_cmp(self, other, || {

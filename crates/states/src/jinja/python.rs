@@ -1,4 +1,4 @@
-//! How Python writes values: `True`, `None`, `['a', 1]`, `{'a': 1.0}`.
+//! Python's notation for values: `True`, `None`, `['a', 1]`, `{'a': 1.0}`.
 //!
 //! State files rely on it: `- names: {{ list }}` is read as YAML afterwards.
 
@@ -9,7 +9,7 @@ use minijinja::{Error, ErrorKind, Output, State, Value};
 
 use crate::yaml::float_text;
 
-/// The engine's formatter.
+/// Formats a value, as the engine's formatter.
 pub(super) fn format(
     out: &mut Output<'_>,
     state: &State<'_, '_>,
@@ -26,7 +26,7 @@ pub(super) fn format(
     out.write_str(&text(value)).map_err(Error::from)
 }
 
-/// Python's `str()`.
+/// Implements Python's `str()`.
 pub(super) fn text(value: &Value) -> String {
     match value.as_str() {
         Some(text) => text.to_owned(),
@@ -34,7 +34,7 @@ pub(super) fn text(value: &Value) -> String {
     }
 }
 
-/// Python's `repr()`.
+/// Implements Python's `repr()`.
 pub(super) fn representation(value: &Value) -> String {
     let mut out = String::new();
     write_into(&mut out, value, 0);
@@ -43,7 +43,7 @@ pub(super) fn representation(value: &Value) -> String {
 
 fn write_into(out: &mut String, value: &Value, depth: usize) {
     if depth > 64 {
-        // A list that holds itself.
+        // The list contains itself.
         out.push_str("...");
         return;
     }

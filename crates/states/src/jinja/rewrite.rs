@@ -1,19 +1,19 @@
-//! The dialect: from Salt's Jinja to what the template engine understands.
+//! The dialect: translates Salt's Jinja for the template engine.
 //!
-//! - `{% load_yaml as x %}…{% endload %}`, `{% import_yaml 'f' as x %}` and
-//!   their `json` and `text` kin become assignments.
-//! - Every `{% set x = … %}` takes its value through `__own`, which makes lists
-//!   and maps that `{% do x.append(…) %}` can change.
-//! - Text gets invisible marks with its line, wherever the text can only go
-//!   to the output, so that a position in what was rendered leads back here.
+//! - `{% load_yaml as x %}…{% endload %}`, `{% import_yaml 'f' as x %}` and their `json` and `text`
+//!   variants become assignments.
+//! - Every `{% set x = … %}` passes its value through `__own`, which creates lists and maps that
+//!   `{% do x.append(…) %}` can change.
+//! - Text gets invisible marks with its line, wherever it can only go to the output, so that a
+//!   position in the rendered text leads back here.
 //!
-//! Lines are never added or removed, so line numbers of errors stay true;
-//! columns are led back by [`Rewritten::original`].
+//! Lines are never added or removed, so line numbers of errors stay correct.
+//! [`Rewritten::original`] maps columns back.
 
 use std::fmt::Write as _;
 
-/// Around `FILE:LINE`. Unicode sets these two aside for such use: no text
-/// may hold them; a source that does gets no marks.
+/// The marks around `FILE:LINE`. Unicode reserves these two noncharacters for such use, and no text
+/// may contain them. A source that does gets no marks.
 pub(crate) const MARK_BEGIN: char = '\u{FDD0}';
 pub(crate) const MARK_END: char = '\u{FDD1}';
 
@@ -21,12 +21,12 @@ pub(crate) const MARK_END: char = '\u{FDD1}';
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rewritten {
     pub(crate) text: String,
-    /// Where copied parts begin, in the new and the old text.
+    /// The starts of copied parts, in the new and the old text.
     parts: Vec<(usize, usize)>,
 }
 
 impl Rewritten {
-    /// The place in the original text of a place in this one.
+    /// Maps a position in this text to the original text.
     pub(crate) fn original(&self, at: usize) -> usize {
         match self.parts.partition_point(|(new, _)| *new <= at) {
             0 => 0,
@@ -39,7 +39,7 @@ impl Rewritten {
     }
 }
 
-/// Rewrites a template. `preamble` is put first, on the first line.
+/// Rewrites a template. `preamble` is inserted at the start of the first line.
 pub(crate) fn rewrite(source: &str, preamble: &str, marks: Option<usize>) -> Rewritten {
     let marks = marks.filter(|_| !source.contains([MARK_BEGIN, MARK_END]));
     let mut rewriter = Rewriter {
@@ -61,10 +61,10 @@ struct Rewriter<'a> {
     source: &'a str,
     at: usize,
     line: usize,
-    /// Something was already put out (or could have been) on this line.
+    /// This line has already produced output, or may have.
     line_has_text: bool,
     marks: Option<usize>,
-    /// The open blocks whose text does not go straight to the output.
+    /// The open blocks whose text does not go directly to the output.
     captures: Vec<&'static str>,
     out: Rewritten,
 }
@@ -159,7 +159,7 @@ impl Rewriter<'_> {
         }
     }
 
-    /// Everything up to `{% endraw %}` is text.
+    /// Copies everything up to `{% endraw %}` as text.
     fn raw(&mut self) {
         let rest = &self.source[self.at..];
         let mut from = 0;
@@ -189,7 +189,7 @@ impl Rewriter<'_> {
         } else {
             2
         };
-        // A tag that does not end is the template engine's to refuse.
+        // The template engine refuses a tag that does not end.
         if whole.len() < head + tail || !whole.ends_with("%}") {
             return self.copy(self.at, end);
         }
@@ -197,7 +197,7 @@ impl Rewriter<'_> {
         let opening = whole[..head].to_owned();
         let closing = whole[whole.len() - tail..].to_owned();
         let word = inside.split_whitespace().next().unwrap_or_default();
-        // The breaks inside a tag are kept, so that lines stay in step.
+        // Line breaks inside a tag are kept, so that line numbers stay in step.
         let breaks = "\n".repeat(inside.matches('\n').count());
         let changed = match word {
             "load_yaml" | "load_json" | "load_text" => {
@@ -212,7 +212,7 @@ impl Rewriter<'_> {
                 let path = path.trim().trim_start_matches(word).trim();
                 format!(" set {name} = __own(__{word}({path})) {breaks}")
             }),
-            // What an included file assigns stays in it.
+            // Assignments in an included file stay in it.
             "include" => {
                 let inside = inside.to_owned();
                 self.put(&format!(
@@ -245,7 +245,7 @@ impl Rewriter<'_> {
         }
     }
 
-    /// `set x = EXPR` as `set x = __own((EXPR))`.
+    /// Rewrites `set x = EXPR` as `set x = __own((EXPR))`.
     fn owned_set(&mut self, inside_end: usize, equals: usize, end: usize) {
         self.copy(self.at, equals + 1);
         self.out.text.push_str(" __own((");
@@ -265,7 +265,7 @@ fn is_raw(tag: &str) -> bool {
             == Some("raw")
 }
 
-/// `WORD … as NAME` split at the last ` as `; `with context` is passed over.
+/// Splits `WORD … as NAME` at the last ` as `. Ignores `with context`.
 fn as_name(inside: &str) -> Option<(&str, &str)> {
     let inside = inside.trim();
     let inside = ["with context", "without context"]
@@ -279,7 +279,7 @@ fn as_name(inside: &str) -> Option<(&str, &str)> {
     Some((before, name.trim()))
 }
 
-/// Where the `=` of an assignment stands, if the statement has one.
+/// Returns the position of the `=` of an assignment, if the statement has one.
 fn assignment(inside: &str) -> Option<usize> {
     let bytes = inside.as_bytes();
     let mut depth = 0;
@@ -295,7 +295,7 @@ fn assignment(inside: &str) -> Option<usize> {
     None
 }
 
-/// The end of a tag; a `%}` inside a string does not end it.
+/// Returns the end of a tag. A `%}` inside a string does not end it.
 fn end_of_tag(source: &str, from: usize, close: &str, strings: bool) -> usize {
     let bytes = source.as_bytes();
     let mut quote = None;

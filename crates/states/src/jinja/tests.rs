@@ -1,4 +1,4 @@
-//! The dialect, by what comes out.
+//! Tests of the dialect by its output.
 
 use std::sync::Arc;
 
@@ -239,7 +239,7 @@ fn nesting_that_grows_with_each_turn_of_a_loop_is_refused() {
 
 #[test]
 fn a_long_chain_that_was_linked_from_its_end_is_compared_printed_and_dropped() {
-    // Each list is put into the one before while it is still empty, so none looks deep.
+    // Each list is added to the previous one while it is still empty, so none looks deep.
     let chain = |name: &str| {
         format!(
             "{{% set {name} = [] %}}{{% set ns = namespace(last={name}) %}}\

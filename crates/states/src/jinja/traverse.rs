@@ -3,8 +3,8 @@
 use minijinja::Value;
 use minijinja::value::ValueKind;
 
-/// The value at a path, if it is there. A key that holds the whole rest of
-/// the path wins, as for grains that have colons in their names.
+/// Returns the value at a path, if it exists. A key that equals the whole rest of the path wins, as
+/// for grains with colons in their names.
 pub(super) fn traverse(value: &Value, path: &str, delimiter: &str) -> Option<Value> {
     let whole = value
         .get_item(&Value::from(path))
@@ -28,7 +28,7 @@ pub(super) fn traverse(value: &Value, path: &str, delimiter: &str) -> Option<Val
                         };
                         items.get(usize::try_from(index).ok()?)?.clone()
                     }
-                    // A list of maps answers with the first that has the key.
+                    // For a list of maps, the first map with the key answers.
                     Err(_) => items
                         .iter()
                         .filter(|item| item.kind() == ValueKind::Map)

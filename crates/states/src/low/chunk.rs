@@ -16,7 +16,7 @@ pub(crate) struct Chunk {
     pub(crate) arguments: Map<String, Value>,
     pub(crate) requisites: Vec<(String, Vec<Wanted>)>,
     pub(crate) order: Value,
-    /// The place in `names`, from 1; 0 without `names`.
+    /// The position in `names`, from 1; 0 without `names`.
     pub(crate) name_order: usize,
     pub(crate) spot: Spot,
 }
@@ -27,7 +27,7 @@ impl Chunk {
     }
 }
 
-/// All states, in the order of declaration.
+/// Returns all states in order of declaration.
 pub(crate) fn chunks(high: &High) -> Vec<Chunk> {
     let mut chunks = Vec::new();
     for declared in &high.ids {
@@ -69,8 +69,8 @@ fn names_of(state: &StateDeclaration) -> Vec<Value> {
     names
 }
 
-/// `pkgs` of a package state: one state for each, which the engine puts into
-/// one transaction where it can. `- nginx: 1.22` also asks for a version.
+/// Returns the `pkgs` of a package state: one state for each, which the engine combines into one
+/// transaction where it can. `- nginx: 1.22` also requests a version.
 fn packages_of(state: &StateDeclaration) -> Vec<Value> {
     let lists = state.arguments().filter(|argument| argument.name == "pkgs");
     let entries = lists.filter_map(|argument| match &argument.value {
@@ -88,7 +88,7 @@ fn packages_of(state: &StateDeclaration) -> Vec<Value> {
         .collect()
 }
 
-/// Later arguments of the same name win, requisites included.
+/// Creates one state. Later arguments of the same name win, including requisites.
 fn one(state: &StateDeclaration, id: &str, sls: &str, included_from: &[String]) -> Chunk {
     let mut chunk = Chunk {
         module: state.module.clone(),
@@ -122,7 +122,7 @@ fn one(state: &StateDeclaration, id: &str, sls: &str, included_from: &[String]) 
     chunk
 }
 
-/// An entry of `names`: a name, or a name with arguments of its own.
+/// Creates the state for an entry of `names`: a name, or a name with its own arguments.
 fn named(base: &Chunk, entry: &Value, name_order: usize) -> Chunk {
     let mut chunk = Chunk {
         module: base.module.clone(),

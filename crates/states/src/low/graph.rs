@@ -1,18 +1,18 @@
-//! Who waits for whom, with the edges in the order in which Salt adds them:
-//! its preference among what is ready depends on it.
+//! The dependency graph. The edges are in the order in which Salt adds them, because its preference
+//! among ready states depends on it.
 
 use std::collections::HashMap;
 
 use super::Kind;
 
-/// Nodes are the states, then one more for each state that some `prereq`
-/// looks at: the look itself, which comes before the run.
+/// The nodes are the states, then one more for each state that a `prereq` checks: the check itself,
+/// which comes before the run.
 #[derive(Default)]
 pub(super) struct Graph {
     pub(super) outgoing: Vec<Vec<(u32, Kind)>>,
     pub(super) waits_for: Vec<u32>,
     known: HashMap<(u32, u32), Vec<Kind>>,
-    /// The look at each state that has one.
+    /// The check of each state that has one.
     pub(super) looks: HashMap<u32, u32>,
     /// The state of each node.
     pub(super) state_of: Vec<u32>,
@@ -29,7 +29,7 @@ impl Graph {
         }
     }
 
-    /// `to` waits for `from`.
+    /// Adds an edge: `to` waits for `from`.
     pub(super) fn edge(&mut self, from: u32, to: u32, kind: Kind) {
         let kinds = self.known.entry((from, to)).or_default();
         if kinds.contains(&kind) {
@@ -45,7 +45,7 @@ impl Graph {
         self.waits_for[to as usize] += 1;
     }
 
-    /// The node of the look at a state.
+    /// Returns the node of a state's check.
     pub(super) fn look(&mut self, state: u32) -> u32 {
         if let Some(look) = self.looks.get(&state) {
             return *look;

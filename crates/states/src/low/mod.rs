@@ -12,16 +12,16 @@ pub(crate) use resolve::{Kind, Resolved, resolve};
 
 use crate::place::Location;
 
-/// One state as it will be run, for people who look at a tree.
+/// One state of the run, for people who inspect a tree.
 #[derive(Clone, PartialEq, Debug)]
 pub struct LowState {
     pub id: String,
     pub name: String,
-    /// `file.managed`.
+    /// The function, such as `file.managed`.
     pub function: String,
     pub sls: String,
     pub at: Location,
-    /// From 0, in the order of the run.
+    /// The position in the run, from 0.
     pub position: usize,
     pub arguments: Map<String, Value>,
     /// `(requisite, positions)`, in the order of the run.

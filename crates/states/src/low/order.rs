@@ -1,6 +1,5 @@
-//! Salt's order: among the states that nothing holds back any more, the one
-//! with the smallest `order` comes next, where a state counts as early as the
-//! earliest of those that wait for it.
+//! Salt's order: among the states that are ready, the one with the smallest `order` comes next. A
+//! state counts as early as the earliest of those that wait for it.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -11,7 +10,7 @@ use super::graph::Graph;
 use super::{Chunk, Kind};
 use crate::problem::Problem;
 
-/// What Salt compares by: the effective order, the own order, the label.
+/// Salt's sort key: the effective order, the own order, the label.
 #[derive(PartialEq)]
 struct Rank {
     effective: f64,
@@ -38,7 +37,7 @@ impl Ord for Rank {
     }
 }
 
-/// The states in the order of the run, or the cycle that prevents one.
+/// Returns the states in the order of the run, or the cycle that prevents one.
 pub(super) fn order(chunks: &[Chunk], graph: &Graph) -> Result<Vec<u32>, Box<Problem>> {
     let mut ranking = Ranking::new(chunks, graph);
     let mut waiting = graph.waits_for.clone();
@@ -52,7 +51,7 @@ pub(super) fn order(chunks: &[Chunk], graph: &Graph) -> Result<Vec<u32>, Box<Pro
     let mut done = 0;
     while let Some(Reverse((_, node))) = ready.pop() {
         done += 1;
-        // The look at a state comes before its run and is no run of its own.
+        // The check of a state comes before its run and is not a run itself.
         if (node as usize) < chunks.len() {
             order.push(node);
         }
@@ -74,8 +73,8 @@ struct Ranking<'a> {
     chunks: &'a [Chunk],
     graph: &'a Graph,
     cap: f64,
-    /// The order of each state, as far as it has been worked out: Salt does
-    /// that as it goes, and looks at the raw number of those behind.
+    /// The order of each state, as far as it is computed. Salt computes it on the way, and uses the
+    /// raw number for states not yet reached.
     orders: Vec<Option<f64>>,
 }
 
@@ -141,7 +140,7 @@ impl<'a> Ranking<'a> {
     }
 }
 
-/// One cycle among the nodes that still wait, with every place on it.
+/// Returns one cycle among the nodes that still wait, with every location on it.
 fn cycle(chunks: &[Chunk], graph: &Graph, waiting: &[u32]) -> Problem {
     let mut before: Vec<Option<(u32, Kind)>> = vec![None; waiting.len()];
     for (from, edges) in graph.outgoing.iter().enumerate() {
@@ -194,7 +193,7 @@ fn cycle(chunks: &[Chunk], graph: &Graph, waiting: &[u32]) -> Problem {
     problem.hint("remove one of these requisites")
 }
 
-/// A wait that a `prereq` of the other one brings about is called by that name.
+/// Returns the word for a wait. A wait caused by a `prereq` of the other state has that name.
 fn kind_word(
     chunks: &[Chunk],
     graph: &Graph,

@@ -1,4 +1,4 @@
-//! What each requisite means: names, ids, wildcards, `sls:` targets.
+//! Resolves requisites: names, ids, wildcards, `sls:` targets.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,7 +12,7 @@ use crate::high::Wanted;
 use crate::matcher::is_pattern;
 use crate::problem::Problem;
 
-/// Salt's kinds of requisites that order states; a larger weight counts more.
+/// Salt's requisites that order states. A larger weight counts more.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum Kind {
     OnFail,
@@ -27,7 +27,7 @@ pub(crate) enum Kind {
     Prereq,
 }
 
-/// In the order in which Salt reads them.
+/// All kinds, in the order in which Salt reads them.
 const KINDS: [Kind; 10] = [
     Kind::Require,
     Kind::RequireAny,
@@ -58,17 +58,17 @@ impl Kind {
     }
 }
 
-/// States with what they ask of each other, by their numbers.
+/// The states with their requisites, by number.
 pub(crate) struct Resolved {
-    /// For each state.
+    /// The requisites of each state.
     pub(crate) requisites: Vec<Vec<(Kind, Vec<u32>)>>,
-    /// For each state: what it listens to.
+    /// The states that each state listens to.
     pub(crate) listens: Vec<Vec<u32>>,
     /// The numbers in the order of the run.
     pub(crate) order: Vec<u32>,
 }
 
-/// Finds every target, and the order.
+/// Resolves every target and computes the order.
 pub(crate) fn resolve(chunks: &[Chunk]) -> Result<Resolved, Vec<Problem>> {
     let index = Index::new(chunks);
     let mut problems = Vec::new();
@@ -140,7 +140,7 @@ fn listens(chunks: &[Chunk], index: &Index<'_>, problems: &mut Vec<Problem>) -> 
     listens
 }
 
-/// Every state by its module with its name and id, and by its file.
+/// Every state by module with name and id, and by file.
 struct Index<'a> {
     by_name: HashMap<(&'a str, &'a str), Vec<u32>>,
     by_sls: HashMap<&'a str, Vec<u32>>,
@@ -216,7 +216,7 @@ impl<'a> Index<'a> {
             format!("`{word}` names {what}, which does not exist"),
             wanted.spot.location(),
         );
-        // The right name with another module is the likeliest slip.
+        // The right name with another module is the most likely mistake.
         if let Some(same) = self
             .by_name
             .get(&("id", wanted.name.as_str()))
@@ -270,7 +270,7 @@ fn graph(chunks: &[Chunk], requisites: &[Vec<(Kind, Vec<u32>)>]) -> Graph {
     graph
 }
 
-/// Whoever uses an output comes after whoever registers it.
+/// Adds edges: a state that uses an output runs after the state that registers it.
 fn outputs(chunks: &[Chunk], graph: &mut Graph) {
     let registers: HashMap<&str, u32> = (chunks.iter().enumerate())
         .filter_map(|(number, chunk)| {

@@ -8,7 +8,7 @@ use crate::place::Location;
 use crate::problem::Problem;
 use crate::world::{Function, Tree};
 
-/// What Salt reads itself and no state function sees.
+/// The arguments that Salt reads itself and passes to no state function.
 const SALTS_OWN: [&str; 16] = [
     "aggregate",
     "fire_event",
@@ -27,7 +27,7 @@ const SALTS_OWN: [&str; 16] = [
     "cmd_opts_exclude",
     "state",
 ];
-/// Arguments that every state may have and that the engine reads.
+/// The arguments that every state may have and that the engine reads.
 pub(super) const EVERYWHERE: [&str; 8] = [
     "onlyif",
     "unless",
@@ -38,7 +38,7 @@ pub(super) const EVERYWHERE: [&str; 8] = [
     "register",
     "noop",
 ];
-/// Arguments that only say how Salt goes about it: here they change nothing.
+/// Arguments that only control how Salt works. They have no effect here.
 const WITHOUT_EFFECT: [(&str, &[&str]); 6] = [
     (
         "file.",
@@ -134,8 +134,8 @@ impl Writer<'_> {
         })
     }
 
-    /// `no_log` hides what a state is given, as far as it is content, and what
-    /// it prints and gives (`outputs`).
+    /// Returns the sensitive parameters. `no_log` hides the content that a state receives, its
+    /// output, and its `outputs`.
     fn sensitive(&self, chunk: &Chunk, parameters: &mut Map<String, Value>) -> Vec<String> {
         if chunk.arguments.get("no_log") != Some(&Value::Bool(true)) {
             return Vec::new();
@@ -149,7 +149,7 @@ impl Writer<'_> {
             .collect()
     }
 
-    /// `contents`, `contents_pillar`, `contents_grains` and templates.
+    /// Handles `contents`, `contents_pillar`, `contents_grains` and templates.
     fn contents(&self, chunk: &Chunk, given: &mut Map<String, Value>) -> Result<(), Problem> {
         let refuse = |text: String| Problem::new(text, chunk.spot.location());
         for (argument, data) in [
@@ -185,8 +185,8 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Renders a template now: it needs data and functions that the machine
-    /// that applies the catalog does not have.
+    /// Renders a template now, because it needs data and functions that the applying machine does
+    /// not have.
     fn template(&self, chunk: &Chunk, given: &mut Map<String, Value>) -> Result<(), Problem> {
         given.remove("template");
         let mut variables = Map::new();
@@ -309,7 +309,7 @@ fn joined(contents: &Value, newline: bool) -> String {
     whole
 }
 
-/// Values that Salt reads in more ways than the engine.
+/// Converts values that Salt accepts in more forms than the engine.
 fn settle_values(full: &str, given: &mut Map<String, Value>) {
     for name in ["mode", "dir_mode", "file_mode"] {
         match given.get(name) {
@@ -325,7 +325,7 @@ fn settle_values(full: &str, given: &mut Map<String, Value>) {
         }
     }
     if full.starts_with("file.") {
-        // A kept copy is the default; only an empty word turns it off.
+        // A backup copy is the default. Only an empty value turns it off.
         if let Some(backup) = given.remove("backup")
             && matches!(&backup, Value::Bool(false))
         {
@@ -367,7 +367,7 @@ fn settle_values(full: &str, given: &mut Map<String, Value>) {
     }
 }
 
-/// Guards and `retry` in the one form that the engine reads.
+/// Converts guards and `retry` to the one form that the engine reads.
 pub(super) fn settle_common(given: &mut Map<String, Value>) {
     for name in ["onlyif", "unless"] {
         let Some(value) = given.remove(name) else {
@@ -385,8 +385,8 @@ pub(super) fn settle_common(given: &mut Map<String, Value>) {
     settle_retry(given);
 }
 
-/// A guard is a command; a few functions are said as one. What is neither
-/// lets the state run, as in Salt.
+/// Converts a guard to a command. A few functions have an equivalent command. Anything else lets
+/// the state run, as in Salt.
 fn guard_command(item: Value) -> Option<Value> {
     match &item {
         Value::String(_) => Some(item),
@@ -411,7 +411,7 @@ fn guard_command(item: Value) -> Option<Value> {
                         .or_else(|| members.get("cmd"));
                     given.and_then(Value::as_str)?.to_owned()
                 }
-                // Never true by accident: the command does not exist.
+                // It is never true by accident, because the command does not exist.
                 other => format!("echo 'the guard {other} is not supported' >&2; exit 127"),
             };
             Some(Value::String(command))

@@ -1,4 +1,4 @@
-//! State functions that are answered while compiling: Salt's `test` states.
+//! State functions that are evaluated while compiling: Salt's `test` states.
 
 use serde_json::{Map, Value, json};
 
@@ -7,7 +7,7 @@ use super::arguments::EVERYWHERE;
 use crate::jinja::Scope;
 use crate::low::Chunk;
 
-/// Says a `test` state; nothing for all other modules.
+/// Translates a `test` state. Returns nothing for all other modules.
 pub(super) fn say(chunk: &Chunk, full: &str, scope: &Scope) -> Option<Said> {
     let comment = chunk.arguments.get("comment").cloned();
     let told = |changes: bool, result: bool| {
@@ -93,15 +93,15 @@ fn text(value: &Value) -> String {
     }
 }
 
-/// The argument, Python's name of the type, and whether a value is of it.
+/// The argument, Python's name of the type, and a check of the type.
 type Check = (&'static str, &'static str, fn(&Value) -> bool);
 
-/// Whether keys of the data are there and of the right kind.
+/// Checks that keys of the data exist and have the right type.
 fn check_pillar(chunk: &Chunk, scope: &Scope) -> Said {
     let kinds: [Check; 6] = [
         ("present", "there", |_| true),
         ("boolean", "<class 'bool'>", Value::is_boolean),
-        // In Python a boolean is an integer too.
+        // In Python, a boolean is an integer too.
         ("integer", "<class 'int'>", |value| {
             value.is_i64() || value.is_u64() || value.is_boolean()
         }),

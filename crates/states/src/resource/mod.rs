@@ -16,17 +16,17 @@ use crate::low::{Chunk, Kind, Resolved};
 use crate::problem::Problem;
 use crate::world::{Lookup, World};
 
-/// What becomes of states that read outputs of other nodes.
+/// The treatment of states that read outputs of other nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum OtherNodes {
-    /// There is no run over several nodes: such a state fails, and says so.
+    /// There is no run over several nodes: such a state fails with this message.
     #[default]
     Fail,
-    /// A run will put the outputs in: the catalog names what it has to wait for.
+    /// A run will insert the outputs: the catalog names the outputs that it must wait for.
     Keep,
 }
 
-/// Says every state in the engine's words.
+/// Translates every state for the engine.
 pub(crate) struct Writer<'a> {
     pub(crate) world: &'a dyn World,
     pub(crate) renderer: &'a Renderer,
@@ -44,8 +44,8 @@ struct Said {
 }
 
 impl Said {
-    /// A state that can only fail, when its turn comes: Salt too finds these
-    /// out at run time, and goes on with the others.
+    /// Creates a state that fails when its turn comes. Salt also detects these at run time, and
+    /// continues with the others.
     fn failure(comment: impl Into<String>) -> Self {
         let parameters = json!({"result": false, "comment": comment.into()});
         Self {
@@ -125,7 +125,7 @@ impl Writer<'_> {
         }
     }
 
-    /// A reference for each state: its id where that is unique for the type.
+    /// Returns a reference for each state: its id if that is unique for the type.
     fn references(&self, said: &[Said]) -> Vec<ResourceReference> {
         let mut taken: HashMap<(String, String), ()> = HashMap::new();
         let mut references = Vec::with_capacity(said.len());

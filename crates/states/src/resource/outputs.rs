@@ -1,4 +1,4 @@
-//! `register` and `${ NAME.stdout }`, also across nodes.
+//! `register` and `${ NAME.stdout }`, including across nodes.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -11,7 +11,7 @@ use crate::low::Chunk;
 use crate::output_names::{each_text, pattern};
 use crate::problem::Problem;
 
-/// `${ node("db1").NAME.stdout }`: the nodes and names.
+/// Collects the nodes and names in `${ node("db1").NAME.stdout }`.
 fn reads_of_nodes(value: &Value, found: &mut Vec<(String, String)>) {
     static READ: OnceLock<Regex> = OnceLock::new();
     let pattern = pattern(
@@ -29,7 +29,7 @@ fn reads_of_nodes(value: &Value, found: &mut Vec<(String, String)>) {
     });
 }
 
-/// `${ NAME.part }` with the space that no shell would take: a use for sure.
+/// Collects `${ NAME.part }` with the space, which no shell accepts, so it is certainly a use.
 fn certain_uses(value: &Value, names: &mut Vec<String>) {
     static CERTAIN: OnceLock<Regex> = OnceLock::new();
     let pattern = pattern(&CERTAIN, r"\$\{\s+([A-Za-z_][\w-]*)\.[A-Za-z_]");
@@ -41,7 +41,7 @@ fn certain_uses(value: &Value, names: &mut Vec<String>) {
 }
 
 impl Writer<'_> {
-    /// Every registered name and who registers it.
+    /// Returns every registered name and the state that registers it.
     pub(super) fn registered(&self, problems: &mut Vec<Problem>) -> HashMap<String, usize> {
         let mut registered: HashMap<String, usize> = HashMap::new();
         for (number, chunk) in self.chunks.iter().enumerate() {
@@ -64,8 +64,8 @@ impl Writer<'_> {
         registered
     }
 
-    /// Refuses uses of names that nobody registers, and makes states that
-    /// need other nodes fail where there is no run to ask them.
+    /// Refuses uses of unregistered names. States that need other nodes fail if there is no run to
+    /// ask them.
     pub(super) fn with_outputs(
         &self,
         chunk: &Chunk,
@@ -98,7 +98,7 @@ impl Writer<'_> {
         }
     }
 
-    /// What a run has to wait for.
+    /// Returns the outputs that a run must wait for.
     pub(super) fn reads_from_nodes(&self, chunk: &Chunk) -> Map<String, Value> {
         let mut reads = Vec::new();
         chunk

@@ -6,23 +6,23 @@ use granit_parser::{Event, Parser, ScalarStyle, Span, Tag};
 
 use super::{Node, Yaml, resolve};
 
-/// What a tree may cost: enough for ten thousand states with many requisites,
-/// and far from what would hurt the machine.
+/// The maximum number of nodes: enough for ten thousand states with many requisites, and far below
+/// what would harm the machine.
 const MOST_NODES: usize = 5_000_000;
-/// An alias may repeat at most this many nodes in all.
+/// The maximum number of nodes that all aliases together may repeat.
 const MOST_ALIASED: usize = 1_000_000;
-/// The deepest nesting, counted through aliases: an alias adds the height of what it stands for.
-/// Values are built, cloned, hashed and dropped recursively, so this bounds the stack they need.
+/// The maximum nesting, counted through aliases: an alias adds the height of its target. Values are
+/// built, cloned, hashed and dropped recursively, so this bounds the stack that they need.
 const DEEPEST: usize = 128;
 
-/// Why text is not usable YAML. The position is in the text that was parsed.
+/// The reason why text is not usable YAML. The position is in the parsed text.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 #[error("{message}")]
 pub(crate) struct YamlError {
     pub(crate) message: String,
     pub(crate) line: usize,
     pub(crate) column: usize,
-    /// For a duplicate key: where it was first.
+    /// For a duplicate key: the position of its first occurrence.
     pub(crate) first: Option<(usize, usize)>,
 }
 
@@ -37,7 +37,7 @@ impl YamlError {
     }
 }
 
-/// The one document of a text; nothing at all is `Null`.
+/// Parses the single document of a text. An empty text is `Null`.
 pub(crate) fn parse(text: &str) -> Result<Node, YamlError> {
     refuse_tabs(text)?;
     let mut composer = Composer {
@@ -50,7 +50,7 @@ pub(crate) fn parse(text: &str) -> Result<Node, YamlError> {
     composer.document()
 }
 
-/// Salt refuses a tab in the indentation; the scanner lets some pass.
+/// Refuses tabs in the indentation, as Salt does. The scanner accepts some of them.
 fn refuse_tabs(text: &str) -> Result<(), YamlError> {
     for (index, line) in text.lines().enumerate() {
         let indentation = line.len() - line.trim_start_matches([' ', '\t']).len();
@@ -72,17 +72,17 @@ type Events<'a> = Parser<'a, granit_parser::StrInput<'a>>;
 struct Composer<'a> {
     events: Events<'a>,
     anchors: HashMap<usize, (Node, Extent)>,
-    /// Anchors whose node is not complete yet.
+    /// The anchors whose node is not complete yet.
     open: HashSet<usize>,
     nodes: usize,
     aliased: usize,
 }
 
-/// How large a node is, with everything that its aliases stand for.
+/// The size of a node, including everything that its aliases stand for.
 #[derive(Clone, Copy)]
 struct Extent {
     nodes: usize,
-    /// Levels of lists and maps below the node; 0 for a scalar.
+    /// The levels of lists and maps below the node; 0 for a scalar.
     height: usize,
 }
 
@@ -144,7 +144,7 @@ impl<'a> Composer<'a> {
         }))
     }
 
-    /// A node and its extent.
+    /// Reads a node and its extent.
     fn node(
         &mut self,
         event: Event<'a>,
@@ -265,14 +265,15 @@ impl<'a> Composer<'a> {
             }
             pairs.push((key, value));
         }
-        // What a map says itself wins over what it merges in.
+        // A map's own keys win over merged ones.
         merged.retain(|(key, _)| !seen.contains_key(&key.key_text()));
         merged.extend(pairs);
         Ok((Yaml::Map(merged), extent))
     }
 }
 
-/// `<<: *other` or `<<: [*one, *two]`; the earlier of a list wins. `known` has the keys of `merged`.
+/// Merges `<<: *other` or `<<: [*one, *two]`; the earlier one of a list wins. `known` has the keys
+/// of `merged`.
 fn merge_in(
     merged: &mut Vec<(Node, Node)>,
     known: &mut HashSet<String>,

@@ -1,10 +1,9 @@
 //! YAML as Salt reads it, with the position of every node.
 //!
-//! The scanner is a YAML 1.2 one; which plain scalars are numbers, booleans
-//! and so on follows the YAML 1.1 rules that state files are written for, with
-//! Salt's own change for leading zeros (`mode: 0644` is 644, not 420).
-//! Duplicate keys are errors. Aliases are counted by what they stand for, so
-//! a small file cannot become a large tree.
+//! The scanner is for YAML 1.2. The types of plain scalars (numbers, booleans and so on) follow the
+//! YAML 1.1 rules that state files are written for, with Salt's own change for leading zeros
+//! (`mode: 0644` is 644, not 420). Duplicate keys are errors. Aliases count with the size of their
+//! target, so a small file cannot become a large tree.
 
 mod compose;
 mod scalar;
@@ -14,7 +13,7 @@ pub(crate) use scalar::resolve;
 
 use serde_json::{Map, Value};
 
-/// A value and where it begins in the text that was parsed (both from 1).
+/// A value and its start in the parsed text (both from 1).
 #[derive(Clone, PartialEq, Debug)]
 pub struct Node {
     pub value: Yaml,
@@ -30,7 +29,7 @@ pub enum Yaml {
     Float(f64),
     Text(String),
     List(Vec<Node>),
-    /// In the order of the text; keys are unique.
+    /// The pairs in the order of the text; keys are unique.
     Map(Vec<(Node, Node)>),
 }
 
@@ -42,7 +41,7 @@ impl Node {
         }
     }
 
-    /// A key as Python's `str()` has it: `80`, `True`, `None`.
+    /// Returns a key in the form of Python's `str()`: `80`, `True`, `None`.
     pub fn key_text(&self) -> String {
         match &self.value {
             Yaml::Null => "None".to_owned(),
@@ -73,7 +72,7 @@ impl Node {
         self.value == Yaml::Null
     }
 
-    /// What kind of value it is, for messages.
+    /// Returns the name of this kind of value, for messages.
     pub fn kind(&self) -> &'static str {
         match &self.value {
             Yaml::Null => "nothing",
@@ -85,7 +84,7 @@ impl Node {
         }
     }
 
-    /// The value without positions.
+    /// Returns the value without positions.
     pub fn to_json(&self) -> Value {
         match &self.value {
             Yaml::Null => Value::Null,
@@ -106,7 +105,7 @@ impl Node {
     }
 }
 
-/// A float as Python's `str()` has it.
+/// Formats a float like Python's `str()`.
 pub(crate) fn float_text(number: f64) -> String {
     if number.is_nan() {
         "nan".to_owned()

@@ -1,8 +1,8 @@
-//! What a plain scalar means, by the rules of YAML 1.1 as Salt reads it.
+//! The meaning of plain scalars, by the rules of YAML 1.1 as Salt reads it.
 
 use super::Yaml;
 
-/// The value of a plain scalar.
+/// Returns the value of a plain scalar.
 pub(crate) fn resolve(text: &str) -> Yaml {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Yaml::Null,
@@ -39,8 +39,7 @@ fn parsed(text: &str, radix: u32) -> Option<i64> {
     i64::from_str_radix(&text.replace('_', ""), radix).ok()
 }
 
-/// `12`, `0x1f`, `0b11`, `1_000`, `1:30` (base 60), and `0644`, which Salt
-/// takes as 644.
+/// Parses `12`, `0x1f`, `0b11`, `1_000`, `1:30` (base 60), and `0644`, which Salt reads as 644.
 fn integer(text: &str) -> Option<i64> {
     let (sign, rest) = signed(text);
     if let Some(binary) = rest.strip_prefix("0b") {
@@ -60,7 +59,7 @@ fn integer(text: &str) -> Option<i64> {
         if !digits(octal, |b| matches!(b, b'0'..=b'7')) {
             return None;
         }
-        // Salt strips the zeros, unless a sign stands before them.
+        // Salt strips the zeros, unless a sign precedes them.
         return if rest.len() == text.len() {
             let stripped = rest.trim_start_matches('0');
             parsed(if stripped.is_empty() { "0" } else { stripped }, 10)
@@ -95,7 +94,7 @@ fn base_60(text: &str) -> Option<i64> {
     Some(number)
 }
 
-/// `1.5`, `.5`, `1.5e+3` (the sign is needed), `.inf`, `.nan`.
+/// Parses `1.5`, `.5`, `1.5e+3` (the sign is required), `.inf`, `.nan`.
 fn float(text: &str) -> Option<f64> {
     let (sign, rest) = signed(text);
     match rest {

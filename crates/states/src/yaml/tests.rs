@@ -1,4 +1,4 @@
-//! YAML with the places of its values.
+//! YAML with the positions of its values.
 
 use serde_json::json;
 

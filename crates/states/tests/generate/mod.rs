@@ -1,9 +1,9 @@
-//! Makes small state files from a number: the same number, the same file.
+//! Generates small state files from a number: the same number gives the same file.
 
 use std::fmt::Write as _;
 
-/// A small generator of numbers; its quality does not matter, only that it
-/// gives the same everywhere.
+/// A small random number generator. Its quality does not matter, only that it gives the same
+/// numbers everywhere.
 struct Dice(u64);
 
 impl Dice {
@@ -30,8 +30,8 @@ const FUNCTIONS: [&str; 8] = [
     "configurable_test_state",
     "configurable_test_state",
 ];
-/// Those that point backwards, and those that may point anywhere: a file with
-/// a cycle is a good case too, but most should run.
+/// The requisites that point backwards, and those that may point anywhere. A file with a cycle is a
+/// good case too, but most files should run.
 const BACKWARDS: [&str; 14] = [
     "require",
     "require",
@@ -57,13 +57,13 @@ const FORWARDS: [&str; 6] = [
     "prereq",
 ];
 
-/// The text of one file.
+/// Returns the text of one file.
 pub(crate) fn state_file(seed: u64) -> String {
     let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
     let count = 3 + dice.roll(8);
     let functions: Vec<&'static str> = (0..count).map(|_| dice.pick(&FUNCTIONS)).collect();
     let mut maker = Maker {
-        // Salt forgets a listener that a `prereq` looked at and found blocked.
+        // Salt forgets a listener that a `prereq` checked and found blocked.
         listens: dice.roll(2) == 0,
         functions,
         dice,
@@ -115,7 +115,7 @@ impl Maker {
                 let order = dice.pick(&["1", "5", "last", "first", "-1", "20000"]);
                 lines.push(format!("- order: {order}"));
             }
-            // A look of `prereq` at a state that is blocked ends a run in Salt.
+            // In Salt, the check of a `prereq` on a blocked state ends the run.
             1 if self.listens => lines.push("- failhard: True".to_owned()),
             2 => lines.push(format!("- onlyif: {}", dice.pick(&["'true'", "'false'"]))),
             3 => lines.push(format!("- unless: {}", dice.pick(&["'true'", "'false'"]))),
@@ -167,7 +167,7 @@ impl Maker {
     }
 }
 
-/// Those whose refresh is not one of the known differences.
+/// Returns true for functions whose refresh is not one of the known differences.
 fn refreshable(function: &str) -> bool {
     matches!(
         function,

@@ -36,7 +36,7 @@ impl Memory {
         }
     }
 
-    /// All files below two directories.
+    /// Reads all files below two directories.
     pub(crate) fn read(states: &Path, pillar: &Path) -> Self {
         let mut memory = Self::new(&[], &[]);
         memory.states = files_below(states);
@@ -143,7 +143,7 @@ pub(crate) fn compiled_text(text: &str) -> Result<Compiled, CompileError> {
     compiled(&world, "case")
 }
 
-/// The error of a text that cannot be compiled.
+/// Returns the error of a text that cannot be compiled.
 pub(crate) fn refused(text: &str) -> String {
     match compiled_text(text) {
         Ok(_) => panic!("it was compiled:\n{text}"),
@@ -151,7 +151,7 @@ pub(crate) fn refused(text: &str) -> String {
     }
 }
 
-/// Carries out what was compiled, one state after the other.
+/// Applies the compiled catalog, one state after the other.
 pub(crate) fn run(compiled: &Compiled, state: &Path, root: Option<PathBuf>) -> Summary {
     carry(compiled, state, root, false)
 }

@@ -19,7 +19,7 @@ pub(super) const FUNCTIONS: &[(&str, Function)] = &[
     ("create_resources", create_resources),
 ];
 
-/// Components by node, as `nodes` maps them, and the requested type.
+/// Components by node, as `nodes` maps them. `mapped` also returns the requested type.
 type Mapped = Vec<(Value, Vec<Reference>)>;
 
 fn mapped(mut arguments: Arguments<'_>) -> Evaluated<(Mapped, String)> {

@@ -156,7 +156,7 @@ fn assert_type(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> E
     }
 }
 
-/// Unwraps a secret for the lambda. It stays secret outside of the lambda.
+/// Unwraps a secret, for the lambda if there is one. The secret stays secret outside of the lambda.
 fn unwrap(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evaluated {
     match (arguments.exactly()?, arguments.lambda) {
         ([Value::Sensitive(inner)], Some(lambda)) => evaluator.call_lambda(lambda, vec![*inner]),
