@@ -1,4 +1,4 @@
-//! Order and values between components: predecessors, and the values of capabilities.
+//! Order and values between components: dependencies, and the values of capabilities.
 
 use std::collections::HashMap;
 
@@ -35,7 +35,7 @@ impl World for Given {
     }
 }
 
-/// Formats each component with its nodes, its predecessors and its parameters.
+/// Formats each component with its nodes, its dependencies and its parameters.
 fn shown(site: &Site) -> String {
     let mut text = String::new();
     let components = site.applications.iter().flat_map(|one| &one.components);

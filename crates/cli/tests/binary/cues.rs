@@ -330,8 +330,8 @@ fn providers_that_cannot_work_say_so() {
     assert!(told(&mco).contains("cannot run `mco`"), "{}", told(&mco));
 }
 
-/// Returns the message of the original provider for `trigger { 'refresh load balancers': hosts =>
-/// ['lb-1'] }`.
+/// Returns the message of the original provider for
+/// `trigger { 'refresh load balancers': hosts => ['lb-1'] }`.
 fn original_message(uuid: &str, hosts: &[&str]) -> String {
     serde_json::json!({
         "hostname": "web", "tags": null, "hosts": hosts, "timestamp": 1_400_000_000, "uuid": uuid,

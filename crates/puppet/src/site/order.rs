@@ -77,7 +77,7 @@ impl Known {
 }
 
 impl Evaluator<'_> {
-    /// Sets the predecessors of each component.
+    /// Sets the components that each component waits for.
     pub(super) fn apply_order(&mut self, instances: &mut [Instance]) -> Evaluated<()> {
         let known = Known::of(instances);
         for arrow in wishes(instances).into_iter().chain(self.arrows.drain(..)) {
@@ -124,7 +124,7 @@ fn wishes(instances: &mut [Instance]) -> Vec<Arrow> {
     arrows
 }
 
-/// Makes one component wait for what a reference stands for.
+/// Makes one component wait for everything that a reference stands for.
 fn wait(
     instances: &mut [Instance],
     known: &Known,

@@ -1,8 +1,8 @@
 //! The values that components pass to each other.
 //!
-//! `X produces Y { a => $b }` sets the capability's `a` from the parameter `b` of the producer; `X
-//! consumes Y { c => $a }` sets the consumer's parameter `c`. Equal names match without a mapping.
-//! A value that the application sets itself wins.
+//! `X produces Y { a => $b }` sets the capability's `a` from the parameter `b` of the producer;
+//! `X consumes Y { c => $a }` sets the consumer's parameter `c`. Equal names match without a
+//! mapping. A value that the application sets itself wins.
 //!
 //! Nothing here changes the order. So a value that cannot be evaluated, because it needs facts or
 //! an unknown function, is left out with a note.

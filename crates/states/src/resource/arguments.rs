@@ -325,7 +325,7 @@ fn settle_values(full: &str, given: &mut Map<String, Value>) {
         }
     }
     if full.starts_with("file.") {
-        // A backup copy is the default. Only an empty value turns it off.
+        // A backup copy is the default. Only `false` turns it off.
         if let Some(backup) = given.remove("backup")
             && matches!(&backup, Value::Bool(false))
         {

@@ -19,7 +19,7 @@ use crate::world::{Lookup, World};
 /// The treatment of states that read outputs of other nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum OtherNodes {
-    /// There is no run over several nodes: such a state fails with this message.
+    /// There is no run over several nodes: such a state fails and reports this.
     #[default]
     Fail,
     /// A run will insert the outputs: the catalog names the outputs that it must wait for.
