@@ -228,7 +228,7 @@ fn all(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> Evaluated {
     Ok(Value::Boolean(!found.is_true()))
 }
 
-/// Returns true if the lambda's truth for some element equals `wanted`.
+/// Returns true if some element, or the result of the lambda for it, has the wanted truth value.
 fn found(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>, wanted: bool) -> Evaluated {
     let [value] = arguments.exactly()?;
     let elements = elements(evaluator, &arguments, &value)?;
