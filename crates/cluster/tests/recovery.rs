@@ -30,7 +30,7 @@ async fn the_survivor_of_three_starts_anew_and_old_data_never_joins_it() {
         Some(decision)
     })
     .await;
-    let unfenced = operator.recover(&decision).await.expect("it starts anew");
+    let unfenced = operator.recover(&decision).await.expect("it starts again");
     assert_eq!(unfenced, names[1..]);
     eventually(async || cluster.servers[0].has_ended()).await;
     cluster.servers[0].start();

@@ -166,7 +166,7 @@ pub fn once_prefix(app: &AppName) -> String {
     format!("{ONCE}{app}/")
 }
 
-/// Written by whoever defines it, and by hosts that contribute.
+/// Written when the task is defined, and by hosts that contribute.
 pub fn once_parts(app: &AppName) -> String {
     format!("{ONCE}{app}/parts")
 }
@@ -405,7 +405,7 @@ fn parse_node_run(text: &str) -> Option<(NodeName, NodeRunId)> {
     Some((NodeName::new(node).ok()?, run.parse().ok()?))
 }
 
-/// Written by whoever keeps the catalog, and by the collector.
+/// Written when a catalog is stored, and by the collector.
 pub fn catalog(id: CatalogId) -> String {
     format!("{CATALOGS}{id}")
 }
@@ -415,7 +415,7 @@ pub fn parse_catalog(key: &str) -> Option<CatalogId> {
     key.strip_prefix(CATALOGS)?.parse().ok()
 }
 
-/// Written by whoever holds the catalog, under its own name.
+/// Written by the holder of the catalog, under its own name.
 pub fn catalog_hold(id: CatalogId, holder: &str) -> String {
     format!("{}{holder}", catalog_holds(id))
 }
@@ -435,7 +435,7 @@ pub fn compile_error(node: &NodeName) -> String {
     format!("{COMPILE_ERRORS}{node}")
 }
 
-/// Written by whoever requests a compile; deleted with the outcome.
+/// Written with each request to compile; deleted with the outcome.
 pub fn compile_request(node: &NodeName) -> String {
     format!("{COMPILE_QUEUE}{node}")
 }
@@ -475,7 +475,7 @@ pub fn environment_deployed(environment: &EnvironmentName) -> String {
     format!("{ENVIRONMENTS}{environment}/deployed")
 }
 
-/// Written by whoever requests the deploy, then by the server that claimed it.
+/// Written with the request to deploy, then by the server that claimed it.
 pub fn deploy(environment: &EnvironmentName, number: u64) -> String {
     format!("{}{number:010}", deploys(environment))
 }

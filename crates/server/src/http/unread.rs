@@ -33,7 +33,7 @@ type Returned = Arc<Mutex<Option<Incoming>>>;
 /// The lender's side.
 pub(super) struct Lender(Returned);
 
-/// Lends the body to whoever answers the request.
+/// Lends the body to the handler of the request.
 pub(super) fn lend(request: hyper::Request<Incoming>) -> (hyper::Request<LentBody>, Lender) {
     let returned = Returned::default();
     let lender = Lender(Arc::clone(&returned));

@@ -257,7 +257,7 @@ node 'fine' { notify { 'fine': } }
 "#;
 
 #[tokio::test]
-async fn hostile_code_ends_as_failed_compiles_and_other_environments_go_on() {
+async fn hostile_code_ends_as_failed_compiles_and_the_environment_compiles_on() {
     let nodes = [
         ("loops", "the compiler did not answer within 20 s"),
         ("eats", "needs more memory than its limit of 256 MiB"),
